@@ -9,18 +9,18 @@ import (
 
 // lost sets a key to the state of a request whose process died before it kept the answer.
 func (b *bundle) lost(key string) {
-	b.t.Helper()
-	b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second'
+	b.T.Helper()
+	b.Exec(`update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second'
 		where key = $1`, key)
 }
 
 // twice sends a request, loses its answer, calls between, and sends the request again.
 func (b *bundle) twice(path string, body any, between func(), options ...option) answered {
-	b.t.Helper()
+	b.T.Helper()
 	key := lemma.NewID().String()
 	first := b.do("POST", path, body, append(options, under(key))...)
 	if first.status >= 300 {
-		b.t.Fatalf("%s: %d %s", path, first.status, first.body)
+		b.T.Fatalf("%s: %d %s", path, first.status, first.body)
 	}
 	b.lost(key)
 	if between != nil {
@@ -28,7 +28,7 @@ func (b *bundle) twice(path string, body any, between func(), options ...option)
 	}
 	again := b.do("POST", path, body, append(options, under(key))...).is(first.status)
 	if again.header.Get("Idempotent-Replayed") != "" {
-		b.t.Errorf("%s: the answer was not lost", path)
+		b.T.Errorf("%s: the answer was not lost", path)
 	}
 	return again
 }
@@ -166,7 +166,7 @@ func TestAnswersOfReadsAreNotKept(t *testing.T) {
 			t.Errorf("%s is replayed", path)
 		}
 	}
-	if n := b.count(`select count(*) from idempotency_keys`); n != 0 {
+	if n := b.Count(`select count(*) from idempotency_keys`); n != 0 {
 		t.Errorf("%d answers are kept", n)
 	}
 }

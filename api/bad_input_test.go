@@ -231,8 +231,7 @@ func TestBadInput(t *testing.T) {
 		{"a dry_run that is neither true nor false", "POST", campaign + "/send?dry_run=maybe", nil, 400, "?dry_run", "wrong_type"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := *b
-			b.t = t
+			b := b.in(t)
 			b.do(c.method, c.path, c.body).refuses(c)
 			if c.method == "POST" && c.status != 409 { // an invalid key is refused, too
 				b.do(c.method, c.path, c.body, header("Idempotency-Key", "bad "+"x")).fault(400, "Idempotency-Key:", "bad_format")
@@ -304,7 +303,7 @@ func TestForbiddenSources(t *testing.T) {
 	}
 	b.do("POST", "/v1/audiences", object{"name": "x", "data_source_id": made.id(), "sql": "select 1", "key_column": "a", "email_column": "b"}).
 		fault(422, "/data_source_id", audience.CodeRefused)
-	if n := b.count(`select count(*) from audiences`) + b.count(`select count(*) from data_sources`); n != 1 {
+	if n := b.Count(`select count(*) from audiences`) + b.Count(`select count(*) from data_sources`); n != 1 {
 		t.Errorf("%d sources and audiences were made", n)
 	}
 }

@@ -37,7 +37,7 @@ func (h *heldBody) Read(p []byte) (int, error) {
 // arriving sends n requests. Their bodies arrive when the returned function is called,
 // which also waits for the answers.
 func (b *bundle) arriving(n int, length int64) (arrive func()) {
-	b.t.Helper()
+	b.T.Helper()
 	hold, started, all := make(chan struct{}), make(chan struct{}, n), sync.WaitGroup{}
 	for range n {
 		r := httptest.NewRequest(http.MethodPost, "/v1/templates/validate",
@@ -48,7 +48,7 @@ func (b *bundle) arriving(n int, length int64) (arrive func()) {
 		all.Go(func() {
 			w := httptest.NewRecorder()
 			if b.server.ServeHTTP(w, r); w.Code != http.StatusOK {
-				b.t.Errorf("%d %s", w.Code, w.Body)
+				b.T.Errorf("%d %s", w.Code, w.Body)
 			}
 		})
 	}
@@ -162,27 +162,27 @@ func TestWritesAreBounded(t *testing.T) {
 	refused := NewMetrics(registry)
 	b := setup(t, func(o *Options) { o.Refused = refused })
 	w := b.world()
-	config := b.pool.Config()
+	config := b.Pool.Config()
 	config.MaxConns = int32(limitsOfWrites.Workspace) + 8
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	b.must(err)
+	b.Must(err)
 	t.Cleanup(pool.Close)
 	b.deps.Workspaces = workspaces.New(pool)
 	b.deps.Flows = flows.New(flows.Deps{Pool: pool, Ledger: b.deps.Ledger, Audiences: b.deps.Audiences, Templates: b.deps.Templates,
 		Providers: b.deps.Providers, Webhooks: b.deps.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
 	b.server = New(b.deps, Options{Connections: 80, Refused: refused, Log: slog.New(slog.DiscardHandler)})
 
-	lock, err := b.pool.Begin(t.Context())
-	b.must(err)
+	lock, err := b.Pool.Begin(t.Context())
+	b.Must(err)
 	t.Cleanup(func() { _ = lock.Rollback(context.Background()) })
-	_, err = lock.Exec(t.Context(), `select from flows where workspace_id = $1 for update`, b.ws)
-	b.must(err)
+	_, err = lock.Exec(t.Context(), `select from flows where workspace_id = $1 for update`, b.Workspace)
+	b.Must(err)
 	var all sync.WaitGroup
 	rename := func() answered { return b.do("PATCH", "/v1/flows/"+w.flow, object{"metadata": object{"a": "b"}}) }
 	for range limitsOfWrites.Workspace {
 		all.Go(func() { rename().is(200) })
 	}
-	pgtest.WaitForLocks(t, b.pool, limitsOfWrites.Workspace)
+	pgtest.WaitForLocks(t, b.Pool, limitsOfWrites.Workspace)
 	if got := rename().is(503); got.problem.Code != "overloaded" || got.header.Get("Retry-After") == "" {
 		t.Errorf("%s", got.body)
 	}
@@ -193,7 +193,7 @@ func TestWritesAreBounded(t *testing.T) {
 	b.do("POST", "/v1/events/bulk", object{"events": []object{{"profile_key": "c1", "event": "unknown"}}}).is(202)
 	b.do("GET", "/v1/flows/"+w.flow, nil).is(200)
 	b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}, as(b.other)).is(201)
-	b.must(lock.Rollback(t.Context()))
+	b.Must(lock.Rollback(t.Context()))
 	all.Wait()
 	rename().is(200)
 }

@@ -124,8 +124,8 @@ func TestACampaignOverSMS(t *testing.T) {
 	}
 	b.do("POST", "/v1/campaigns/"+c.id()+"/send", nil).is(202)
 	id, _ := lemma.ParseID(lemma.PrefixCampaign, c.id())
-	_, err := b.deps.Campaigns.Fanout(context.Background(), b.ws, id)
-	b.must(err)
+	_, err := b.deps.Campaigns.Fanout(context.Background(), b.Workspace, id)
+	b.Must(err)
 	for query, want := range map[string]int{"channel=sms": 6, "channel=push": 0,
 		"campaign_id=" + c.id() + "&address=" + url.QueryEscape("+49 30 123401"): 1} {
 		found := b.do("GET", "/v1/notifications?"+query, nil).is(200)

@@ -175,17 +175,17 @@ func TestEveryOperationSucceeds(t *testing.T) {
 }
 
 func (b *bundle) checkDataSources(w world) {
-	b.t.Helper()
+	b.T.Helper()
 	path := "/v1/data_sources/" + w.source
 	if got := b.do("GET", path, nil).is(200); got.header.Get("ETag") != `"1"` || strings.Contains(string(got.body), "reader_") {
-		b.t.Errorf("a data source: ETag %s, %s", got.header.Get("ETag"), got.body)
+		b.T.Errorf("a data source: ETag %s, %s", got.header.Get("ETag"), got.body)
 	}
 	b.do("POST", path+"/test", nil).is(200)
 	if got := b.do("GET", path, nil); got.text("status") != "ok" {
-		b.t.Errorf("tested: %s", got.body)
+		b.T.Errorf("tested: %s", got.body)
 	}
 	if got := b.do("GET", path+"/schema", nil).is(200); !strings.Contains(string(got.body), `"customers"`) {
-		b.t.Errorf("schema: %s", got.body)
+		b.T.Errorf("schema: %s", got.body)
 	}
 	b.do("PATCH", path, object{"name": "Shop 2"}, header("If-Match", `"1"`)).is(200)
 	b.do("PATCH", path, object{"name": "Shop 3"}, header("If-Match", `"1"`)).is(412)
@@ -193,14 +193,14 @@ func (b *bundle) checkDataSources(w world) {
 	b.do("DELETE", path, nil).is(409)
 	gone := b.do("POST", "/v1/data_sources", object{"name": "Gone", "kind": "mysql", "dsn": "u:p@tcp(db.example.com:3306)/x"}).is(201)
 	if gone.header.Get("Location") != "/v1/data_sources/"+gone.id() {
-		b.t.Errorf("Location is %q", gone.header.Get("Location"))
+		b.T.Errorf("Location is %q", gone.header.Get("Location"))
 	}
 	b.do("DELETE", gone.header.Get("Location"), nil).is(204)
 	b.do("GET", gone.header.Get("Location"), nil).is(404)
 }
 
 func (b *bundle) checkAudiences(w world) {
-	b.t.Helper()
+	b.T.Helper()
 	path := "/v1/audiences/" + w.audience
 	b.do("GET", path, nil).is(200)
 	b.do("GET", "/v1/audiences", nil).is(200)
@@ -212,11 +212,11 @@ func (b *bundle) checkAudiences(w world) {
 	want := object{"rows": 6.0, "sendable": 2.0, "truncated": false,
 		"skipped_by": object{"missing_address": 1.0, "invalid_address": 1.0, "duplicate_address": 1.0, "unsubscribed": 1.0}}
 	if diff := cmp.Diff(want, count.json); diff != "" {
-		b.t.Errorf("count: %s", diff)
+		b.T.Errorf("count: %s", diff)
 	}
 	if got := b.do("PATCH", path, object{"name": "All", "opted_out_column": nil}).is(200); got.json["opted_out_column"] != nil ||
 		got.text("email_column") != "email" {
-		b.t.Errorf("null did not take the column away, or more: %s", got.body)
+		b.T.Errorf("null did not take the column away, or more: %s", got.body)
 	}
 	b.do("PATCH", path, object{"opted_out_column": "opted_out"}).is(200)
 	b.do("DELETE", path, nil).is(409)
@@ -226,19 +226,19 @@ func (b *bundle) checkAudiences(w world) {
 }
 
 func (b *bundle) checkTemplates(w world) {
-	b.t.Helper()
+	b.T.Helper()
 	path := "/v1/templates/" + w.template
 	b.do("GET", path, nil).is(200)
 	b.do("GET", "/v1/templates", nil).is(200)
 	check := b.do("POST", "/v1/templates/validate", object{"subject": "{{ name }}", "html": "{{ city }}"}).is(200)
 	if diff := cmp.Diff([]any{"city", "name"}, check.json["variables"]); diff != "" {
-		b.t.Error(diff)
+		b.T.Error(diff)
 	}
 	b.do("PATCH", path, object{"name": "News 2"}, header("If-Match", `"1"`)).is(200)
 	made := b.do("POST", path+"/versions", object{"subject": "Hello {{ name }}", "html": "<p>{{ name }} & co</p>"},
 		header("If-Match", `"1"`)).is(201)
 	if made.header.Get("Location") != path+"/versions/2" {
-		b.t.Errorf("Location is %q", made.header.Get("Location"))
+		b.T.Errorf("Location is %q", made.header.Get("Location"))
 	}
 	b.do("POST", path+"/versions", object{"subject": "x", "html": "y"}, header("If-Match", `"1"`)).is(412)
 	b.do("GET", path+"/versions", nil).is(200)
@@ -246,11 +246,11 @@ func (b *bundle) checkTemplates(w world) {
 	b.do("GET", path+"/versions/3", nil).is(404)
 	if got := b.do("POST", path+"/render", object{"data": object{"name": "Ada <3"}, "version": 1}).
 		is(200); got.text("html") != "<p>Hi Ada &lt;3</p>" {
-		b.t.Errorf("rendered: %s", got.body)
+		b.T.Errorf("rendered: %s", got.body)
 	}
 	if got := b.do("POST", path+"/render", object{"audience_id": w.audience, "profile_key": "c2"}).
 		is(200); got.text("subject") != "Hello Bob" || got.text("address") != "bob@shop.example" {
-		b.t.Errorf("rendered: %s", got.body)
+		b.T.Errorf("rendered: %s", got.body)
 	}
 	b.do("POST", path+"/render", object{"audience_id": w.audience}).is(200)
 	b.do("DELETE", path, nil).is(409)
@@ -259,95 +259,95 @@ func (b *bundle) checkTemplates(w world) {
 }
 
 func (b *bundle) checkProviders(w world) {
-	b.t.Helper()
+	b.T.Helper()
 	path := "/v1/providers/" + w.provider
 	got := b.do("GET", path, nil).is(200)
 	if got.json["has_secrets"] != true || strings.Contains(string(got.body), "pass-secret-word") {
-		b.t.Errorf("a provider: %s", got.body)
+		b.T.Errorf("a provider: %s", got.body)
 	}
 	if diff := cmp.Diff(object{"at_least_once": 2.0, "at_most_once": 1.0}, got.json["effective_bound"]); diff != "" {
-		b.t.Error(diff)
+		b.T.Error(diff)
 	}
 	b.do("GET", "/v1/providers", nil).is(200)
 	if got := b.do("PATCH", path, object{"rate_per_second": nil}, header("If-Match", got.header.Get("ETag"))).
 		is(200); got.json["rate_per_second"] != nil || got.text("name") != "Mail" {
-		b.t.Errorf("null did not take the rate away, or more: %s", got.body)
+		b.T.Errorf("null did not take the rate away, or more: %s", got.body)
 	}
 	b.do("PATCH", path, object{"rate_per_second": 20}).is(200)
 	b.do("PATCH", path, object{"name": "x"}, header("If-Match", `"1"`)).is(412)
 	b.do("DELETE", path, nil).is(409)
 	gone := b.do("POST", "/v1/providers", object{"name": "Gone", "kind": "null", "config": object{}}).is(201)
 	if diff := cmp.Diff(object{"at_least_once": 1.0, "at_most_once": 1.0}, gone.json["effective_bound"]); diff != "" {
-		b.t.Error(diff)
+		b.T.Error(diff)
 	}
 	b.do("DELETE", "/v1/providers/"+gone.id(), nil).is(204)
 }
 
 func (b *bundle) checkCampaigns(w world) {
-	b.t.Helper()
+	b.T.Helper()
 	path := "/v1/campaigns/" + w.campaign
 	got := b.do("GET", path, nil).is(200)
 	if diff := cmp.Diff(object{"strategy": "at_least_once", "bound": 2.0}, got.json["guarantee"]); diff != "" {
-		b.t.Error(diff)
+		b.T.Error(diff)
 	}
 	b.do("GET", "/v1/campaigns?status=draft", nil).is(200)
 	patched := b.do("PATCH", path, object{"reply_to": nil, "strategy": "at_most_once", "send_deadline": "2126-12-24T10:00:00+01:00"},
 		header("If-Match", got.header.Get("ETag"))).is(200)
 	if patched.json["reply_to"] != nil || patched.text("send_deadline") != "2126-12-24T09:00:00Z" || patched.text("name") != "Winter" {
-		b.t.Errorf("patched: %s", patched.body)
+		b.T.Errorf("patched: %s", patched.body)
 	}
 	b.do("PATCH", path, object{"name": "x"}, header("If-Match", got.header.Get("ETag"))).is(412)
 	if got := b.do("PATCH", path, object{"send_deadline": nil}).is(200); got.json["send_deadline"] != nil {
-		b.t.Errorf("the deadline stayed: %s", got.body)
+		b.T.Errorf("the deadline stayed: %s", got.body)
 	}
 	if got := b.do("PATCH", path, object{"template_error_limit": 0.1, "headers": object{"X-Fixed": "1"}}).
 		is(200); got.json["template_error_limit"] != 0.1 {
-		b.t.Errorf("the limit of errors: %s", got.body)
+		b.T.Errorf("the limit of errors: %s", got.body)
 	}
 	if got := b.do("PATCH", path, object{"template_error_limit": nil}).is(200); got.json["template_error_limit"] != nil {
-		b.t.Errorf("the limit of errors stayed: %s", got.body)
+		b.T.Errorf("the limit of errors stayed: %s", got.body)
 	}
 	if got := b.do("GET", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 ||
 		got.json["rendered"] != 2.0 || got.json["failed_share_at_most"] != 0.0 {
-		b.t.Errorf("preview: %s", got.body)
+		b.T.Errorf("preview: %s", got.body)
 	}
 	b.do("POST", path+"/send?dry_run=true", nil).is(200)
 	b.do("POST", path+"/schedule", object{"at": "2126-12-24T09:00:00", "timezone": "Europe/Berlin"}).is(202)
 	if got := b.do("GET", path, nil); got.text("status") != "scheduled" || got.text("scheduled_at") != "2126-12-24T08:00:00Z" {
-		b.t.Errorf("scheduled: %s", got.body)
+		b.T.Errorf("scheduled: %s", got.body)
 	}
 	b.do("POST", path+"/unschedule", nil).is(202)
 	sent := b.do("POST", path+"/send", nil).is(202)
 	if sent.header.Get("Location") != path || sent.text("status") != "preparing" {
-		b.t.Errorf("sent: %s %s", sent.header.Get("Location"), sent.body)
+		b.T.Errorf("sent: %s %s", sent.header.Get("Location"), sent.body)
 	}
 	b.do("POST", path+"/send?dry_run=true", nil).is(409)
 	b.do("POST", path+"/pause", "{}").is(202)
 	b.do("POST", path+"/resume", nil).is(202)
 	b.do("POST", path+"/pause", "{}").is(202)
 	if got := b.do("POST", path+"/resume", object{"template_error_limit": 1}).is(202); got.json["template_error_limit"] != 1.0 {
-		b.t.Errorf("resumed: %s", got.body)
+		b.T.Errorf("resumed: %s", got.body)
 	}
 	b.do("POST", path+"/cancel?dry_run=true", nil).is(200)
 	b.do("POST", path+"/cancel", nil).is(202)
 	again := b.do("POST", path+"/cancel", nil).is(409)
 	if again.problem.Code != "invalid_status" || again.problem.CurrentStatus != "cancelled" || again.json["allowed_actions"] == nil {
-		b.t.Errorf("cancelled twice: %s", again.body)
+		b.T.Errorf("cancelled twice: %s", again.body)
 	}
 	b.do("DELETE", path, nil).is(409)
 	b.do("DELETE", "/v1/campaigns/"+b.draft(w), nil).is(204)
 }
 
 func (b *bundle) checkNotifications(w world) {
-	b.t.Helper()
+	b.T.Helper()
 	campaign, id := b.fannedOut(w)
 	all := b.do("GET", "/v1/notifications?limit=200&campaign_id="+campaign, nil).is(200)
 	if n := len(all.json["data"].([]any)); n != 6 {
-		b.t.Errorf("%d notifications: %s", n, all.body)
+		b.T.Errorf("%d notifications: %s", n, all.body)
 	}
 	counts := b.do("GET", "/v1/campaigns/"+campaign, nil).is(200).json["counts"].(object)
 	if counts["total"] != 6.0 || counts["skipped"] != 4.0 || counts["pending"] != 2.0 || counts["balanced"] != true {
-		b.t.Errorf("counts: %v", counts)
+		b.T.Errorf("counts: %v", counts)
 	}
 	found := b.firstOf("/v1/notifications?address=ADA@shop.example&campaign_id=" + campaign)
 	path := "/v1/notifications/" + found["id"].(string)
@@ -358,14 +358,14 @@ func (b *bundle) checkNotifications(w world) {
 	orphan := "/v1/notifications/" + b.orphan(campaign, id)
 	if got := b.do("POST", orphan+"/resolve", object{"resolution": "not_sent", "note": "asked"}).
 		is(200); got.text("resolution") != "not_sent" || got.text("status") != "orphaned" {
-		b.t.Errorf("resolved: %s", got.body)
+		b.T.Errorf("resolved: %s", got.body)
 	}
 	b.do("POST", orphan+"/resolve", object{"resolution": "sent"}).is(409)
 	b.do("GET", orphan+"/explain", nil).is(200)
 }
 
 func (b *bundle) checkKeys() {
-	b.t.Helper()
+	b.T.Helper()
 	made := b.do("POST", "/v1/api_keys", object{"name": "CI", "scopes": []string{"campaigns:read"}}).is(201)
 	path := made.header.Get("Location")
 	b.do("GET", path, nil).is(200)
@@ -373,6 +373,6 @@ func (b *bundle) checkKeys() {
 	b.do("GET", "/v1/campaigns", nil, as(made.text("token"))).is(200)
 	b.do("DELETE", path, nil).is(204)
 	if got := b.do("GET", "/v1/campaigns", nil, as(made.text("token"))).is(401); got.problem.Code != "key_revoked" {
-		b.t.Errorf("a revoked key: %s", got.body)
+		b.T.Errorf("a revoked key: %s", got.body)
 	}
 }

@@ -25,16 +25,16 @@ func TestCostlyRequestsAreBounded(t *testing.T) {
 	template, flow, campaign := "/v1/templates/"+w.template, "/v1/flows/"+w.flow, "/v1/campaigns/"+w.campaign
 	rendered := object{"data": object{"name": "Ada"}}
 
-	lock, err := b.pool.Begin(t.Context())
-	b.must(err)
+	lock, err := b.Pool.Begin(t.Context())
+	b.Must(err)
 	t.Cleanup(func() { _ = lock.Rollback(context.Background()) }) // a test that fails must not hang
 	_, err = lock.Exec(t.Context(), `lock table templates, template_versions, flows, campaigns in access exclusive mode`)
-	b.must(err)
+	b.Must(err)
 	var all sync.WaitGroup
 	for i := range 4 {
 		all.Go(func() { b.do("POST", template+"/versions", content).is(201) })
 		all.Go(func() { b.do("GET", flow+"/versions/1/validate", nil).is(200) })
-		pgtest.WaitForLocks(t, b.pool, 2*(i+1))
+		pgtest.WaitForLocks(t, b.Pool, 2*(i+1))
 	}
 
 	simulation := object{"profile_key": "c1", "trigger": object{"type": "event", "event": "signed_up"}}
@@ -69,7 +69,7 @@ func TestCostlyRequestsAreBounded(t *testing.T) {
 	if n := counted(t, registry, "lemma_api_requests_refused_total"); n != len(requests) {
 		t.Errorf("%d of %d refusals are counted", n, len(requests))
 	}
-	b.must(lock.Rollback(t.Context()))
+	b.Must(lock.Rollback(t.Context()))
 	all.Wait()
 	b.do("POST", template+"/render", rendered).is(200)
 }

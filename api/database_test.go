@@ -17,11 +17,11 @@ func TestRequestsShareTheDatabase(t *testing.T) {
 	b := setup(t, func(o *Options) { o.Connections, o.Timeout = 12, 5*time.Second })
 	w := b.world()
 	share := limitsOfDatabase(12).Workspace
-	lock, err := b.pool.Begin(t.Context())
-	b.must(err)
+	lock, err := b.Pool.Begin(t.Context())
+	b.Must(err)
 	t.Cleanup(func() { _ = lock.Rollback(context.Background()) })
 	_, err = lock.Exec(t.Context(), `lock table campaigns, templates in access exclusive mode`)
-	b.must(err)
+	b.Must(err)
 	var all sync.WaitGroup
 	codes := make(chan string, 30)
 	for i := range 15 {
@@ -33,7 +33,7 @@ func TestRequestsShareTheDatabase(t *testing.T) {
 			codes <- b.do("PATCH", "/v1/templates/"+w.template, object{"name": "Other"}).problem.Code
 		})
 	}
-	pgtest.WaitForLocks(t, b.pool, share)
+	pgtest.WaitForLocks(t, b.Pool, share)
 	begun := time.Now()
 	for range 5 {
 		b.do("GET", "/v1/providers", nil, as(b.other)).is(200)
@@ -42,7 +42,7 @@ func TestRequestsShareTheDatabase(t *testing.T) {
 	if took := time.Since(begun); took > time.Second {
 		t.Errorf("requests of another workspace took %s", took)
 	}
-	if n := b.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`); n != share {
+	if n := b.Count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`); n != share {
 		t.Errorf("%d requests hold connections, want %d", n, share)
 	}
 	all.Wait()
@@ -54,7 +54,7 @@ func TestRequestsShareTheDatabase(t *testing.T) {
 	if got["timeout"] != share || got["overloaded"] != 15-share {
 		t.Errorf("answers: %v", got)
 	}
-	b.must(lock.Rollback(t.Context()))
+	b.Must(lock.Rollback(t.Context()))
 	b.do("GET", "/v1/campaigns", nil).is(200)
 }
 

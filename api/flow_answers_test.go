@@ -18,7 +18,7 @@ func TestSkippedOfFlows(t *testing.T) {
 	}
 	for range 5 {
 		_, err := b.deps.Flows.RunOnce(t.Context())
-		b.must(err)
+		b.Must(err)
 	}
 	addresses := map[string]any{"c3": nil, "c4": "not an address", "c6": "eve@shop.example"}
 	for profile, reason := range map[string]string{"c3": "missing_address", "c4": "invalid_address", "c6": "unsubscribed"} {
@@ -50,7 +50,7 @@ func TestNotificationsOfFlows(t *testing.T) {
 	list := "/v1/notifications?flow_id=" + w.flow
 	for range 5 {
 		_, err := b.deps.Flows.RunOnce(t.Context())
-		b.must(err)
+		b.Must(err)
 	}
 	found := b.firstOf(list)
 	want := object{"campaign_id": nil, "flow_id": w.flow, "enrollment_id": enrollment, "node": "welcome", "profile_key": "c1"}
@@ -82,12 +82,12 @@ func TestNotificationsOfFlows(t *testing.T) {
 func TestScopesOfFlows(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	reader, path := as(b.key(b.ws, "flows:read")), "/v1/flows/"+w.flow
+	reader, path := as(b.key(b.Workspace, "flows:read")), "/v1/flows/"+w.flow
 	b.do("GET", path+"/counts", nil, reader).is(200)
 	for _, personal := range []string{path + "/refusals", path + "/explain?profile_key=c1", "/v1/enrollments", "/v1/events?profile_key=c1"} {
 		b.do("GET", personal, nil, reader).is(403)
 	}
-	writer := as(b.key(b.ws, "flows:write"))
+	writer := as(b.key(b.Workspace, "flows:write"))
 	b.do("POST", path+"/versions/1/publish", nil, writer).is(403)
 	b.do("POST", path+"/versions/1/publish?dry_run=true", nil, writer).is(403)
 }
@@ -119,8 +119,7 @@ func TestFaultsOfDefinitions(t *testing.T) {
 			422, "/definition", "*"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := *b
-			b.t = t
+			b := b.in(t)
 			b.do(c.method, c.path, c.body).refuses(c)
 		})
 	}
@@ -146,7 +145,7 @@ func TestFlowRequestsDoneAgain(t *testing.T) {
 		"enrollments": {path + "/enrollments/bulk", object{"enrollments": []object{{"profile_key": "c4"}}}},
 	} {
 		first := b.do("POST", c.path, c.in, under(name))
-		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null,
+		b.Exec(`update idempotency_keys set status = null, headers = null, body = null,
 			locked_until = now() - interval '1 second' where key = $1`, name)
 		second := b.do("POST", c.path, c.in, under(name))
 		if first.status >= 300 || second.status >= 300 || second.header.Get("Idempotent-Replayed") != "" {
@@ -159,7 +158,7 @@ func TestFlowRequestsDoneAgain(t *testing.T) {
 	for what, want := range map[string]int{`select count(*) from flow_versions`: 2,
 		`select count(*) from trigger_events where name = 'visited'`: 3,
 		`select count(*) from enrollments`:                           3} {
-		if n := b.count(what); n != want {
+		if n := b.Count(what); n != want {
 			t.Errorf("%s: %d, want %d", what, n, want)
 		}
 	}
@@ -218,7 +217,7 @@ func TestAChangedAudienceWarns(t *testing.T) {
 	if diff := cmp.Diff([]any{"the flow Welcome, version 1, reads what is not there any more: name"}, got.json["warnings"]); diff != "" {
 		t.Error(diff)
 	}
-	got = b.do("PATCH", path, object{"name": "All of them"}, as(b.key(b.ws, "audiences:write"))).is(200)
+	got = b.do("PATCH", path, object{"name": "All of them"}, as(b.key(b.Workspace, "audiences:write"))).is(200)
 	if diff := cmp.Diff([]any{"flows read what is not there any more; which is for keys with flows:read to see"},
 		got.json["warnings"]); diff != "" {
 		t.Error(diff)
@@ -232,9 +231,9 @@ func TestCountsOfNodes(t *testing.T) {
 	_, enrollment := b.enrolled(w, "c1")
 	for range 5 {
 		_, err := b.deps.Flows.RunOnce(t.Context())
-		b.must(err)
+		b.Must(err)
 	}
-	b.run(b.pool, `update enrollments set resume_at = now() - interval '1 minute', first_due_at = now() - interval '2 minutes',
+	b.Exec(`update enrollments set resume_at = now() - interval '1 minute', first_due_at = now() - interval '2 minutes',
 		blocked_reason = 'source_unavailable', failures = 2`)
 	counts := b.do("GET", "/v1/flows/"+w.flow+"/counts", nil).is(200)
 	if diff := cmp.Diff(object{"source_unavailable": 1.0}, counts.json["blocked_by"]); diff != "" || counts.json["blocked"] != 1.0 {

@@ -8,7 +8,7 @@ import (
 
 // audienceFlow publishes a flow that polls its audience, and returns its path.
 func (b *bundle) audienceFlow(w world, condition string) string {
-	b.t.Helper()
+	b.T.Helper()
 	text := w.definition(object{"triggers": []object{{"type": "audience", "every": "PT1H", "condition": condition}}})
 	path := "/v1/flows/" + b.do("POST", "/v1/flows", object{"name": "Polls", "definition": text}).is(201).id()
 	b.do("POST", path+"/versions/1/publish", nil).is(202)
@@ -34,7 +34,7 @@ func TestCountsOfAnAudience(t *testing.T) {
 	if d := cmp.Diff(never, shown()); d != "" {
 		t.Error(d)
 	}
-	b.run(b.pool, `update flow_polls set last_at = '2027-01-02T03:04:05Z', rows_read = 9, enrolled = 6,
+	b.Exec(`update flow_polls set last_at = '2027-01-02T03:04:05Z', rows_read = 9, enrolled = 6,
 		refused = '{"filtered": 1, "invalid_key": 2}', failures = 3, last_error = 'source_changed: a column is gone'`)
 	failing := object{"last_poll_at": "2027-01-02T03:04:05Z", "rows_read": 9.0, "enrolled": 6.0,
 		"refused_by": object{"filtered": 1.0, "invalid_key": 2.0},

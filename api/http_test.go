@@ -56,7 +56,7 @@ func TestIfMatch(t *testing.T) {
 		{[]string{`W/"1"`}, 412}, {[]string{`"2", "3"`}, 412}, {[]string{`"x"`}, 412}, {[]string{`""`}, 412},
 		{[]string{`1`}, 400}, {[]string{`"1`}, 400}, {[]string{`"1" "2"`}, 400}, {[]string{`w/"1"`}, 400}, {[]string{`*, "1"`}, 400},
 	} {
-		b.run(b.pool, `update templates set version = 1`)
+		b.Exec(`update templates set version = 1`)
 		got := b.do("PATCH", path, object{"name": "News"}, func(r *http.Request) { r.Header["If-Match"] = c.tags })
 		if got.status != c.want {
 			t.Errorf("%q: %d %s", c.tags, got.status, got.body)
@@ -78,22 +78,22 @@ func TestTwoIdempotencyKeys(t *testing.T) {
 func TestPostgresAway(t *testing.T) {
 	l := newEndpointTest(t)
 	gone, err := pgxpool.New(context.Background(), "postgres://127.0.0.1:1/none?connect_timeout=2")
-	l.must(err)
+	l.Must(err)
 	defer gone.Close()
 	for name, fail := range map[string]func() error{
 		"killed while it answers": func() error {
-			_, err := l.pool.Exec(context.Background(), `select pg_terminate_backend(pg_backend_pid())`)
+			_, err := l.Pool.Exec(context.Background(), `select pg_terminate_backend(pg_backend_pid())`)
 			return err
 		},
 		"ended as idle": func() error {
-			return pgx.BeginFunc(context.Background(), l.pool, func(tx pgx.Tx) error {
+			return pgx.BeginFunc(context.Background(), l.Pool, func(tx pgx.Tx) error {
 				var backend int
 				if err := tx.QueryRow(context.Background(), `
 					select pg_backend_pid() from set_config('idle_in_transaction_session_timeout', '10ms', true)`).Scan(&backend); err != nil {
 					return err
 				}
 				for there := true; there; { // until Postgres has ended it
-					err := l.pool.QueryRow(context.Background(), `select exists (select from pg_stat_activity where pid = $1)`, backend).Scan(&there)
+					err := l.Pool.QueryRow(context.Background(), `select exists (select from pg_stat_activity where pid = $1)`, backend).Scan(&there)
 					if err != nil {
 						return err
 					}

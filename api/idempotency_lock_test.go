@@ -26,8 +26,8 @@ type endpointTest struct {
 func newEndpointTest(t *testing.T) endpointTest {
 	t.Helper()
 	b := setup(t)
-	s := &server{Deps: b.deps, Options: Options{Log: slog.New(slog.DiscardHandler)}.withDefaults(), answers: idempotencyStore{b.pool}}
-	return endpointTest{b, s, workspaces.Key{ID: lemma.NewID(), WorkspaceID: b.ws}}
+	s := &server{Deps: b.deps, Options: Options{Log: slog.New(slog.DiscardHandler)}.withDefaults(), answers: idempotencyStore{b.Pool}}
+	return endpointTest{b, s, workspaces.Key{ID: lemma.NewID(), WorkspaceID: b.Workspace}}
 }
 
 func (l endpointTest) post(key string, do func(c *call) (any, error)) reply {
@@ -81,7 +81,7 @@ func TestLock(t *testing.T) {
 		if busy.status != 409 || busy.header["Retry-After"] != "1" {
 			t.Errorf("in progress: %d %v %s", busy.status, busy.header, busy.body)
 		}
-		l.run(l.pool, `update idempotency_keys set locked_until = now() - interval '1 second'`)
+		l.Exec(`update idempotency_keys set locked_until = now() - interval '1 second'`)
 		taken := l.post("k", func(c *call) (any, error) { second = c.newID; return health{"second"}, nil })
 		if taken.status != 201 {
 			t.Errorf("after the lock: %d %s", taken.status, taken.body)
@@ -97,7 +97,7 @@ func TestLock(t *testing.T) {
 	if replayed := l.post("k", nil); string(replayed.body) != "{\"status\":\"second\"}\n" {
 		t.Errorf("replayed: %s", replayed.body)
 	}
-	if lock := l.count(`select extract(epoch from locked_until - created_at)::int from idempotency_keys`); lock > 5 {
+	if lock := l.Count(`select extract(epoch from locked_until - created_at)::int from idempotency_keys`); lock > 5 {
 		t.Errorf("locked for %d s", lock)
 	}
 }
@@ -106,7 +106,7 @@ func TestLock(t *testing.T) {
 func TestLockIsRenewed(t *testing.T) {
 	l := newEndpointTest(t)
 	got := l.post("k", func(*call) (any, error) {
-		until := func() time.Time { return pgtest.One[time.Time](t, l.pool, `select locked_until from idempotency_keys`) }
+		until := func() time.Time { return pgtest.One[time.Time](t, l.Pool, `select locked_until from idempotency_keys`) }
 		first := until()
 		pgtest.Eventually(t, time.Minute, "the lock is renewed", func() bool { return until().After(first) })
 		return health{"done"}, nil
@@ -120,7 +120,7 @@ func TestLockIsRenewed(t *testing.T) {
 func TestLostLockEndsItsRequest(t *testing.T) {
 	l := newEndpointTest(t)
 	got := l.postContext("k", func(ctx context.Context, _ *call) (any, error) {
-		l.run(l.pool, `update idempotency_keys set locked_by = gen_random_uuid()`) // another request has taken over
+		l.Exec(`update idempotency_keys set locked_by = gen_random_uuid()`) // another request has taken over
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -138,9 +138,9 @@ func TestLostLockEndsItsRequest(t *testing.T) {
 // would have expired.
 func TestLostLockIsDetectedAtTheNextRenewal(t *testing.T) {
 	l := newEndpointTest(t)
-	held, _, err := l.s.answers.claim(t.Context(), l.ws, "k", []byte("x"))
-	l.must(err)
-	l.run(l.pool, `update idempotency_keys set locked_by = gen_random_uuid()`)
+	held, _, err := l.s.answers.claim(t.Context(), l.Workspace, "k", []byte("x"))
+	l.Must(err)
+	l.Exec(`update idempotency_keys set locked_by = gen_random_uuid()`)
 	begun := time.Now()
 	ctx, done := l.s.answers.hold(t.Context(), *held)
 	defer done()

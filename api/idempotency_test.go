@@ -40,7 +40,7 @@ func TestReplay(t *testing.T) {
 			t.Errorf("%s is %q then %q", name, first.header.Get(name), again.header.Get(name))
 		}
 	}
-	if n := b.count(`select count(*) from templates`); n != 1 {
+	if n := b.Count(`select count(*) from templates`); n != 1 {
 		t.Errorf("%d templates", n)
 	}
 	b.do("POST", "/v1/templates", in).is(409) // without the key, it is another request, and its name is taken
@@ -70,7 +70,7 @@ func TestKeyOfAnotherRequest(t *testing.T) {
 func TestKeyOfAnotherAPIKey(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	full, writer := b.key(b.ws, "audiences:write", "audiences:query"), b.key(b.ws, "audiences:write")
+	full, writer := b.key(b.Workspace, "audiences:write", "audiences:query"), b.key(b.Workspace, "audiences:write")
 	in := object{"name": "Casts", "data_source_id": w.source, "sql": "select id, email, name::int as n from customers", "key_column": "id",
 		"email_column": "email"}
 	b.do("POST", "/v1/audiences", in, under("k1"), as(full)).is(201)
@@ -80,7 +80,7 @@ func TestKeyOfAnotherAPIKey(t *testing.T) {
 		}
 		b.lost("k1")
 	}
-	if n := b.count(`select count(*) from audiences where name = 'Casts'`); n != 1 {
+	if n := b.Count(`select count(*) from audiences where name = 'Casts'`); n != 1 {
 		t.Errorf("%d audiences", n)
 	}
 	b.do("POST", "/v1/audiences", in, under("k1"), as(full)).is(201)
@@ -135,7 +135,7 @@ func TestSameRequestsAtOnce(t *testing.T) {
 			t.Errorf("%d: %s", a.status, a.body)
 		}
 	}
-	if n := b.count(`select count(*) from api_keys where name = 'Key'`); n != 1 || len(made) != 1 || tokens != 1 {
+	if n := b.Count(`select count(*) from api_keys where name = 'Key'`); n != 1 || len(made) != 1 || tokens != 1 {
 		t.Errorf("%d keys in the table, %d ids and %d tokens answered", n, len(made), tokens)
 	}
 }
@@ -150,7 +150,7 @@ func TestTokenIsNotKept(t *testing.T) {
 		t.Errorf("replayed: %s", again.body)
 	}
 	kept := ""
-	b.must(b.pool.QueryRow(t.Context(), `
+	b.Must(b.Pool.QueryRow(t.Context(), `
 		select convert_from(body, 'utf8') || headers::text from idempotency_keys where key = 'k1'`).Scan(&kept))
 	if strings.Contains(kept, first.text("token")) {
 		t.Error("the token is in the table")
@@ -169,50 +169,50 @@ func TestADeletedRowIsNotCreatedAgain(t *testing.T) {
 	template, provider := parse(lemma.PrefixTemplate, w.template), parse(lemma.PrefixProvider, w.provider)
 	for table, create := range map[string]func(ctx context.Context, id uuid.UUID) error{
 		"data_sources": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Audiences.CreateSource(ctx, l.ws, audience.NewSource{ID: id, Name: "late", Kind: "postgres", DSN: l.dsn})
+			_, err := l.deps.Audiences.CreateSource(ctx, l.Workspace, audience.NewSource{ID: id, Name: "late", Kind: "postgres", DSN: l.DSN})
 			return err
 		},
 		"audiences": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Audiences.Create(ctx, l.ws,
+			_, err := l.deps.Audiences.Create(ctx, l.Workspace,
 				audience.NewAudience{ID: id, DataSourceID: source, Name: "late", SQL: goodSQL, KeyColumn: "id", EmailColumn: "email"})
 			return err
 		},
 		"templates": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Templates.Create(ctx, l.ws,
+			_, err := l.deps.Templates.Create(ctx, l.Workspace,
 				message.NewTemplate{ID: id, Name: "late", Content: message.Content{Subject: "Hi", Text: "Hi"}})
 			return err
 		},
 		"providers": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Providers.Create(ctx, l.ws, providers.NewProvider{ID: id, Name: "late", Kind: "null"})
+			_, err := l.deps.Providers.Create(ctx, l.Workspace, providers.NewProvider{ID: id, Name: "late", Kind: "null"})
 			return err
 		},
 		"campaigns": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Campaigns.Create(ctx, l.ws, campaigns.NewCampaign{ID: id, Name: "late", AudienceID: people, TemplateID: template,
+			_, err := l.deps.Campaigns.Create(ctx, l.Workspace, campaigns.NewCampaign{ID: id, Name: "late", AudienceID: people, TemplateID: template,
 				ProviderID: provider, FromEmail: "news@shop.example"})
 			return err
 		},
 		"webhook_endpoints": func(ctx context.Context, id uuid.UUID) error {
-			_, _, err := l.deps.Webhooks.Create(ctx, l.ws, webhooks.NewEndpoint{ID: id, Name: "late", URL: "https://crm.example.com/late"})
+			_, _, err := l.deps.Webhooks.Create(ctx, l.Workspace, webhooks.NewEndpoint{ID: id, Name: "late", URL: "https://crm.example.com/late"})
 			return err
 		},
 		"flows": func(ctx context.Context, id uuid.UUID) error {
-			_, err := l.deps.Flows.Create(ctx, l.ws, flows.NewFlow{ID: id, Name: "late"})
+			_, err := l.deps.Flows.Create(ctx, l.Workspace, flows.NewFlow{ID: id, Name: "late"})
 			return err
 		},
 	} {
 		first := l.postContext(table, func(ctx context.Context, c *call) (any, error) {
-			l.run(l.pool, `update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, table)
+			l.Exec(`update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, table)
 			if second := l.postContext(table,
 				func(ctx context.Context, c *call) (any, error) { return none{}, create(ctx, c.newID) }); second.status != 201 {
 				t.Errorf("%s: the second request: %d %s", table, second.status, second.body)
 			}
-			l.run(l.pool, `delete from flow_shards`)
-			l.run(l.pool, `delete from provider_meters where provider_id = $1`, c.newID)
-			l.run(l.pool, `delete from template_versions where template_id = $1`, c.newID)
-			l.run(l.pool, `delete from `+table+` where id = $1`, c.newID)
+			l.Exec(`delete from flow_shards`)
+			l.Exec(`delete from provider_meters where provider_id = $1`, c.newID)
+			l.Exec(`delete from template_versions where template_id = $1`, c.newID)
+			l.Exec(`delete from `+table+` where id = $1`, c.newID)
 			return none{}, create(context.WithoutCancel(ctx), c.newID)
 		})
-		if n := l.count(`select count(*) from ` + table + ` where name = 'late'`); first.status != 409 || n != 0 {
+		if n := l.Count(`select count(*) from ` + table + ` where name = 'late'`); first.status != 409 || n != 0 {
 			t.Errorf("%s: the first request: %d %s; there are %d", table, first.status, first.body, n)
 		}
 	}
@@ -230,13 +230,13 @@ func TestEventWithIDNeedsNoLock(t *testing.T) {
 			path += "/bulk"
 		}
 		b.do("POST", path, in, under(key)).is(202)
-		b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null,
+		b.Exec(`update idempotency_keys set status = null, headers = null, body = null,
 			locked_until = now() + interval '1 minute' where key = $1`, key)
 		want := map[string]int{"with": 202, "without": 409, "bulk": 202, "half": 409}[key]
 		b.do("POST", path, in, under(key)).is(want)
 	}
 	b.do("POST", "/v1/events", with(event, "source_id", "e4"), under("with")).is(422) // another body under the key
-	if n := b.count(`select count(*) from trigger_events`); n != 5 {
+	if n := b.Count(`select count(*) from trigger_events`); n != 5 {
 		t.Errorf("%d events", n)
 	}
 }
@@ -253,11 +253,11 @@ func TestVersionDoneAgain(t *testing.T) {
 	path := "/v1/templates/" + b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id() + "/versions"
 	in := object{"subject": "s2", "html": "<p>h</p>"}
 	b.do("POST", path, in, under("k")).is(201)
-	b.run(b.pool, `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second'`)
+	b.Exec(`update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second'`)
 	if got := b.do("POST", path, in, under("k")).is(201); got.json["version"] != 2.0 {
 		t.Errorf("done again: %s", got.body)
 	}
-	if n := b.count(`select count(*) from template_versions`); n != 2 {
+	if n := b.Count(`select count(*) from template_versions`); n != 2 {
 		t.Errorf("%d versions", n)
 	}
 }
@@ -290,13 +290,13 @@ func TestPurge(t *testing.T) {
 	in := object{"name": "News", "subject": "s", "text": "t"}
 	b.do("POST", "/v1/templates", in, under("old")).is(201)
 	b.do("POST", "/v1/templates", object{"name": "Other", "subject": "s", "text": "t"}, under("new")).is(201)
-	b.run(b.pool, `update idempotency_keys set locked_until = now() - interval '1 second'`)
-	b.run(b.pool, `update idempotency_keys set created_at = now() - interval '25 hours' where key = 'old'`)
-	other := pgtest.Workspace(t, b.pool)
-	b.run(b.pool, `insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until, created_at)
+	b.Exec(`update idempotency_keys set locked_until = now() - interval '1 second'`)
+	b.Exec(`update idempotency_keys set created_at = now() - interval '25 hours' where key = 'old'`)
+	other := pgtest.Workspace(t, b.Pool)
+	b.Exec(`insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until, created_at)
 		values ($1, 'busy', '', $1, now() + interval '1 minute', now() - interval '25 hours')`, other)
-	n, err := Purge(t.Context(), b.pool)
-	if left := b.count(`select count(*) from idempotency_keys where key in ('new', 'busy')`); err != nil || n != 1 || left != 2 {
+	n, err := Purge(t.Context(), b.Pool)
+	if left := b.Count(`select count(*) from idempotency_keys where key in ('new', 'busy')`); err != nil || n != 1 || left != 2 {
 		t.Errorf("purged %d, left %d of 2, %v", n, left, err)
 	}
 }
@@ -306,13 +306,13 @@ func TestPurge(t *testing.T) {
 func TestAReleasedKeyStaysFree(t *testing.T) {
 	l := newEndpointTest(t)
 	k := l.s.answers
-	held, _, err := k.claim(t.Context(), l.ws, "k", []byte("x"))
-	l.must(err)
-	l.must(k.release(t.Context(), *held))
+	held, _, err := k.claim(t.Context(), l.Workspace, "k", []byte("x"))
+	l.Must(err)
+	l.Must(k.release(t.Context(), *held))
 	if renewed, err := k.renew(t.Context(), *held, time.Now()); renewed || err != nil {
 		t.Errorf("renewed: %v, %v", renewed, err)
 	}
-	if next, _, err := k.claim(t.Context(), l.ws, "k", []byte("x")); err != nil || next.number != 2 {
+	if next, _, err := k.claim(t.Context(), l.Workspace, "k", []byte("x")); err != nil || next.number != 2 {
 		t.Errorf("%+v, %v", next, err)
 	}
 }

@@ -76,7 +76,7 @@ func TestBrokenItemsStayAlone(t *testing.T) {
 		got.json["counts"]); diff != "" {
 		t.Error(diff)
 	}
-	if kept := b.count(`select count(*) from trigger_events`); kept != n {
+	if kept := b.Count(`select count(*) from trigger_events`); kept != n {
 		t.Errorf("%d events are kept, want %d", kept, n)
 	}
 }
@@ -142,7 +142,7 @@ func TestBrokenEventsAlone(t *testing.T) {
 			t.Errorf("%.60s: %s", broken.item, diff)
 		}
 	}
-	if n := b.count(`select count(*) from trigger_events`); n != 0 {
+	if n := b.Count(`select count(*) from trigger_events`); n != 0 {
 		t.Errorf("%d events are kept", n)
 	}
 }
@@ -164,12 +164,11 @@ func TestBrokenBulks(t *testing.T) {
 		{"a second value", "POST", "/v1/events/bulk", `{"events": [1]} {}`, 400, "", "trailing_bytes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := *b
-			b.t = t
+			b := b.in(t)
 			b.do(c.method, c.path, c.body).refuses(c)
 		})
 	}
-	if n := b.count(`select count(*) from trigger_events`); n != 0 {
+	if n := b.Count(`select count(*) from trigger_events`); n != 0 {
 		t.Errorf("%d events are kept", n)
 	}
 }
@@ -192,7 +191,7 @@ func TestBulkOfAThousand(t *testing.T) {
 			t.Fatalf("item %d and its double: %v, %v", i, first, second)
 		}
 	}
-	if n := b.count(`select count(*) from trigger_events
+	if n := b.Count(`select count(*) from trigger_events
 		where profile_key = 'c' || source_id and name = 'seen ' || source_id::int % 7`); n != 500 {
 		t.Errorf("of 500 events %d are stored as they were sent", n)
 	}
@@ -223,7 +222,7 @@ func TestBrokenEnrollments(t *testing.T) {
 			t.Errorf("%s: %s: %s", dry, have, got.body)
 		}
 	}
-	if n := b.count(`select count(*) from enrollments`); n != 3 {
+	if n := b.Count(`select count(*) from enrollments`); n != 3 {
 		t.Errorf("%d enrollments", n)
 	}
 }

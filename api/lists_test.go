@@ -22,7 +22,7 @@ var notByTime = []string{"listNotifications", "listWebhookMessages"}
 
 // lists returns the operations of all lists by their paths, with the ids of w.
 func (b *bundle) lists(w world) map[string]*openapi3.Operation {
-	b.t.Helper()
+	b.T.Helper()
 	ids := strings.NewReplacer("/v1/data_sources/{id}", "/v1/data_sources/"+w.source, "/v1/templates/{id}", "/v1/templates/"+w.template,
 		"/v1/flows/{id}", "/v1/flows/"+w.flow, "/v1/webhook_endpoints/{id}", "/v1/webhook_endpoints/"+w.endpoint)
 	found := map[string]*openapi3.Operation{}
@@ -32,7 +32,7 @@ func (b *bundle) lists(w world) map[string]*openapi3.Operation {
 		}
 	}
 	if len(found) < 17 {
-		b.t.Fatalf("the contract has %d lists", len(found))
+		b.T.Fatalf("the contract has %d lists", len(found))
 	}
 	return found
 }
@@ -43,7 +43,7 @@ func takes(op *openapi3.Operation, name string) bool {
 
 // createSeveral creates several of everything that has a list.
 func (b *bundle) createSeveral(w world) {
-	b.t.Helper()
+	b.T.Helper()
 	for _, name := range []string{"Alpha", "beta 50%", "Gamma_1"} {
 		b.do("POST", "/v1/data_sources", object{"name": name, "kind": "postgres", "dsn": "postgres://u:p@db.example.com/x"}).is(201)
 		b.do("POST", "/v1/audiences",
@@ -275,8 +275,8 @@ func TestListsOfLargeRows(t *testing.T) {
 			from flow_versions, generate_series(2, $2) n where flow_id = $1 and version = 1`},
 	} {
 		id, _ := lemma.ParseID(of.prefix, of.id)
-		_, err := b.pool.Exec(t.Context(), of.sql, id, rows)
-		b.must(err)
+		_, err := b.Pool.Exec(t.Context(), of.sql, id, rows)
+		b.Must(err)
 		listed, next := 0, ""
 		for pages := 0; pages == 0 || next != ""; pages++ {
 			got := b.do("GET", path+"?limit=200"+next, nil).is(200)

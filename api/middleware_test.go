@@ -36,7 +36,7 @@ func TestAccessLog(t *testing.T) {
 	b.do("GET", "/v1/campaigns/ada@shop.example", nil).is(404)
 	b.do("GET", "/ada@shop.example", nil).is(404)
 	log := b.log.String()
-	for _, secret := range []string{"ada@shop.example", b.token, b.token[3:20], "pass-secret-word", b.dsn, "news@shop.example", "MKT-17"} {
+	for _, secret := range []string{"ada@shop.example", b.token, b.token[3:20], "pass-secret-word", b.DSN, "news@shop.example", "MKT-17"} {
 		if strings.Contains(log, secret) {
 			t.Errorf("%q is in the log", secret)
 		}
@@ -47,7 +47,7 @@ func TestAccessLog(t *testing.T) {
 		}
 		var l object
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l["route"] != "/v1/notifications" || l["status"] != 200.0 ||
-			l["workspace"] != lemma.FormatID(lemma.PrefixWorkspace, b.ws) || l["method"] != "GET" || !strings.HasPrefix(l["key"].(string), "key_") {
+			l["workspace"] != lemma.FormatID(lemma.PrefixWorkspace, b.Workspace) || l["method"] != "GET" || !strings.HasPrefix(l["key"].(string), "key_") {
 			t.Errorf("the line is %s", line)
 		}
 		return
@@ -58,7 +58,7 @@ func TestAccessLog(t *testing.T) {
 // An internal error is logged, and the answer has no detail of it.
 func TestInternalErrorsAreNotShown(t *testing.T) {
 	b := setup(t)
-	b.run(b.pool, `alter table templates rename to templates_gone`)
+	b.Exec(`alter table templates rename to templates_gone`)
 	got := b.do("GET", "/v1/templates", nil).is(500)
 	for _, internal := range []string{"templates", "SQLSTATE", "relation", "pgx"} {
 		if strings.Contains(string(got.body), internal) {
@@ -95,14 +95,14 @@ func TestPanic(t *testing.T) {
 // A request that takes too long is answered with an error that can be retried.
 func TestTimeout(t *testing.T) {
 	b := setup(t, func(o *Options) { o.Timeout = 50 * time.Millisecond })
-	conn, err := b.pool.Acquire(t.Context())
-	b.must(err)
+	conn, err := b.Pool.Acquire(t.Context())
+	b.Must(err)
 	defer conn.Release()
 	tx, err := conn.Begin(t.Context())
-	b.must(err)
+	b.Must(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	_, err = tx.Exec(t.Context(), `lock table templates in access exclusive mode`)
-	b.must(err)
+	b.Must(err)
 	if got := b.do("GET", "/v1/templates", nil).is(503); got.problem.Code != "timeout" || got.header.Get("Retry-After") == "" {
 		t.Errorf("got %s", got.body)
 	}
@@ -197,10 +197,10 @@ func TestEndlessBody(t *testing.T) {
 // under the Idempotency-Key.
 func TestHangUp(t *testing.T) {
 	b := setup(t)
-	tx, err := b.pool.Begin(t.Context())
-	b.must(err)
+	tx, err := b.Pool.Begin(t.Context())
+	b.Must(err)
 	_, err = tx.Exec(t.Context(), `lock table templates in access exclusive mode`)
-	b.must(err)
+	b.Must(err)
 	ctx, hangUp := context.WithCancel(t.Context())
 	in := object{"name": "News", "subject": "s", "text": "t"}
 	ended := make(chan struct{})
@@ -208,11 +208,11 @@ func TestHangUp(t *testing.T) {
 		defer close(ended)
 		b.do("POST", "/v1/templates", in, under("k"), func(r *http.Request) { *r = *r.WithContext(ctx) })
 	}()
-	pgtest.WaitForLocks(t, b.pool, 1)
+	pgtest.WaitForLocks(t, b.Pool, 1)
 	hangUp()
-	b.must(tx.Rollback(t.Context()))
+	b.Must(tx.Rollback(t.Context()))
 	<-ended
-	if n := b.count(`select count(*) from templates`); n != 1 {
+	if n := b.Count(`select count(*) from templates`); n != 1 {
 		t.Errorf("%d templates", n)
 	}
 	if got := b.do("POST", "/v1/templates", in, under("k")).is(201); got.header.Get("Idempotent-Replayed") != "true" {

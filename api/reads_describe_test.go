@@ -55,23 +55,23 @@ func TestDescribingIsBounded(t *testing.T) {
 	if n := refusedReads(t, registry); n != len(requests) {
 		t.Errorf("%d refused reads are counted", n)
 	}
-	if n := b.count(`select count(*) from audiences where workspace_id = $1`, b.ws); n != 1 {
+	if n := b.Count(`select count(*) from audiences where workspace_id = $1`, b.Workspace); n != 1 {
 		t.Errorf("there are %d audiences", n)
 	}
 	b.do("GET", "/v1/flows/"+w.flow+"/versions/1/validate", nil).is(200) // it reads no source
 
 	release()
-	b.do("PATCH", "/v1/data_sources/"+w.source, object{"dsn": b.dsn}).is(200)
+	b.do("PATCH", "/v1/data_sources/"+w.source, object{"dsn": b.DSN}).is(200)
 	b.do("POST", "/v1/audiences", saved, header("Idempotency-Key", "POST/v1/audiences")).is(201)
 	b.do("POST", version+"/publish", nil, header("Idempotency-Key", "POST"+version+"/publish")).is(202)
 }
 
 // takePlaces takes all places of a source by reads that wait.
 func (b *bundle) takePlaces(source string) (release func()) {
-	b.t.Helper()
+	b.T.Helper()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	b.must(err)
-	b.t.Cleanup(func() { silent.Close() })
+	b.Must(err)
+	b.T.Cleanup(func() { silent.Close() })
 	arrived := make(chan net.Conn, placesOfSource)
 	go func() {
 		for {
@@ -83,7 +83,7 @@ func (b *bundle) takePlaces(source string) (release func()) {
 		}
 	}()
 	b.do("PATCH", "/v1/data_sources/"+source, object{"dsn": "postgres://u:p@" + silent.Addr().String() + "/x?sslmode=disable"}).is(200)
-	ctx, hangUp := context.WithCancel(b.t.Context())
+	ctx, hangUp := context.WithCancel(b.T.Context())
 	var all sync.WaitGroup
 	for range placesOfSource {
 		all.Go(func() {
@@ -92,7 +92,7 @@ func (b *bundle) takePlaces(source string) (release func()) {
 	}
 	for range placesOfSource {
 		conn := <-arrived
-		b.t.Cleanup(func() { conn.Close() })
+		b.T.Cleanup(func() { conn.Close() })
 	}
 	return func() { hangUp(); all.Wait() }
 }

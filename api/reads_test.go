@@ -15,7 +15,7 @@ func TestReadsAreBounded(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	b.must(err)
+	b.Must(err)
 	defer silent.Close()
 	arrived := make(chan struct{}, 100)
 	go func() {

@@ -24,8 +24,7 @@ func TestEveryOperationRefuses(t *testing.T) {
 	long := `{"name": "` + strings.Repeat("x", maxBody) + `"}`
 	for _, o := range operations() {
 		t.Run(o.id, func(t *testing.T) {
-			b := *b
-			b.t = t
+			b := b.in(t)
 			body := good[o.id]
 			b.do(o.method, o.path, body, header("Authorization", "")).is(401)
 			b.do(o.method, o.path, body, header("Authorization", "Bearer lk_unknown")).is(401)
@@ -75,18 +74,18 @@ func TestScopes(t *testing.T) {
 	for _, o := range operations() {
 		for _, scope := range o.scopes {
 			rest := slices.DeleteFunc(slices.Clone(workspaces.Scopes), func(s string) bool { return s == scope || s == workspaces.Admin })
-			got := b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.ws, rest...))).is(403)
+			got := b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.Workspace, rest...))).is(403)
 			if got.problem.Code != "missing_scope" || !strings.Contains(got.problem.Detail, scope) ||
 				!strings.Contains(got.header.Get("WWW-Authenticate"), scope) {
 				t.Errorf("%s without %s: %s", o.id, scope, got.body)
 			}
 		}
 		if o.hasID() {
-			b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.ws, o.scopes...))).is(404) // the scopes suffice; the id is unknown
+			b.do(o.method, o.path+o.query, good[o.id], as(b.key(b.Workspace, o.scopes...))).is(404) // the scopes suffice; the id is unknown
 		}
 	}
 	b.unchanged(before)
-	enough := b.do("GET", "/v1/workspace", nil, as(b.key(b.ws, "templates:read"))).is(200)
+	enough := b.do("GET", "/v1/workspace", nil, as(b.key(b.Workspace, "templates:read"))).is(200)
 	if diff := cmp.Diff([]any{"templates:read"}, enough.json["key"].(object)["scopes"]); diff != "" {
 		t.Error(diff)
 	}
@@ -97,7 +96,7 @@ func TestScopesOfOptions(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	path := "/v1/templates/" + w.template + "/render"
-	reader, sender := as(b.key(b.ws, "templates:read")), as(b.key(b.ws, "campaigns:send"))
+	reader, sender := as(b.key(b.Workspace, "templates:read")), as(b.key(b.Workspace, "campaigns:send"))
 	b.do("POST", path, object{"data": object{"name": "Ada"}}, reader).is(200)
 	b.do("POST", path, object{"audience_id": w.audience}, reader).is(403)
 	b.do("POST", "/v1/campaigns/"+w.campaign+"/send?dry_run=true", nil, sender).is(403)
@@ -107,7 +106,7 @@ func TestScopesOfOptions(t *testing.T) {
 // A key cannot create or revoke a key that has scopes beyond its own.
 func TestKeysCreateNoMoreThanTheirScopes(t *testing.T) {
 	b := setup(t)
-	maker := as(b.key(b.ws, "keys:write", "campaigns:read"))
+	maker := as(b.key(b.Workspace, "keys:write", "campaigns:read"))
 	b.do("POST", "/v1/api_keys", object{"name": "same", "scopes": []string{"campaigns:read"}}, maker).is(201)
 	for _, scope := range []string{"campaigns:send", "admin"} {
 		if got := b.do("POST", "/v1/api_keys", object{"name": "more", "scopes": []string{"campaigns:read", scope}}, maker).
@@ -122,13 +121,13 @@ func TestKeysCreateNoMoreThanTheirScopes(t *testing.T) {
 			t.Errorf("%s: %s", what, got.body)
 		}
 	}
-	if n := b.count(`select count(*) from api_keys where revoked_at is not null`); n != 0 {
+	if n := b.Count(`select count(*) from api_keys where revoked_at is not null`); n != 0 {
 		t.Errorf("%d keys were revoked", n)
 	}
 	b.do("DELETE", "/v1/api_keys/"+b.keyID("campaigns:read"), nil, maker).is(204)
 	b.do("DELETE", "/v1/api_keys/"+b.keyID("campaigns:read", "audiences:read"), nil).is(204) // by an admin
 	b.do("DELETE", "/v1/api_keys/"+lemma.FormatID(lemma.PrefixKey, lemma.NewID()), nil, maker).is(404)
-	if n := b.count(`select count(*) from api_keys where name = 'more'`); n != 0 {
+	if n := b.Count(`select count(*) from api_keys where name = 'more'`); n != 0 {
 		t.Errorf("%d keys were made", n)
 	}
 }
@@ -196,7 +195,7 @@ func TestAnotherWorkspacesIDsInBodies(t *testing.T) {
 			t.Errorf("%s: another workspace sees %s", path, got.body)
 		}
 	}
-	if n := b.count(`select count(*) from campaigns where workspace_id <> $1`, b.ws); n != 0 {
+	if n := b.Count(`select count(*) from campaigns where workspace_id <> $1`, b.Workspace); n != 0 {
 		t.Errorf("%d campaigns were made", n)
 	}
 }
@@ -239,31 +238,31 @@ func TestUnknownKindsOfToken(t *testing.T) {
 
 // fingerprint returns a hash of each table, and the number of revoked keys.
 func (b *bundle) fingerprint() string {
-	b.t.Helper()
+	b.T.Helper()
 	var all []string
 	for _, table := range []string{"data_sources", "audiences", "templates", "template_versions", "providers", "campaigns", "notifications",
 		"resolutions", "idempotency_keys",
 		"flows", "flow_versions", "flow_log", "enrollments", "enrollment_steps", "trigger_events", "refusals", "webhook_endpoints"} {
 		var sum string
-		b.must(b.pool.QueryRow(b.t.Context(),
+		b.Must(b.Pool.QueryRow(b.T.Context(),
 			fmt.Sprintf(`select coalesce(md5(string_agg(x::text, ',' order by x::text)), '') from %s x`, table)).Scan(&sum))
 		all = append(all, table+" "+sum)
 	}
-	all = append(all, fmt.Sprint("revoked ", b.count(`select count(*) from api_keys where revoked_at is not null`)))
+	all = append(all, fmt.Sprint("revoked ", b.Count(`select count(*) from api_keys where revoked_at is not null`)))
 	return strings.Join(all, "\n")
 }
 
 func (b *bundle) unchanged(before string) {
-	b.t.Helper()
+	b.T.Helper()
 	if diff := cmp.Diff(before, b.fingerprint()); diff != "" {
-		b.t.Errorf("a refused request changed something:\n%s", diff)
+		b.T.Errorf("a refused request changed something:\n%s", diff)
 	}
 }
 
 // keyID creates a key and returns its id.
 func (b *bundle) keyID(scopes ...string) string {
-	b.t.Helper()
-	key, _, err := b.deps.Workspaces.CreateKey(b.t.Context(), b.ws, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: scopes})
-	b.must(err)
+	b.T.Helper()
+	key, _, err := b.deps.Workspaces.CreateKey(b.T.Context(), b.Workspace, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: scopes})
+	b.Must(err)
 	return lemma.FormatID(lemma.PrefixKey, key.ID)
 }

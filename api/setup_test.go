@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -19,18 +17,14 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/audience"
 	"lemma/campaigns"
 	"lemma/flows"
 	"lemma/flows/query"
-	"lemma/message"
-	"lemma/notifications"
 	"lemma/pgtest"
-	"lemma/providers"
-	"lemma/secrets"
+	"lemma/pgtest/shop"
 	"lemma/suppression"
 	"lemma/webhooks"
 	"lemma/workspaces"
@@ -38,15 +32,11 @@ import (
 
 // bundle is a server with two workspaces and a customer's database.
 type bundle struct {
-	t      *testing.T
-	pool   *pgxpool.Pool
-	shop   *pgxpool.Pool // as its owner
-	dsn    string        // of the shop, as a role that can only read
+	*shop.Fixture
 	deps   Deps
 	server http.Handler
 	log    *syncBuffer
-	ws     uuid.UUID
-	token  string // an admin of ws
+	token  string // an admin of the workspace
 	other  string // an admin of another workspace
 }
 
@@ -59,18 +49,16 @@ func setup(t *testing.T, change ...func(*Options)) *bundle {
 func setupWith(t *testing.T, sources audience.Options, change ...func(*Options)) *bundle {
 	t.Helper()
 	t.Parallel()
-	b := &bundle{t: t, pool: pgtest.DB(t), log: &syncBuffer{}}
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	b.must(err)
-	r := Deps{Pool: b.pool, Workspaces: workspaces.New(b.pool), Ledger: notifications.New(b.pool), Templates: message.New(b.pool),
-		Audiences: audience.New(b.pool, box, sources), Providers: providers.New(b.pool, box, checkAccount),
-		Suppressions: suppression.New(b.pool)}
-	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates,
-		Providers: r.Providers, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
-	r.Webhooks = webhooks.New(webhooks.Deps{Pool: b.pool, Box: box, Log: slog.New(slog.DiscardHandler)}, webhooks.Options{})
-	r.Flows = flows.New(flows.Deps{Pool: b.pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
-		Webhooks: r.Webhooks, Log: slog.New(slog.DiscardHandler)}, flows.Config{})
-	r.FlowReader = query.New(query.Deps{Pool: b.pool, Flows: r.Flows, Ledger: r.Ledger, Audiences: r.Audiences, Webhooks: r.Webhooks})
+	b := &bundle{Fixture: shop.New(pgtest.NewShop(t), sources, checkAccount), log: &syncBuffer{}}
+	quiet := slog.New(slog.DiscardHandler)
+	r := Deps{Pool: b.Pool, Workspaces: workspaces.New(b.Pool), Ledger: b.Ledger, Templates: b.Templates, Audiences: b.Audiences,
+		Providers: b.Providers, Suppressions: suppression.New(b.Pool)}
+	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates,
+		Providers: r.Providers, Log: quiet}, campaigns.Config{})
+	r.Webhooks = webhooks.New(webhooks.Deps{Pool: b.Pool, Box: b.Box, Log: quiet}, webhooks.Options{})
+	r.Flows = flows.New(flows.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
+		Webhooks: r.Webhooks, Log: quiet}, flows.Config{})
+	r.FlowReader = query.New(query.Deps{Pool: b.Pool, Flows: r.Flows, Ledger: r.Ledger, Audiences: r.Audiences, Webhooks: r.Webhooks})
 	b.deps = r
 	o := Options{Connections: 64, Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
 		Capabilities: func(kind string) Capabilities {
@@ -80,10 +68,16 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 		c(&o)
 	}
 	b.server = New(r, o)
-	b.ws = pgtest.Workspace(t, b.pool)
-	b.token = b.key(b.ws, workspaces.Admin)
-	b.other = b.key(pgtest.Workspace(t, b.pool), workspaces.Admin)
+	b.token = b.key(b.Workspace, workspaces.Admin)
+	b.other = b.key(pgtest.Workspace(t, b.Pool), workspaces.Admin)
 	return b
+}
+
+// in is the bundle for a subtest.
+func (b *bundle) in(t *testing.T) *bundle {
+	own, fixture := *b, *b.Fixture
+	own.Fixture, fixture.T = &fixture, t
+	return &own
 }
 
 // checkAccount validates as the carriers do.
@@ -104,48 +98,23 @@ func metrics(w http.ResponseWriter, _ *http.Request) {
 
 // openShop creates the customer's database, with a profile for each reason to be skipped.
 func (b *bundle) openShop() {
-	b.t.Helper()
-	b.shop = pgtest.Empty(b.t)
-	b.run(b.shop, `create table customers (id text, email text, name text, opted_out boolean not null default false)`)
-	b.run(b.shop, `insert into customers values
+	b.T.Helper()
+	b.OpenDB(`create table customers (id text, email text, name text, opted_out boolean not null default false)`,
+		`insert into customers values
 		('c1', 'ada@shop.example', 'Ada', false), ('c2', 'bob@shop.example', 'Bob', false), ('c3', null, 'Cy', false),
 		('c4', 'not an address', 'Di', false), ('c5', 'ADA@shop.example', 'Ada again', false), ('c6', 'eve@shop.example', 'Eve', true)`)
-	role := "reader_" + uuid.NewString()[:8]
-	b.run(b.shop, fmt.Sprintf(`create role %s login; grant select on customers to %s; revoke create on schema public from public`, role, role))
-	b.t.Cleanup(func() { _, _ = b.shop.Exec(context.Background(), `drop owned by `+role+`; drop role `+role) })
-	c := b.shop.Config().ConnConfig
-	b.dsn = "postgres://" + role + "@/" + c.Database + "?host=" + url.QueryEscape(c.Host)
-}
-
-func (b *bundle) must(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-func (b *bundle) run(pool *pgxpool.Pool, sql string, args ...any) {
-	b.t.Helper()
-	_, err := pool.Exec(context.Background(), sql, args...)
-	b.must(err)
-}
-
-func (b *bundle) count(sql string, args ...any) (n int) {
-	b.t.Helper()
-	b.must(b.pool.QueryRow(context.Background(), sql, args...).Scan(&n))
-	return n
 }
 
 func (b *bundle) key(ws uuid.UUID, scopes ...string) string {
-	b.t.Helper()
+	b.T.Helper()
 	_, token, err := b.deps.Workspaces.CreateKey(context.Background(), ws, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: scopes})
-	b.must(err)
+	b.Must(err)
 	return token
 }
 
 // answered is an answer with its decoded body.
 type answered struct {
-	t       *testing.T
+	t       testing.TB
 	what    string
 	status  int
 	header  http.Header
@@ -170,8 +139,8 @@ func header(name, value string) option {
 // do sends a request as an admin of ws, and checks the answer against openapi.yaml, and
 // the request if it succeeds. body is JSON text or a value.
 func (b *bundle) do(method, path string, body any, options ...option) answered {
-	b.t.Helper()
-	text := textOf(b.t, body)
+	b.T.Helper()
+	text := textOf(b.T, body)
 	r := httptest.NewRequest(method, path, strings.NewReader(text))
 	r.Header.Set("Authorization", "Bearer "+b.token)
 	if text != "" {
@@ -183,7 +152,7 @@ func (b *bundle) do(method, path string, body any, options ...option) answered {
 	again := r.Clone(r.Context())
 	w := httptest.NewRecorder()
 	b.server.ServeHTTP(w, r)
-	a := answered{t: b.t, what: method + " " + path, status: w.Code, header: w.Header(), body: w.Body.Bytes()}
+	a := answered{t: b.T, what: method + " " + path, status: w.Code, header: w.Header(), body: w.Body.Bytes()}
 	again.Body = io.NopCloser(strings.NewReader(text))
 	a.holdToContract(again)
 	if strings.HasSuffix(a.header.Get("Content-Type"), "json") {
@@ -195,7 +164,7 @@ func (b *bundle) do(method, path string, body any, options ...option) answered {
 	return a
 }
 
-func textOf(t *testing.T, body any) string {
+func textOf(t testing.TB, body any) string {
 	switch v := body.(type) {
 	case nil:
 		return ""

@@ -22,7 +22,7 @@ func TestVersionDoneAgainBehindAnother(t *testing.T) {
 	if got := b.twice(path, in, follow, header("If-Match", `"3"`)); got.json["version"] != 4.0 {
 		t.Errorf("done again with If-Match: %s", got.body)
 	}
-	if n := b.count(`select count(*) from template_versions`); n != 5 {
+	if n := b.Count(`select count(*) from template_versions`); n != 5 {
 		t.Errorf("%d versions", n)
 	}
 }
@@ -32,10 +32,10 @@ func TestVersionDoneAgainBehindAnother(t *testing.T) {
 // replace the token that the other request has returned.
 func TestAHangingProcess(t *testing.T) {
 	b := setup(t)
-	s := &server{Deps: b.deps, Options: Options{}.withDefaults(), answers: idempotencyStore{b.pool}}
+	s := &server{Deps: b.deps, Options: Options{}.withDefaults(), answers: idempotencyStore{b.Pool}}
 	template := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id()
 	admin, err := b.deps.Workspaces.Authenticate(t.Context(), b.token)
-	b.must(err)
+	b.Must(err)
 	for path, test := range map[string]struct {
 		body string
 		do   action
@@ -45,7 +45,7 @@ func TestAHangingProcess(t *testing.T) {
 			b.do("GET", "/v1/campaigns", nil, as(a.text("token"))).is(200)
 		}},
 		"/v1/templates/" + template + "/versions": {`{"subject":"s2","html":"<p>h</p>"}`, on(s.createVersion), func(answered) {
-			if n := b.count(`select count(*) from template_versions`); n != 2 {
+			if n := b.Count(`select count(*) from template_versions`); n != 2 {
 				t.Errorf("%d versions", n)
 			}
 		}},
@@ -55,10 +55,10 @@ func TestAHangingProcess(t *testing.T) {
 		route.URLParams.Add("id", template)
 		r = r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
 		c := &call{request: r, key: admin, body: []byte(test.body)}
-		held, _, err := s.answers.claim(t.Context(), b.ws, path, fingerprint(c))
-		b.must(err)
+		held, _, err := s.answers.claim(t.Context(), b.Workspace, path, fingerprint(c))
+		b.Must(err)
 		c.newID, c.attempt = held.id(), held.number
-		b.run(b.pool, `update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, path)
+		b.Exec(`update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, path)
 		got := b.do("POST", path, test.body, under(path)).is(201)
 		_, _ = test.do.handle(t.Context(), c) // it continues before it detects that it has lost the key
 		test.then(got)

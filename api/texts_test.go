@@ -10,9 +10,9 @@ import (
 func TestKeysThatMayNotReadRowsSeeNoTextsOfSources(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	b.run(b.shop, `create function leak() returns text language plpgsql stable security definer as $$ begin
+	b.ExecDB(`create function leak() returns text language plpgsql stable security definer as $$ begin
 		raise exception 'canary %', (select email from customers where id = 'c1'); end $$`)
-	writer := as(b.key(b.ws, "data_sources:read", "audiences:read", "audiences:write", "flows:read", "flows:write", "flows:publish"))
+	writer := as(b.key(b.Workspace, "data_sources:read", "audiences:read", "audiences:write", "flows:read", "flows:write", "flows:publish"))
 	draft := func(sql string) object {
 		return object{"data_source_id": w.source, "sql": sql, "key_column": "id", "email_column": "email"}
 	}
@@ -59,7 +59,7 @@ func TestPlansCountForKeysThatMayQuery(t *testing.T) {
 		scopes []string
 		counts bool
 	}{{[]string{"flows:read", "flows:write"}, false}, {[]string{"flows:read", "audiences:query"}, true}} {
-		got := b.do("POST", plan, object{}, as(b.key(b.ws, c.scopes...))).is(200)
+		got := b.do("POST", plan, object{}, as(b.key(b.Workspace, c.scopes...))).is(200)
 		reason, _ := got.json["enrolls_unknown_reason"].(string)
 		if _, counted := got.json["enrolls"].(float64); counted != c.counts || strings.HasPrefix(reason, "missing_scope") == c.counts {
 			t.Errorf("%v: %s", c.scopes, got.body)

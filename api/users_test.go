@@ -30,7 +30,7 @@ func TestUsersOfAThingAreNamed(t *testing.T) {
 			t.Errorf("%s: %s", path, got.body)
 		}
 	}
-	blind := b.key(b.ws, "audiences:write", "flows:read")
+	blind := b.key(b.Workspace, "audiences:write", "flows:read")
 	if got := b.do("DELETE", "/v1/audiences/"+w.audience, nil, as(blind)).is(409); strings.Contains(got.problem.Detail, "Winter") ||
 		!strings.Contains(got.problem.Detail, "Call") {
 		t.Errorf("a key that may not read campaigns: %s", got.body)
@@ -38,7 +38,7 @@ func TestUsersOfAThingAreNamed(t *testing.T) {
 	for i := range 4 {
 		b.do("POST", "/v1/campaigns", w.newCampaign(object{"name": fmt.Sprint("More ", i)})).is(201)
 	}
-	if got := b.do("DELETE", "/v1/audiences/"+w.audience, nil, as(b.key(b.ws, workspaces.Admin))).
+	if got := b.do("DELETE", "/v1/audiences/"+w.audience, nil, as(b.key(b.Workspace, workspaces.Admin))).
 		is(409); !strings.HasSuffix(got.problem.Detail, `campaign "More 1", and others`) {
 		t.Errorf("many: %s", got.body)
 	}

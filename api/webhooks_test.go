@@ -21,8 +21,8 @@ func TestAFailingEndpointIsShown(t *testing.T) {
 	}
 	_, enrollment := b.enrolled(w, "c1")
 	_, err := b.deps.Flows.RunOnce(t.Context())
-	b.must(err)
-	b.run(b.pool, `update outbox set attempts = 4, status_code = 500, last_error = 'status', called_at = now(),
+	b.Must(err)
+	b.Exec(`update outbox set attempts = 4, status_code = 500, last_error = 'status', called_at = now(),
 		due_at = now() + interval '1 hour'`)
 
 	steps := b.do("GET", "/v1/enrollments/"+enrollment+"/history", nil).is(200).json["steps"].([]any)
@@ -49,7 +49,7 @@ func TestAFailingEndpointIsShown(t *testing.T) {
 		t.Errorf("explained: %s", explained.body)
 	}
 
-	b.run(b.pool, `update outbox set status = 'failed', status_code = null, last_error = 'timeout', finished_at = now()`)
+	b.Exec(`update outbox set status = 'failed', status_code = null, last_error = 'timeout', finished_at = now()`)
 	m := b.firstOf(endpoint + "/messages?status=failed")
 	if m["status"] != "failed" || m["status_code"] != nil || m["reason"] != "timeout" || m["next_at"] != nil {
 		t.Errorf("its messages are %v", m)

@@ -23,10 +23,10 @@ type object = map[string]any
 const goodSQL = "select id, email, name, opted_out from customers order by id"
 
 func (b *bundle) world() world {
-	b.t.Helper()
+	b.T.Helper()
 	b.openShop()
 	var w world
-	w.source = b.do("POST", "/v1/data_sources", object{"name": "Shop", "kind": "postgres", "dsn": b.dsn}).is(201).id()
+	w.source = b.do("POST", "/v1/data_sources", object{"name": "Shop", "kind": "postgres", "dsn": b.DSN}).is(201).id()
 	w.audience = b.do("POST", "/v1/audiences", object{"name": "All", "data_source_id": w.source, "sql": goodSQL, "key_column": "id",
 		"email_column": "email", "opted_out_column": "opted_out"}).is(201).id()
 	w.template = b.do("POST", "/v1/templates", object{"name": "News", "subject": "Hi {{ name }}", "html": "<p>Hi {{ name }}</p>"}).is(201).id()
@@ -70,32 +70,32 @@ func (w world) definition(change object) object {
 }
 
 func (b *bundle) draft(w world) string {
-	b.t.Helper()
+	b.T.Helper()
 	return b.do("POST", "/v1/campaigns", w.newCampaign(nil)).is(201).id()
 }
 
 // fannedOut starts a campaign and writes its notifications, which are not sent.
 func (b *bundle) fannedOut(w world) (campaign string, id uuid.UUID) {
-	b.t.Helper()
+	b.T.Helper()
 	campaign = b.draft(w)
 	b.do("POST", "/v1/campaigns/"+campaign+"/send", nil).is(202)
 	id, _ = lemma.ParseID(lemma.PrefixCampaign, campaign)
-	_, err := b.deps.Campaigns.Fanout(context.Background(), b.ws, id)
-	b.must(err)
+	_, err := b.deps.Campaigns.Fanout(context.Background(), b.Workspace, id)
+	b.Must(err)
 	return campaign, id
 }
 
 // orphan makes one notification of a campaign orphaned and returns its id.
 func (b *bundle) orphan(campaign string, id uuid.UUID) string {
-	b.t.Helper()
-	b.run(b.pool, `insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
+	b.T.Helper()
+	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
 		select workspace_id, batch_id, ordinal, 1, 'unknown', true, 'reaper' from notifications
-		where workspace_id = $1 and origin_id = $2 and batch_id is not null order by key limit 1`, b.ws, id)
-	b.run(b.pool, `update batches set orphaned = 1 where workspace_id = $1 and origin_id = $2`, b.ws, id)
+		where workspace_id = $1 and origin_id = $2 and batch_id is not null order by key limit 1`, b.Workspace, id)
+	b.Exec(`update batches set orphaned = 1 where workspace_id = $1 and origin_id = $2`, b.Workspace, id)
 	found := b.do("GET", "/v1/notifications?status=orphaned&campaign_id="+campaign, nil).is(200)
 	data := found.json["data"].([]any)
 	if len(data) != 1 {
-		b.t.Fatalf("%d orphans: %s", len(data), found.body)
+		b.T.Fatalf("%d orphans: %s", len(data), found.body)
 	}
 	return data[0].(object)["id"].(string)
 }
@@ -190,11 +190,11 @@ func (w world) goodBodies() map[string]any {
 
 // firstOf returns the first entry of a list.
 func (b *bundle) firstOf(path string) object {
-	b.t.Helper()
+	b.T.Helper()
 	found := b.do(http.MethodGet, path, nil).is(200)
 	data := found.json["data"].([]any)
 	if len(data) == 0 {
-		b.t.Fatalf("%s is empty", path)
+		b.T.Fatalf("%s is empty", path)
 	}
 	return data[0].(object)
 }

@@ -84,14 +84,14 @@ func (s *Statements) add(sql string) {
 }
 
 // caller is the function of this module that sends a statement, and whether it
-// is in a test file.
+// belongs to a test.
 func caller() (name string, test bool) {
 	stack := make([]uintptr, 64)
 	frames := runtime.CallersFrames(stack[:runtime.Callers(4, stack)])
 	for {
 		f, more := frames.Next()
 		if strings.HasPrefix(f.Function, "lemma") {
-			return f.Function, strings.HasSuffix(f.File, "_test.go")
+			return f.Function, strings.HasSuffix(f.File, "_test.go") || strings.HasPrefix(f.Function, "lemma/pgtest.")
 		}
 		if !more {
 			return "", false

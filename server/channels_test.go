@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
-	"net/url"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/audience"
@@ -19,8 +17,8 @@ import (
 	"lemma/flows/intake"
 	"lemma/message"
 	"lemma/pgtest"
+	"lemma/pgtest/shop"
 	"lemma/providers"
-	"lemma/secrets"
 	"lemma/sender"
 	"lemma/sender/sendertest"
 )
@@ -49,40 +47,19 @@ func (i *inbox) all() map[string]sender.Message {
 func TestAFlowSendsOverEachChannel(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	pool, shop := pgtest.DB(t), pgtest.Empty(t)
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	must(err)
+	f := shop.New(pgtest.NewShop(t, `create table people (id text, email text, phone text, tokens jsonb)`,
+		`insert into people values ('anna', 'Anna@shop.example', '(030) 123401', '["ios-1", "web-2", "ios-1"]')`), shop.Local, nil)
 	got := &inbox{messages: map[string]sender.Message{}}
 	carrier := &sendertest.Carrier{Script: got.accept}
 	kind := carrier.Kind()
 	kind.Channels = []lemma.Channel{lemma.Email, lemma.SMS, lemma.Push}
-	s, err := New(Deps{Pool: pool, Box: box, Log: slog.New(slog.DiscardHandler), Kinds: []sender.Kind{kind}}, Config{
-		Sources: audience.Options{AllowPrivate: true, AllowUnix: true}, Flows: flows.Config{Poll: 5 * time.Millisecond}})
-	must(err)
-	ws := pgtest.Workspace(t, pool)
-	role := "reader_" + uuid.NewString()[:8]
-	for _, sql := range []string{
-		`create table people (id text, email text, phone text, tokens jsonb)`,
-		`insert into people values ('anna', 'Anna@shop.example', '(030) 123401', '["ios-1", "web-2", "ios-1"]')`,
-		`create role ` + role + ` login`, `grant select on people to ` + role, `revoke create on schema public from public`,
-	} {
-		_, err := shop.Exec(ctx, sql)
-		must(err)
-	}
-	t.Cleanup(func() { _, _ = shop.Exec(context.Background(), `drop owned by `+role+`; drop role `+role) })
-	at := shop.Config().ConnConfig
-	source, err := s.Audiences.CreateSource(ctx, ws, audience.NewSource{ID: lemma.NewID(), Name: "shop", Kind: "postgres",
-		DSN: "postgres://" + role + "@/" + at.Database + "?host=" + url.QueryEscape(at.Host)})
-	must(err)
-	people, err := s.Audiences.Create(ctx, ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "people",
+	s, err := New(Deps{Pool: f.Pool, Box: f.Box, Log: slog.New(slog.DiscardHandler), Kinds: []sender.Kind{kind}}, Config{
+		Sources: shop.Local, Flows: flows.Config{Poll: 5 * time.Millisecond}})
+	f.Must(err)
+	ws := f.Workspace
+	people, err := s.Audiences.Create(ctx, ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: f.NewSource(f.DSN), Name: "people",
 		SQL: "select * from people", KeyColumn: "id", EmailColumn: "email", PhoneColumn: "phone", PhoneRegion: "DE", PushColumn: "tokens"})
-	must(err)
+	f.Must(err)
 	nodes := map[string]any{"end": map[string]any{"type": "exit"}}
 	next := "end"
 	for channel, content := range map[lemma.Channel]message.Content{
@@ -91,29 +68,27 @@ func TestAFlowSendsOverEachChannel(t *testing.T) {
 		lemma.Push: {Channel: lemma.Push, Subject: "Order", Text: "{{ trigger.properties.order }}", Link: "myapp://orders",
 			Data: map[string]string{"order": "{{ trigger.properties.order }}"}},
 	} {
-		template, err := s.Templates.Create(ctx, ws, message.NewTemplate{ID: lemma.NewID(), Name: string(channel), Content: content})
-		must(err)
 		provider, err := s.Providers.Create(ctx, ws,
 			providers.NewProvider{ID: lemma.NewID(), Name: string(channel), Kind: "scripted", Channel: channel})
-		must(err)
+		f.Must(err)
 		nodes[string(channel)] = map[string]any{"type": "send", "channel": channel, "next": next,
-			"provider_id": lemma.FormatID(lemma.PrefixProvider, provider.ID), "template_id": lemma.FormatID(lemma.PrefixTemplate, template.ID)}
+			"provider_id": lemma.FormatID(lemma.PrefixProvider, provider.ID), "template_id": lemma.FormatID(lemma.PrefixTemplate, f.NewTemplate(content))}
 		next = string(channel)
 	}
 	definition, err := json.Marshal(map[string]any{"audience_id": lemma.FormatID(lemma.PrefixAudience, people.ID),
 		"triggers":   []any{map[string]any{"type": "event", "event": "ordered"}},
 		"recurrence": map[string]any{"policy": "once"}, "defaults": map[string]any{"from": map[string]any{"email": "news@shop.example"}},
 		"start": next, "nodes": nodes})
-	must(err)
+	f.Must(err)
 	flow, err := s.Flows.Create(ctx, ws, flows.NewFlow{ID: lemma.NewID(), Name: "orders", Definition: definition})
-	must(err)
+	f.Must(err)
 	_, err = s.Flows.Publish(ctx, ws, flow.ID, 1, nil, flows.InFlight{Mode: "stay"}, nil)
-	must(err)
-	must(s.StartWorkers(context.WithoutCancel(ctx)))
+	f.Must(err)
+	f.Must(s.StartWorkers(context.WithoutCancel(ctx)))
 	t.Cleanup(func() { _ = s.Stop() })
 	_, err = s.Flows.Intake.Record(ctx, ws,
 		intake.Event{ProfileKey: "anna", Name: "ordered", Properties: json.RawMessage(`{"order":"A & B"}`)})
-	must(err)
+	f.Must(err)
 
 	push := sender.Message{Subject: "Order", Text: "A & B", Link: "myapp://orders", Data: map[string]string{"order": "A & B"}}
 	first, second := push, push
@@ -128,10 +103,9 @@ func TestAFlowSendsOverEachChannel(t *testing.T) {
 	if diff := cmp.Diff(want, got.all()); diff != "" {
 		t.Error(diff)
 	}
-	var channels string
-	must(pool.QueryRow(ctx, `
+	channels := pgtest.One[string](t, f.Pool, `
 		select string_agg(channel || ' ' || n, ',' order by channel) from (
-			select channel, count(*) as n from notification_status where workspace_id = $1 group by channel) c`, ws).Scan(&channels))
+			select channel, count(*) as n from notification_status where workspace_id = $1 group by channel) c`, ws)
 	if channels != "email 1,push 2,sms 1" {
 		t.Errorf("notifications: %s", channels)
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -16,15 +15,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
-	"lemma/audience"
 	"lemma/campaigns"
 	"lemma/flows"
 	"lemma/flows/intake"
-	"lemma/message"
 	"lemma/notifications"
 	"lemma/pgtest"
-	"lemma/providers"
-	"lemma/secrets"
+	"lemma/pgtest/shop"
 	"lemma/sender"
 	"lemma/webhooks"
 )
@@ -48,62 +44,39 @@ func (accepting) Send(_ context.Context, messages []sender.Message) []sender.Rec
 
 // planned is a process with the resources for a flow and a campaign.
 type planned struct {
+	*shop.Fixture
 	*Server
-	t                            *testing.T
-	plain                        *pgxpool.Pool // for statements of the test
-	shop                         *pgxpool.Pool
-	ws, flow                     uuid.UUID
-	definition                   func(string) json.RawMessage
-	audience, template, provider uuid.UUID
+	flow       uuid.UUID
+	definition func(string) json.RawMessage
 }
 
 func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
-	p := &planned{t: t, plain: pgtest.DB(t), shop: pgtest.Empty(t)}
-	shop := p.shop
-	must(t, execSQL(shop, `
-		create table people (id text primary key, email text, name text, opted_out boolean);
-		insert into people select i, 'user' || i || '@bench.example', 'N' || i, i = 61 from generate_series(1, 61) i;
-		do $$ begin create role plans_reader login; exception when duplicate_object then null; end $$;
-		revoke create on schema public from public; grant select on people to plans_reader`))
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	must(t, err)
+	s := pgtest.NewShop(t, `create table people (id text primary key, email text, name text, opted_out boolean)`,
+		`insert into people select i, 'user' || i || '@bench.example', 'N' || i, i = 61 from generate_series(1, 61) i`)
+	s.Pool = hot.Trace(t, s.Pool)
+	p := &planned{Fixture: shop.New(s, shop.Local, nil)}
+	p.Fill("select id, email, name, opted_out from people")
 	const often = 50 * time.Millisecond
-	p.Server, err = New(Deps{Pool: hot.Trace(t, p.plain), Box: box, Log: slog.New(slog.DiscardHandler),
-		Kinds: []sender.Kind{accepting("null").kind()}}, Config{SendWorkers: 2,
+	var err error
+	p.Server, err = New(Deps{Pool: s.Pool, Box: p.Box, Log: slog.New(slog.DiscardHandler),
+		Kinds: []sender.Kind{accepting("smtp").kind()}}, Config{SendWorkers: 2,
 		Sender: sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often}, Campaigns: campaigns.Config{Grace: often},
-		Sources: audience.Options{AllowPrivate: true, AllowUnix: true}, Webhooks: webhooks.Options{AllowPrivate: true}})
-	must(t, err)
+		Sources: shop.Local, Webhooks: webhooks.Options{AllowPrivate: true}})
+	p.Must(err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		must(t, p.Drain(ctx))
+		p.Must(p.Drain(ctx))
 	})
-	ctx := t.Context()
-	ws, err := p.Workspaces.Create(ctx, "plans")
-	must(t, err)
-	p.ws = ws.ID
-	c := shop.Config().ConnConfig
-	source, err := p.Audiences.CreateSource(ctx, p.ws, audience.NewSource{ID: lemma.NewID(), Name: "shop", Kind: "postgres",
-		DSN: "postgres://plans_reader@/" + c.Database + "?host=" + url.QueryEscape(c.Host)})
-	must(t, err)
-	aud, err := p.Audiences.Create(ctx, p.ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source.ID, Name: "all",
-		SQL: "select id, email, name, opted_out from people", KeyColumn: "id", EmailColumn: "email", OptedOutColumn: "opted_out"})
-	must(t, err)
-	tpl, err := p.Templates.Create(ctx, p.ws,
-		message.NewTemplate{ID: lemma.NewID(), Name: "hello", Content: message.Content{Subject: "Hi {{ name }}", HTML: "<p>Hi {{ name }}</p>"}})
-	must(t, err)
-	prv, err := p.Providers.Create(ctx, p.ws, providers.NewProvider{ID: lemma.NewID(), Name: "null", Kind: "null", Config: []byte(`{}`)})
-	must(t, err)
-	p.audience, p.template, p.provider = aud.ID, tpl.ID, prv.ID
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
 	t.Cleanup(hook.Close)
-	e, _, err := p.Webhooks.Create(ctx, p.ws, webhooks.NewEndpoint{ID: lemma.NewID(), Name: "crm", URL: hook.URL})
-	must(t, err)
+	e, _, err := p.Webhooks.Create(t.Context(), p.Workspace, webhooks.NewEndpoint{ID: lemma.NewID(), Name: "crm", URL: hook.URL})
+	p.Must(err)
 	p.definition = func(text string) json.RawMessage {
-		return json.RawMessage(strings.NewReplacer("$audience", lemma.FormatID(lemma.PrefixAudience, aud.ID),
+		return json.RawMessage(strings.NewReplacer("$audience", lemma.FormatID(lemma.PrefixAudience, p.Audience),
 			"$call", `"type":"webhook","endpoint_id":"`+lemma.FormatID(lemma.PrefixEndpoint, e.ID)+`","columns":["name"]`,
 			"$send", `"type":"send","channel":"email","from":{"email":"hi@shop.example"},"provider_id":"`+
-				lemma.FormatID(lemma.PrefixProvider, prv.ID)+`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, tpl.ID)+`"`).Replace(text))
+				lemma.FormatID(lemma.PrefixProvider, p.Provider)+`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, p.Template)+`"`).Replace(text))
 	}
 	return p
 }
@@ -125,8 +98,8 @@ const polledJourney = `{"audience_id":"$audience","triggers":[{"type":"audience"
 
 // live makes the process send all its statements.
 func (p *planned) live() {
-	t, ctx := p.t, p.t.Context()
-	must(t, p.StartWorkers(ctx))
+	ctx := p.T.Context()
+	p.Must(p.StartWorkers(ctx))
 	p.flow = p.publish(fmt.Sprintf(wholeJourney, ""))
 	apart := p.publish(fmt.Sprintf(strings.Replace(wholeJourney, `"joined"`, `"came"`, 1), `,"overlap":"allow"`))
 	polled := p.publish(polledJourney)
@@ -139,17 +112,17 @@ func (p *planned) live() {
 			}
 			events = append(events, e)
 		}
-		_, err := p.Flows.Intake.RecordAll(ctx, p.ws, events)
-		must(t, err)
+		_, err := p.Flows.Intake.RecordAll(ctx, p.Workspace, events)
+		p.Must(err)
 	}
 	for range 2 { // the second time, the events are duplicates and the profiles are enrolled
 		all("joined", true)
 		all("came", false)
-		_, err := p.Flows.Intake.EnrollAll(ctx, p.ws, p.flow,
+		_, err := p.Flows.Intake.EnrollAll(ctx, p.Workspace, p.flow,
 			[]intake.Enrolling{{ProfileKey: "31", ID: "x"}, {ProfileKey: "32"}, {ProfileKey: "missing", ID: "y"}}, false)
-		must(t, err)
-		_, err = p.Flows.Intake.Record(ctx, p.ws, intake.Event{ProfileKey: "missing", Name: "joined"})
-		must(t, err)
+		p.Must(err)
+		_, err = p.Flows.Intake.Record(ctx, p.Workspace, intake.Event{ProfileKey: "missing", Name: "joined"})
+		p.Must(err)
 	}
 	p.until(`select count(*) >= 30 from enrollments where flow_id = any($1) and node = 'buy' and waiting_since is not null`,
 		[]uuid.UUID{p.flow, apart})
@@ -158,16 +131,16 @@ func (p *planned) live() {
 	p.until(`select count(*) >= 20 from enrollments where flow_id = any($1) and node = 'late'`, []uuid.UUID{p.flow, apart})
 	p.otherRules(apart)
 	p.sourceFails()
-	_, err := p.Flows.Pause(ctx, p.ws, apart, nil)
-	must(t, err)
-	_, err = p.Flows.Resume(ctx, p.ws, apart, new(time.Duration(0)), nil)
-	must(t, err)
-	_, err = p.Flows.Pause(ctx, p.ws, polled, nil)
-	must(t, err)
-	must(t, execSQL(p.plain, `update enrollments set resume_at = now() - interval '1 hour' where flow_id = $1`, polled))
-	_, err = p.Flows.Resume(ctx, p.ws, polled, new(time.Second), nil)
-	must(t, err)
-	must(t, execSQL(p.plain, `update flow_polls set next_at = now() where flow_id = $1`, polled))
+	_, err := p.Flows.Pause(ctx, p.Workspace, apart, nil)
+	p.Must(err)
+	_, err = p.Flows.Resume(ctx, p.Workspace, apart, new(time.Duration(0)), nil)
+	p.Must(err)
+	_, err = p.Flows.Pause(ctx, p.Workspace, polled, nil)
+	p.Must(err)
+	p.Exec(`update enrollments set resume_at = now() - interval '1 hour' where flow_id = $1`, polled)
+	_, err = p.Flows.Resume(ctx, p.Workspace, polled, new(time.Second), nil)
+	p.Must(err)
+	p.Exec(`update flow_polls set next_at = now() where flow_id = $1`, polled)
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and status = 'active' and resume_at < now()`, []uuid.UUID{polled})
 	all("left", true)
 	p.move()
@@ -176,57 +149,57 @@ func (p *planned) live() {
 		func(ctx context.Context) error { _, err := p.Flows.Forget(ctx); return err },
 		func(ctx context.Context) error { _, err := p.Webhooks.Clean(ctx); return err },
 	} {
-		must(t, once(ctx))
+		p.Must(once(ctx))
 	}
 }
 
 // inherits takes over the work of a process that was killed: a lease has expired during a
 // window, and jobs are lost.
 func (p *planned) inherits() {
-	t, ctx := p.t, p.t.Context()
+	t, ctx := p.T, p.T.Context()
 	c := p.newCampaign()
-	_, err := p.Campaigns.Send(ctx, p.ws, c, uuid.Nil)
-	must(t, err)
-	_, err = p.Campaigns.Fanout(ctx, p.ws, c)
-	must(t, err)
-	must(t, execSQL(p.plain, `update fanouts set finished_at = null`))
-	_, err = p.Campaigns.Fanout(ctx, p.ws, c) // a second run
-	must(t, err)
-	ref := notifications.Ref{WorkspaceID: p.ws, OriginID: c}
-	must(t, p.plain.QueryRow(ctx, `select id from batches where origin_id = $1`, c).Scan(&ref.BatchID))
+	_, err := p.Campaigns.Send(ctx, p.Workspace, c, uuid.Nil)
+	p.Must(err)
+	_, err = p.Campaigns.Fanout(ctx, p.Workspace, c)
+	p.Must(err)
+	p.Exec(`update fanouts set finished_at = null`)
+	_, err = p.Campaigns.Fanout(ctx, p.Workspace, c) // a second run
+	p.Must(err)
+	ref := notifications.Ref{WorkspaceID: p.Workspace, OriginID: c}
+	p.Must(p.Fixture.Pool.QueryRow(ctx, `select id from batches where origin_id = $1`, c).Scan(&ref.BatchID))
 	_, err = p.Sender.Claim(ctx, ref)
-	must(t, err)
-	must(t, execSQL(p.plain, `update batches set lease_until = now() - interval '1 minute', called_through = 9 where id = $1`, ref.BatchID))
+	p.Must(err)
+	p.Exec(`update batches set lease_until = now() - interval '1 minute', called_through = 9 where id = $1`, ref.BatchID)
 	reaped, err := p.Sender.Reap(ctx)
-	must(t, err)
-	must(t, execSQL(p.plain, `delete from river_job`))
-	must(t, execSQL(p.plain, `update batches set due_at = now() - interval '1 hour', enqueued_at = now() - interval '1 hour'`))
+	p.Must(err)
+	p.Exec(`delete from river_job`)
+	p.Exec(`update batches set due_at = now() - interval '1 hour', enqueued_at = now() - interval '1 hour'`)
 	enqueued, err := p.Sender.Sweep(ctx)
-	must(t, err)
-	must(t, execSQL(p.plain, `update batches set expires_at = now() - interval '1 second'`))
+	p.Must(err)
+	p.Exec(`update batches set expires_at = now() - interval '1 second'`)
 	_, err = p.Sender.Sweep(ctx)
-	must(t, err)
+	p.Must(err)
 	if reaped.Retried != 10 || enqueued != 2 {
 		t.Errorf("%+v was reaped, and %d batches were given a job", reaped, enqueued)
 	}
 }
 
 func (p *planned) publish(definition string) uuid.UUID {
-	p.t.Helper()
-	f, err := p.Flows.Create(p.t.Context(), p.ws,
+	p.T.Helper()
+	f, err := p.Flows.Create(p.T.Context(), p.Workspace,
 		flows.NewFlow{ID: lemma.NewID(), Name: uuid.NewString(), Definition: p.definition(definition)})
-	must(p.t, err)
-	_, err = p.Flows.Publish(p.t.Context(), p.ws, f.ID, 1, nil, flows.InFlight{Mode: "stay"}, nil)
-	must(p.t, err)
+	p.Must(err)
+	_, err = p.Flows.Publish(p.T.Context(), p.Workspace, f.ID, 1, nil, flows.InFlight{Mode: "stay"}, nil)
+	p.Must(err)
 	return f.ID
 }
 
 func (p *planned) again(flow uuid.UUID, definition string, in flows.InFlight) {
-	p.t.Helper()
-	v, err := p.Flows.CreateVersion(p.t.Context(), p.ws, flow, p.definition(definition), uuid.New())
-	must(p.t, err)
-	_, err = p.Flows.Publish(p.t.Context(), p.ws, flow, v.Version, nil, in, nil)
-	must(p.t, err)
+	p.T.Helper()
+	v, err := p.Flows.CreateVersion(p.T.Context(), p.Workspace, flow, p.definition(definition), uuid.New())
+	p.Must(err)
+	_, err = p.Flows.Publish(p.T.Context(), p.Workspace, flow, v.Version, nil, in, nil)
+	p.Must(err)
 }
 
 // otherRules publishes versions without overlap and with other recurrences, so that
@@ -235,20 +208,20 @@ func (p *planned) otherRules(flow uuid.UUID) {
 	for i, recurrence := range []string{"per_event", "once", "daily"} {
 		text := strings.NewReplacer(`"joined"`, `"came"`, `"per_event"`, `"`+recurrence+`"`).Replace(wholeJourney)
 		p.again(flow, fmt.Sprintf(text, ""), flows.InFlight{Mode: "stay"})
-		_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws,
+		_, err := p.Flows.Intake.RecordAll(p.T.Context(), p.Workspace,
 			[]intake.Event{{ProfileKey: "1", Name: "came"}, {ProfileKey: fmt.Sprint(45 + i), Name: "came"}})
-		must(p.t, err)
+		p.Must(err)
 	}
 }
 
 // sourceFails makes the data source fail until each enrollment has been blocked.
 func (p *planned) sourceFails() {
-	must(p.t, execSQL(p.shop, `alter table people rename to away`))
-	_, err := p.Flows.Intake.RecordAll(p.t.Context(), p.ws,
+	p.ExecDB(`alter table people rename to away`)
+	_, err := p.Flows.Intake.RecordAll(p.T.Context(), p.Workspace,
 		[]intake.Event{{ProfileKey: "51", Name: "joined"}, {ProfileKey: "52", Name: "joined"}})
-	must(p.t, err)
+	p.Must(err)
 	p.until(`select count(*) >= 2 from enrollments where flow_id = any($1) and blocked_reason is not null`, []uuid.UUID{p.flow})
-	must(p.t, execSQL(p.shop, `alter table away rename to people`))
+	p.ExecDB(`alter table away rename to people`)
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and blocked_reason is not null`, []uuid.UUID{p.flow})
 }
 
@@ -256,35 +229,35 @@ func (p *planned) sourceFails() {
 func (p *planned) move() {
 	p.again(p.flow, fmt.Sprintf(wholeJourney, ""), flows.InFlight{Mode: "move", Map: map[string]*string{"late": new("hello")}})
 	p.until(`select not exists (select from flow_moves where flow_id = any($1) and finished_at is null)`, []uuid.UUID{p.flow})
-	must(p.t, execSQL(p.plain, `update enrollments set resume_at = now() where flow_id = $1 and status = 'active'`, p.flow))
+	p.Exec(`update enrollments set resume_at = now() where flow_id = $1 and status = 'active'`, p.flow)
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and status = 'active' and resume_at < now()`, []uuid.UUID{p.flow})
-	_, err := p.Flows.Archive(p.t.Context(), p.ws, p.flow, nil)
-	must(p.t, err)
+	_, err := p.Flows.Archive(p.T.Context(), p.Workspace, p.flow, nil)
+	p.Must(err)
 	p.until(`select not exists (select from enrollments where flow_id = any($1) and status = 'active')`, []uuid.UUID{p.flow})
 }
 
 // campaign sends to all profiles, in two fan-outs.
 func (p *planned) campaign() {
-	ctx := p.t.Context()
+	ctx := p.T.Context()
 	c := p.newCampaign()
-	_, err := p.Campaigns.Send(ctx, p.ws, c, uuid.Nil)
-	must(p.t, err)
+	_, err := p.Campaigns.Send(ctx, p.Workspace, c, uuid.Nil)
+	p.Must(err)
 	p.until(`select status = 'completed' from campaigns where id = any($1)`, []uuid.UUID{c})
 }
 
 func (p *planned) newCampaign() uuid.UUID {
-	p.t.Helper()
-	c, err := p.Campaigns.Create(p.t.Context(), p.ws,
-		campaigns.NewCampaign{ID: lemma.NewID(), Name: "all", AudienceID: p.audience, TemplateID: p.template, ProviderID: p.provider,
+	p.T.Helper()
+	c, err := p.Campaigns.Create(p.T.Context(), p.Workspace,
+		campaigns.NewCampaign{ID: lemma.NewID(), Name: "all", AudienceID: p.Audience, TemplateID: p.Template, ProviderID: p.Provider,
 			FromName: "Shop", FromEmail: "news@shop.example"})
-	must(p.t, err)
+	p.Must(err)
 	return c.ID
 }
 
 // until polls a condition with a deadline.
 func (p *planned) until(sql string, ids []uuid.UUID) {
-	p.t.Helper()
-	pgtest.Eventually(p.t, time.Minute, sql, func() bool { return pgtest.One[bool](p.t, p.plain, sql, ids) })
+	p.T.Helper()
+	pgtest.Eventually(p.T, time.Minute, sql, func() bool { return pgtest.One[bool](p.T, p.Fixture.Pool, sql, ids) })
 }
 
 // fill writes n rows of one workspace, one flow and one campaign into every table that
@@ -315,12 +288,10 @@ func (p *planned) fill(pool *pgxpool.Pool, n int) {
 		sql = strings.Replace(sql, " from made",
 			" from (select i, gen_random_uuid() as id, md5(concat($2::int, '/', i / 500))::uuid as batch from generate_series(1, $2::int) i) made",
 			1)
-		args := []any{p.ws}
+		args := []any{p.Workspace}
 		if strings.Contains(sql, "$2") {
 			args = append(args, n)
 		}
-		if err := execSQL(pool, sql, args...); err != nil {
-			p.t.Fatalf("fill: %v\n%s", err, sql)
-		}
+		pgtest.Exec(p.T, pool, sql, args...)
 	}
 }

@@ -1,13 +1,10 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/pgtest"
 )
@@ -70,11 +67,11 @@ func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	young, grown := pgtest.DB(t), pgtest.DB(t)
 	p.fill(young, 30_000)
 	p.fill(grown, 60)
-	must(t, execSQL(grown, `analyze`))
+	pgtest.Exec(t, grown, `analyze`)
 	small := hot.Scans(t, grown)
 	p.fill(grown, 30_000)
 	big := hot.Scans(t, grown)
-	must(t, execSQL(grown, `analyze`))
+	pgtest.Exec(t, grown, `analyze`)
 	for _, state := range []struct {
 		name  string
 		scans []pgtest.Scan
@@ -118,9 +115,4 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func execSQL(pool *pgxpool.Pool, sql string, args ...any) error {
-	_, err := pool.Exec(context.Background(), sql, args...)
-	return err
 }

@@ -10,37 +10,24 @@ import (
 
 	"lemma"
 	"lemma/pgtest"
-	"lemma/secrets"
 	"lemma/workspaces"
 )
 
 // Authentication and readiness do not wait for the connections of requests and workers.
 func TestAuthenticationHasConnectionsOfItsOwn(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.DB(t)
-	reserved, err := OpenReserved(t.Context(), pool)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := pgtest.NewShop(t)
+	reserved, err := OpenReserved(t.Context(), b.Pool)
+	b.Must(err)
 	t.Cleanup(reserved.Close)
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(Deps{Pool: pool, Reserved: reserved, Box: box, Log: slog.New(slog.DiscardHandler)}, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, token, err := s.Workspaces.CreateKey(t.Context(), pgtest.Workspace(t, pool),
+	s, err := New(Deps{Pool: b.Pool, Reserved: reserved, Box: pgtest.Box(t), Log: slog.New(slog.DiscardHandler)}, Config{})
+	b.Must(err)
+	_, token, err := s.Workspaces.CreateKey(t.Context(), b.Workspace,
 		workspaces.NewKey{ID: lemma.NewID(), Name: "reader", Scopes: []string{"audiences:read"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range pool.Config().MaxConns {
-		c, err := pool.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+	b.Must(err)
+	for range b.Pool.Config().MaxConns {
+		c, err := b.Pool.Acquire(t.Context())
+		b.Must(err)
 		defer c.Release()
 	}
 	for path, want := range map[string]int{"/readyz": http.StatusOK, "/v1/flows": http.StatusForbidden} {

@@ -13,18 +13,13 @@ import (
 	"lemma"
 	"lemma/client"
 	"lemma/pgtest"
-	"lemma/secrets"
 	"lemma/workspaces"
 )
 
 // newServer wires a process on a database and starts nothing.
 func newServer(t *testing.T, pool *pgxpool.Pool, cfg Config) *Server {
 	t.Helper()
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(Deps{Pool: pool, Box: box, Log: slog.New(slog.DiscardHandler)}, cfg)
+	s, err := New(Deps{Pool: pool, Box: pgtest.Box(t), Log: slog.New(slog.DiscardHandler)}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

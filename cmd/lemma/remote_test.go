@@ -13,7 +13,6 @@ import (
 	"lemma"
 	"lemma/client"
 	"lemma/pgtest"
-	"lemma/secrets"
 	"lemma/server"
 	"lemma/workspaces"
 )
@@ -22,22 +21,14 @@ import (
 // of its own. It has no workers: enrollments do not move.
 func running(t *testing.T) []string {
 	t.Helper()
-	box, err := secrets.ParseKeys(secrets.NewKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := pgtest.DB(t)
-	s, err := server.New(server.Deps{Pool: pool, Box: box, Log: slog.New(slog.DiscardHandler)}, server.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := pgtest.NewShop(t)
+	s, err := server.New(server.Deps{Pool: b.Pool, Box: pgtest.Box(t), Log: slog.New(slog.DiscardHandler)}, server.Config{})
+	b.Must(err)
 	web := httptest.NewServer(s.API)
 	t.Cleanup(web.Close)
-	_, key, err := s.Workspaces.CreateKey(t.Context(), pgtest.Workspace(t, pool),
+	_, key, err := s.Workspaces.CreateKey(t.Context(), b.Workspace,
 		workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{workspaces.Admin}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	return []string{"LEMMA_URL=" + web.URL, "LEMMA_API_KEY=" + key}
 }
 
