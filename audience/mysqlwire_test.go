@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"lemma/pgtest"
 )
 
 // fakeMySQL is a server that accepts every login and returns for every query
@@ -264,14 +266,7 @@ func cutPrepare(command byte) []byte {
 // waitForGoroutines waits until no more than before are left.
 func waitForGoroutines(t *testing.T, before int) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for runtime.NumGoroutine() > before {
-		if time.Now().After(deadline) {
-			stacks := make([]byte, 1<<16)
-			t.Fatalf("%d goroutines, and %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	pgtest.Eventually(t, 20*time.Second, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // atOnce runs work for each number below n, some at a time. Most attacks wait for a

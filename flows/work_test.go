@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"lemma"
 	"lemma/flows"
@@ -34,12 +33,7 @@ func TestLocalDuesAreFoundWithoutPollingAllFlows(t *testing.T) {
 	comesTo := func(what func() error, story string) {
 		t.Helper()
 		b.Must(what())
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-			if b.Story(b.Enrollment(flow, "c1").ID) == story {
-				return
-			}
-		}
-		t.Errorf("%s, not %s", b.Story(b.Enrollment(flow, "c1").ID), story)
+		b.Eventually("the enrollment has come to "+story, func() bool { return b.Story(b.Enrollment(flow, "c1").ID) == story })
 	}
 	record := func(event string) func() error {
 		return func() error {

@@ -234,31 +234,16 @@ func TestSlowReadersAreReplaced(t *testing.T) {
 	<-working
 	for range 3 {
 		reader := send("/large")
-		stop := make(chan struct{})
-		defer close(stop)
-		go func() { // a byte now and then
-			for {
-				select {
-				case <-stop:
-					return
-				case <-time.After(20 * time.Millisecond):
-					_, _ = reader.Read(make([]byte, 1))
-				}
-			}
-		}()
+		every(t, 20*time.Millisecond, func() error { _, err := reader.Read(make([]byte, 1)); return err })
 	}
 	eventuallyOpen(t, counts, 4)
-	status := 0
-	for deadline := time.Now().Add(10 * time.Second); status != 200 && time.Now().Before(deadline); {
+	pgtest.Eventually(t, 10*time.Second, "a new connection is served", func() bool {
 		conn := send("/")
+		defer conn.Close()
 		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		must(t, err)
-		status = r.StatusCode
-		must(t, conn.Close())
-	}
-	if status != 200 {
-		t.Errorf("slow readers keep a new connection out: %d", status)
-	}
+		return r.StatusCode == http.StatusOK
+	})
 	close(release)
 	if r, err := http.ReadResponse(bufio.NewReader(worker), nil); err != nil || r.StatusCode != http.StatusOK {
 		t.Errorf("the request in work ended with %v", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lemma/pgtest"
 	"lemma/sender"
 )
 
@@ -169,7 +170,7 @@ func TestAnIdleConnectionIsChecked(t *testing.T) {
 	s.mu.Lock()
 	_, _ = s.held[0].Write([]byte("421 idle for too long\r\n"))
 	s.mu.Unlock()
-	eventually(t, func() bool { return !c.pool.resting[0].conn.alive() })
+	pgtest.Eventually(t, 10*time.Second, "the connection is not alive", func() bool { return !c.pool.resting[0].conn.alive() })
 	if r := c.Send(t.Context(), messages(1)); r[0].Outcome != sender.Accepted {
 		t.Errorf("%+v", r)
 	}
@@ -342,15 +343,6 @@ func TestGroups(t *testing.T) {
 		}
 		if writes != want {
 			t.Errorf("%s: %d writes for 50 messages, want %d", offers, writes, want)
-		}
-	}
-}
-
-func eventually(t *testing.T, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not become true in 10 s")
 		}
 	}
 }

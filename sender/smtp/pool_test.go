@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lemma/pgtest"
 	"lemma/sender"
 )
 
@@ -135,7 +136,7 @@ func TestAnAnswerThatHasArrivedCounts(t *testing.T) {
 	if _, err := far.Write([]byte("250 ok\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() bool { return !s.alive() })
+	pgtest.Eventually(t, 10*time.Second, "the answer has arrived", func() bool { return !s.alive() })
 	s.interrupt()
 	if a, err := s.answer(); err != nil || a.code != 250 {
 		t.Errorf("%d, %v", a.code, err)
