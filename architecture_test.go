@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"dial":          {},
 	"slots":         {},
 	"suppression":   {"address", "fence", "page", "pgerr"},
+	"links":         {"cache", "pgerr", "secrets"},
 	"loop":          {},
 	"cache":         {},
 	"fence":         {"loop"},
@@ -130,6 +131,7 @@ var mayWrite = map[string]map[string]string{
 	"topics":             {"suppression": "insert update delete"},
 	"suppressions":       {"suppression": "insert delete"},
 	"topic_unsubscribes": {"suppression": "insert delete"},
+	"link_keys":          {"links": "insert update"}, // update: the secret key is replaced
 	"provider_meters":    {"providers": "insert update", "sender": "insert update"},
 	"campaigns":          {"campaigns": "insert update delete"},
 	"campaign_requests":  {"campaigns": "insert"},

@@ -57,6 +57,7 @@
 //	sender/form    the settings of a provider's account
 //	providers      accounts at carriers and their rate limits
 //	suppression    addresses that are not sent to, and topics
+//	links          tokens in the links of messages
 //	events         what carriers report
 //	webhooks       HTTP requests to the customer's systems, through an outbox
 //
@@ -118,6 +119,7 @@ const (
 	PrefixEndpoint     = "whe"
 	PrefixSuppression  = "sup"
 	PrefixTopic        = "top"
+	PrefixLinkKey      = "lnk"
 )
 
 // crockford is Crockford's base32 in lower case, without i, l, o and u.

@@ -486,6 +486,17 @@ create table idempotency_keys (
     constraint idempotency_keys_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
+create table link_keys (
+    workspace_id uuid not null,
+    number integer not null,
+    id uuid not null,
+    secret bytea not null,
+    created_at timestamp with time zone not null default now(),
+    constraint link_keys_pkey PRIMARY KEY (workspace_id, number),
+    constraint link_keys_number CHECK (((number >= 1) AND (number <= 65535))),
+    constraint link_keys_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
 create table notifications (
     workspace_id uuid not null,
     origin_id uuid not null,
@@ -783,6 +794,7 @@ CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_i
 CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
+CREATE UNIQUE INDEX link_keys_id ON link_keys USING btree (workspace_id, id);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE INDEX notifications_unsubscribed ON ONLY notifications USING btree (workspace_id, origin_id, profile_key) WHERE (skip_reason = 'unsubscribed'::text);
@@ -815,6 +827,7 @@ comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToRe
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!CountsBalance';
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!PublishMovesNoEnrollment';
+comment on constraint link_keys_pkey on link_keys is 'a number of a link key has one secret';
 comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode';
 comment on constraint notifications_place on notifications is 'Campaign!CountsBalance';
 comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';

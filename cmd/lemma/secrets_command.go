@@ -11,6 +11,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/links"
 	"lemma/providers"
 	"lemma/secrets"
 	"lemma/server"
@@ -31,7 +32,7 @@ const resealPasses = 3
 // package is missing.
 func stores(pool *pgxpool.Pool, box *secrets.Box) []secrets.Store {
 	return []secrets.Store{audience.New(pool, box, audience.Options{}).Sealed(), providers.New(pool, box, nil).Sealed(),
-		webhooks.New(webhooks.Deps{Pool: pool, Box: box}, webhooks.Options{}).Sealed()}
+		webhooks.New(webhooks.Deps{Pool: pool, Box: box}, webhooks.Options{}).Sealed(), links.New(pool, box).Sealed()}
 }
 
 func (resealCommand) run(ctx context.Context, c Config, out io.Writer) error {
