@@ -30,6 +30,7 @@ create table provider_meters (
     failing_since timestamptz,                -- time of first_error
     last_error    text,                       -- the last failure; kept after the provider has recovered
     failed_at     timestamptz,                -- time of last_error
+    asked_until   timestamptz,                -- until when the provider asked to wait with its last failure (Retry-After)
     opened_at     timestamptz,                -- when the circuit opened; while it is open only probes call
     open_until    timestamptz,                -- no probe before this time
     probes        smallint not null default 0, -- failed probes; they set the back-off

@@ -579,6 +579,7 @@ create table provider_meters (
     failing_since timestamp with time zone,
     last_error text,
     failed_at timestamp with time zone,
+    asked_until timestamp with time zone,
     opened_at timestamp with time zone,
     open_until timestamp with time zone,
     probes smallint not null default 0,

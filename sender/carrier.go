@@ -67,7 +67,17 @@ type Receipt struct {
 	CarrierID string // the carrier's id of the message
 	Detail    string // the carrier's text, at most 200 bytes, without the address
 	At        time.Time
+
+	// RetryAfter is how long the carrier asks to wait before a call that it did not
+	// accept is made again; 0 if it does not say.
+	RetryAfter time.Duration
 }
+
+// MostRetryAfter is the longest wait that a carrier can ask for.
+const MostRetryAfter = 15 * time.Minute
+
+// wait is the RetryAfter that is respected.
+func (r Receipt) wait() time.Duration { return max(0, min(r.RetryAfter, MostRetryAfter)) }
 
 // Carrier sends over one provider account. It is safe for concurrent use.
 type Carrier interface {

@@ -15,8 +15,9 @@ import (
 //   - It opens when the provider itself fails, when it does not reply for hangsMost
 //     recipients in a row, or when CircuitAfter messages in a row were not accepted.
 //     Then no batch of the provider is claimed.
-//   - After a back-off one claim probes with a few messages. It closes the circuit
-//     when the provider answers; otherwise it doubles the back-off.
+//   - After a back-off, or after the time that the provider asks for by Retry-After,
+//     one claim probes with a few messages. It closes the circuit when the provider
+//     answers; otherwise it doubles the back-off.
 //   - The campaign or flow of the batch is paused when the circuit has been open for
 //     PauseAfter, not counting time in which nothing was due. It is paused at once
 //     when the account or the sender is refused, or when CircuitAfter messages in a
@@ -42,7 +43,7 @@ func (s *Sender) keepRefusals(ctx context.Context, c *claim, w *window) error {
 		if r.Outcome == NotAccepted && !r.Provider {
 			deferrals = append(deferrals, events.Event{ProviderID: c.providerID, Source: events.SourceResponse,
 				BatchID: c.root, Ordinal: w.rows[i], Attempt: c.attempt,
-				Kind: events.Deferred, Code: r.Code, Detail: clip(r.Reason + ": " + r.Detail), OccurredAt: r.At})
+				Kind: events.Deferred, Code: r.Code, Detail: clip(r.Reason + ": " + r.Detail + retryNote(r)), OccurredAt: r.At})
 		}
 	}
 	_, err := events.Record(ctx, s.pool, c.WorkspaceID, deferrals)
@@ -108,7 +109,7 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 		}
 		rows, err := tx.Query(ctx, `
 			select failures, refusals, rejections, hangs, coalesce(first_error, '') as first_error, failing_since,
-				coalesce(last_error, '') as last_error, failed_at,
+				coalesce(last_error, '') as last_error, failed_at, asked_until,
 				opened_at, open_until, probes::int as probes, probe_token, probe_until, now() as now
 			from provider_meters where workspace_id = $1 and provider_id = $2 for update`, c.WorkspaceID, c.providerID)
 		if err != nil {
@@ -126,9 +127,10 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 		_, err = tx.Exec(ctx, `
 			update provider_meters set failures = $3, refusals = $4, rejections = $5,
 				first_error = $6, failing_since = $7, last_error = $8, failed_at = $9,
-				opened_at = $10, open_until = $11, probes = $12, probe_token = $13, probe_until = $14, hangs = $15
+				opened_at = $10, open_until = $11, probes = $12, probe_token = $13, probe_until = $14, hangs = $15, asked_until = $16
 			where workspace_id = $1 and provider_id = $2`, c.WorkspaceID, c.providerID, m.Failures, m.Refusals, kept,
-			m.FirstError, m.FailingSince, m.LastError, m.FailedAt, m.OpenedAt, m.OpenUntil, m.Probes, m.ProbeToken, m.ProbeUntil, m.Hangs)
+			m.FirstError, m.FailingSince, m.LastError, m.FailedAt, m.OpenedAt, m.OpenUntil, m.Probes, m.ProbeToken, m.ProbeUntil, m.Hangs,
+			m.AskedUntil)
 		return err
 	})
 	return before, m, err
@@ -148,7 +150,7 @@ func (s *Sender) recovered(ctx context.Context, c *claim) error {
 			where workspace_id = $1 and provider_id = $2 and failures > 0 and (opened_at is null or probe_token = $3)
 			for update
 		)
-		update provider_meters m set failures = 0, refusals = 0, rejections = 0, hangs = 0, first_error = null, failing_since = null,
+		update provider_meters m set failures = 0, refusals = 0, rejections = 0, hangs = 0, first_error = null, failing_since = null, asked_until = null,
 			opened_at = null, open_until = null, probes = 0, probe_token = null, probe_until = null
 		from was where m.workspace_id = was.workspace_id and m.provider_id = was.provider_id
 		returning was.opened_at, now()`, c.WorkspaceID, c.providerID, c.token)

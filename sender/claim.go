@@ -44,10 +44,11 @@ type claim struct {
 	through     int16               // called_through, as the last commit set it
 	unknown     []int16             // called, with an unknown outcome
 	free        []int16
-	detail      string // why the claim ended early: for the log of the batch
-	probing     bool   // the circuit is open, and only this claim may call
-	circuitOpen bool   // the circuit has opened: no further window
-	over        bool   // a commit failed or found the lease lost: nothing more is written, and the reaper decides
+	retryAfter  time.Duration // the longest wait that the carrier asks for, for rows that it did not accept
+	detail      string        // why the claim ended early: for the log of the batch
+	probing     bool          // the circuit is open, and only this claim may call
+	circuitOpen bool          // the circuit has opened: no further window
+	over        bool          // a commit failed or found the lease lost: nothing more is written, and the reaper decides
 
 	slot       *slot
 	unrecorded *window // called, and its receipts are not recorded yet

@@ -13,6 +13,7 @@ type meter struct {
 	FailingSince                   *time.Time
 	LastError                      string
 	FailedAt                       *time.Time
+	AskedUntil                     *time.Time // end of the Retry-After of the last failure; nil for none
 	OpenedAt, OpenUntil            *time.Time // nil: the circuit is closed
 	Probes                         int
 	ProbeToken                     *string
@@ -35,7 +36,11 @@ func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
 		m.Hangs = 0
 	}
 	m.Hangs += r.hangs
-	m.LastError, m.FailedAt = r.last, &m.Now
+	m.LastError, m.FailedAt, m.AskedUntil = r.last, &m.Now, nil
+	if r.retryAfter > 0 {
+		until := m.Now.Add(r.retryAfter)
+		m.AskedUntil = &until
+	}
 	if m.FailingSince == nil {
 		m.FirstError, m.FailingSince = r.first, &m.Now
 	}
@@ -47,10 +52,12 @@ func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
 			m.FirstError, m.FailingSince = r.down, &m.Now
 		}
 		m.OpenedAt, m.Probes = &m.Now, 0
-		m.backOff(cfg)
+		m.backOff(r, cfg)
 	case broken && probed:
 		m.Probes++
-		m.backOff(cfg)
+		m.backOff(r, cfg)
+	case m.AskedUntil != nil && m.OpenUntil.Before(*m.AskedUntil): // by a call that began before the circuit opened
+		m.OpenUntil = m.AskedUntil
 	case probed:
 		m.OpenedAt, m.OpenUntil, m.Probes = nil, nil, 0
 	}
@@ -61,14 +68,18 @@ func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
 
 // skipIdle removes the time in which nothing was due from an outage, since failures
 // before and after it do not prove that the provider failed all the time. Two
-// consecutive failures are apart by a back-off, and a probe may be late by as much
-// again. An idle time that is longer than the wait of a second attempt starts a new
+// consecutive failures are apart by a back-off, or by a Retry-After, and a probe may be
+// late by a back-off more. An idle time that is longer than the wait of a second attempt starts a new
 // outage.
 func (m *meter) skipIdle(begun time.Time, cfg Config) {
 	if m.FailedAt == nil {
 		return
 	}
-	idle := begun.Sub(*m.FailedAt) - 2*cfg.CircuitMost
+	expected := m.FailedAt.Add(cfg.CircuitMost)
+	if m.AskedUntil != nil && m.AskedUntil.After(expected) {
+		expected = *m.AskedUntil
+	}
+	idle := begun.Sub(expected) - cfg.CircuitMost
 	anew := idle > min(cfg.PauseAfter, cfg.Lease+cfg.ReapEvery)
 	if anew {
 		m.FirstError, m.FailingSince, m.Probes = "", nil, 0
@@ -83,8 +94,10 @@ func (m *meter) skipIdle(begun time.Time, cfg Config) {
 	}
 }
 
-func (m *meter) backOff(cfg Config) {
-	until := m.Now.Add(min(cfg.CircuitFirst<<min(m.Probes, 20), cfg.CircuitMost))
+// backOff sets the time of the next probe: by the failed probes, and not before the
+// provider's Retry-After.
+func (m *meter) backOff(r run, cfg Config) {
+	until := m.Now.Add(max(min(cfg.CircuitFirst<<min(m.Probes, 20), cfg.CircuitMost), r.retryAfter))
 	m.OpenUntil = &until
 }
 

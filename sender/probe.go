@@ -87,7 +87,7 @@ func (s *Sender) untilProbe(openFor time.Duration, probing bool) time.Duration {
 	if probing {
 		openFor = max(openFor, s.cfg.CircuitFirst)
 	}
-	return openFor + time.Millisecond + rand.N(1+max(openFor, s.cfg.CircuitFirst)/4)
+	return openFor + time.Millisecond + rand.N(1+min(max(openFor, s.cfg.CircuitFirst), s.cfg.CircuitMost)/4)
 }
 
 // endProbe frees a probe that had no result.

@@ -1,6 +1,9 @@
 package sender
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // run is a window's receipts as the circuit counts them: the calls after the last
 // acceptance, in order. Rows that were not called do not count.
@@ -16,6 +19,8 @@ type run struct {
 	down       string // the first failure of the provider itself, also one of an earlier call that prevented these
 	definite   string // the first definite refusal of the account or the sender
 	detail     string // the carrier's text of the first failure of the provider: for the log
+
+	retryAfter time.Duration // the longest wait that the provider asks for
 }
 
 func runOf(receipts []Receipt) run {
@@ -68,6 +73,7 @@ func (r *run) addProviderFailure(one Receipt) {
 	if r.down == "" {
 		r.down, r.detail = cause(one), one.Detail
 	}
+	r.retryAfter = max(r.retryAfter, one.wait())
 	if one.Definite && r.definite == "" {
 		r.definite = cause(one)
 	}
@@ -78,9 +84,20 @@ func (r *run) addProviderFailure(one Receipt) {
 func cause(r Receipt) string {
 	switch {
 	case r.Code != 0:
-		return fmt.Sprintf("%s (%d)", r.Reason, r.Code)
+		return fmt.Sprintf("%s (%d)%s", r.Reason, r.Code, retryNote(r))
 	case r.Detail != "":
 		return clip(r.Reason + ": " + r.Detail)
 	}
 	return r.Reason
+}
+
+// retryNote states the wait that a carrier asks for, and whether it is capped.
+func retryNote(r Receipt) string {
+	switch {
+	case r.RetryAfter <= 0:
+		return ""
+	case r.RetryAfter > MostRetryAfter:
+		return fmt.Sprintf(", retry after %v, capped at %v", r.RetryAfter, MostRetryAfter)
+	}
+	return fmt.Sprintf(", retry after %v", r.RetryAfter)
 }

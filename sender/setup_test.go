@@ -39,10 +39,11 @@ type scripted struct {
 	sent  map[string][]Message
 	down  *Receipt // the result of every call while the provider fails
 
-	rest    Outcome // of calls without a script; accepted when empty
-	hangsUp string  // an address for which the provider fails each time
-	hangs   string  // an address for which the server does not answer; the time of the window ends meanwhile
-	allHang bool    // the same for every address
+	rest    Outcome       // of calls without a script; accepted when empty
+	later   time.Duration // for which a message that is not accepted must wait
+	hangsUp string        // an address for which the provider fails each time
+	hangs   string        // an address for which the server does not answer; the time of the window ends meanwhile
+	allHang bool          // the same for every address
 }
 
 func (c *scripted) Send(_ context.Context, messages []Message) []Receipt {
@@ -77,6 +78,9 @@ func (c *scripted) Send(_ context.Context, messages []Message) []Receipt {
 			outcome = script[n]
 		}
 		out[i] = Receipt{Outcome: outcome, Code: 250, CarrierID: "q1", Reason: "scripted", At: time.Now()}
+		if outcome == NotAccepted {
+			out[i].RetryAfter = c.later
+		}
 	}
 	return out
 }

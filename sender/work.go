@@ -197,6 +197,7 @@ func (s *Sender) classify(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 		s.metrics.putOff()
 		if !r.Provider {
 			c.refusals.add(ordinal)
+			c.retryAfter = max(c.retryAfter, r.wait())
 		}
 		c.free = append(c.free, ordinal)
 	case NotCalled:
@@ -281,7 +282,7 @@ func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after t
 }
 
 // backOff is how long until rows that are given back are due: by the refusals of the
-// row that was refused most often; soon when the provider fails, since its circuit
+// row that was refused most often, and not before a Retry-After; soon when the provider fails, since its circuit
 // then decides; and at once when only the time for calls was over.
 func (s *Sender) backOff(c *claim) time.Duration {
 	switch {
@@ -292,7 +293,7 @@ func (s *Sender) backOff(c *claim) time.Duration {
 	case c.refusals.most == 0:
 		return 0
 	}
-	return min(s.cfg.DeferFor<<min(c.refusals.most-1, 20), s.cfg.DeferMost)
+	return max(min(s.cfg.DeferFor<<min(c.refusals.most-1, 20), s.cfg.DeferMost), c.retryAfter)
 }
 
 // unprepared gives a batch back whose provider or content cannot be opened.

@@ -96,7 +96,7 @@ func (r *responses) receipt(a *wire.Answer, m *sender.Message) sender.Receipt {
 		one.CarrierID = sender.Detail(scalar(body, r.id), m.To)
 		return one
 	}
-	one.Code, one.Detail = a.Status, sender.Detail(scalar(body, r.failure), m.To)
+	one.Code, one.RetryAfter, one.Detail = a.Status, a.RetryAfter(), sender.Detail(scalar(body, r.failure), m.To)
 	return one
 }
 

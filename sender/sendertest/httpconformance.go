@@ -2,9 +2,11 @@ package sendertest
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"lemma/sender"
 )
@@ -42,6 +44,10 @@ func HTTPConformance(t *testing.T, h HTTPHarness) {
 			t.Parallel()
 			Conformance(t, Harness{Address: h.Address, Reasons: h.Reasons, Concurrent: true,
 				Serve: func(t *testing.T, behave func(string) Behaviour) FarEnd { return h.serve(t, proto, behave) }})
+			t.Run("Retry-After", func(t *testing.T) {
+				t.Parallel()
+				h.retryAfter(t, proto)
+			})
 			for _, c := range h.Cases {
 				t.Run(c.Name, func(t *testing.T) {
 					t.Parallel()
@@ -121,6 +127,22 @@ func (h HTTPHarness) answer(t *testing.T, proto string, c HTTPCase) {
 		}
 	}
 	h.spares(t, carrier, server, c.Want)
+}
+
+// retryAfter: the receipt of a message that is refused for now has the wait that the
+// provider asks for.
+func (h HTTPHarness) retryAfter(t *testing.T, proto string) {
+	reply := h.Replies[Refuse]
+	reply.Header = maps.Clone(reply.Header)
+	if reply.Header == nil {
+		reply.Header = map[string]string{}
+	}
+	reply.Header["Retry-After"] = "7"
+	server := ServeHTTPS(t, proto == "HTTP/2.0", func(Received) Reply { return reply })
+	got := h.open(t, server).Send(t.Context(), Harness{Address: h.Address}.messages(1, 1))[0]
+	if got.Outcome != sender.NotAccepted || got.RetryAfter != 7*time.Second {
+		t.Errorf("%+v, want not accepted and a wait of 7 s", got)
+	}
 }
 
 // spares: behind a failure of the provider, a long window has few requests.

@@ -64,7 +64,7 @@ func receiptFor(a *wire.Answer, m *sender.Message) sender.Receipt {
 	if r.Outcome == sender.Accepted {
 		return r
 	}
-	r.Code = a.Status
+	r.Code, r.RetryAfter = a.Status, a.RetryAfter()
 	r.Detail = sender.Detail(strings.TrimPrefix(kind+": "+text, ": "), m.To)
 	return r
 }

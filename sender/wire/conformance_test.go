@@ -49,7 +49,7 @@ func (p *plain) send(ctx context.Context, m *sender.Message) sender.Receipt {
 	if failure != nil {
 		return *failure
 	}
-	r := sender.Receipt{Code: a.Status, At: time.Now(), Detail: sender.Detail(string(a.Body), m.To)}
+	r := sender.Receipt{Code: a.Status, At: time.Now(), Detail: sender.Detail(string(a.Body), m.To), RetryAfter: a.RetryAfter()}
 	switch {
 	case a.Status == 200 && a.Whole && string(a.Body) == "ok":
 		r.Outcome = sender.Accepted

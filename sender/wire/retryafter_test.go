@@ -1,0 +1,27 @@
+package wire
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := "Wed, 21 Oct 2026 07:28:00 GMT"
+	for text, want := range map[string]time.Duration{
+		"": 0, "120": 2 * time.Minute, " 5 ": 5 * time.Second, "0": 0, "999999": mostRetryAfter, "-1": 0, "soon": 0, "1.5": 0,
+		"99999999999999999999":          0,
+		"Wed, 21 Oct 2026 07:30:00 GMT": 2 * time.Minute, "Wed, 21 Oct 2026 07:00:00 GMT": 0, "Wed, 21 Oct 2037 07:00:00 GMT": mostRetryAfter,
+		"Wednesday, 21-Oct-26 07:30:00 GMT": 2 * time.Minute, // RFC 850
+	} {
+		a := Answer{Header: http.Header{"Retry-After": {text}, "Date": {now}}}
+		if got := a.RetryAfter(); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+	date := time.Now().Add(time.Minute).UTC().Format(http.TimeFormat)
+	if got := (&Answer{Header: http.Header{"Retry-After": {date}}}).RetryAfter(); got < 50*time.Second || got > time.Minute {
+		t.Errorf("without a Date header: %s", got)
+	}
+}
