@@ -70,7 +70,8 @@ func (d *draft) write(m *sender.Message, configurationSet string) (err error) {
 
 // sign returns the header of a request, signed by AWS Signature Version 4.
 func (c *carrier) sign(ctx context.Context, body []byte) (http.Header, error) {
-	r := &http.Request{Method: http.MethodPost, URL: c.url, Host: c.url.Host, ContentLength: int64(len(body)),
+	to := *c.url // the signer writes it
+	r := &http.Request{Method: http.MethodPost, URL: &to, Host: c.url.Host, ContentLength: int64(len(body)),
 		Header: http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Lemma"}}}
 	sum := sha256.Sum256(body)
 	err := c.signer.SignHTTP(ctx, c.keys, r, hex.EncodeToString(sum[:]), "ses", c.region, time.Now())
