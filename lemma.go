@@ -51,6 +51,7 @@
 //	sender         claims batches, sends them, reaps expired leases
 //	sender/smtp    the SMTP carrier
 //	sender/ses     the Amazon SES carrier
+//	sender/fcm     the Firebase Cloud Messaging carrier
 //	sender/gateway the carrier to a customer's own HTTP service
 //	sender/wire    HTTP requests of carriers: one for each call
 //	sender/mime    messages as emails

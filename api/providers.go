@@ -29,8 +29,7 @@ type providerBody struct {
 func (b providerBody) etag() int        { return b.version }
 func (b providerBody) location() string { return "/v1/providers/" + b.ID }
 
-// effectiveBound is how many deliveries of a notification its recipient can see, by
-// strategy.
+// effectiveBound is how many deliveries of a notification are possible, by strategy.
 type effectiveBound struct {
 	AtLeastOnce int `json:"at_least_once"`
 	AtMostOnce  int `json:"at_most_once"`
@@ -67,9 +66,10 @@ func (s *server) showProvider(p providers.Provider) providerBody {
 }
 
 // bounds returns the effective bounds: a second attempt is a second delivery unless the
-// carrier can prevent it.
+// carrier recognises it. A device that collapses two deliveries shows both if the first
+// was dismissed in between.
 func (c Capabilities) bounds() effectiveBound {
-	if c.IdempotencyKey || c.Collapse {
+	if c.IdempotencyKey {
 		return effectiveBound{1, 1}
 	}
 	return effectiveBound{bound("at_least_once"), bound("at_most_once")}

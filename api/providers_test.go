@@ -49,3 +49,20 @@ func TestWarningsOfConnections(t *testing.T) {
 		t.Errorf("%s", mail.body)
 	}
 }
+
+// Only a carrier that recognises a repeated request prevents a second delivery. A device
+// may show both of two that it collapses.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	for can, want := range map[Capabilities]effectiveBound{
+		{}:                     {2, 1},
+		{Collapse: true}:       {2, 1},
+		{Lookup: true}:         {2, 1},
+		{Events: true}:         {2, 1},
+		{IdempotencyKey: true}: {1, 1},
+	} {
+		if got := can.bounds(); got != want {
+			t.Errorf("%+v: %+v, want %+v", can, got, want)
+		}
+	}
+}

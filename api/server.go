@@ -53,7 +53,7 @@ type Deps struct {
 type Capabilities struct {
 	Events         bool `json:"events"`          // it reports acceptance later
 	IdempotencyKey bool `json:"idempotency_key"` // two requests under one key send one message
-	Collapse       bool `json:"collapse"`        // the device replaces a message by a second delivery
+	Collapse       bool `json:"collapse"`        // a device shows a second delivery in place of the first
 	Lookup         bool `json:"lookup"`          // it can answer whether it accepted a message
 }
 

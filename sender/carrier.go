@@ -95,7 +95,7 @@ type Carrier interface {
 type Capabilities struct {
 	Events         bool `json:"events"`          // it reports acceptance later by webhook
 	IdempotencyKey bool `json:"idempotency_key"` // two requests under one key are one message
-	Collapse       bool `json:"collapse"`        // two deliveries become one on the device
+	Collapse       bool `json:"collapse"`        // a device shows a second delivery in place of the first, while that is shown
 	Lookup         bool `json:"lookup"`          // it can be queried whether it accepted a message
 }
 

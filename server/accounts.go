@@ -7,6 +7,7 @@ import (
 	"lemma"
 	"lemma/api"
 	"lemma/sender"
+	"lemma/sender/fcm"
 	"lemma/sender/gateway"
 	"lemma/sender/ses"
 	"lemma/sender/smtp"
@@ -15,7 +16,7 @@ import (
 
 // kindsOf returns the kinds of carriers that this program has.
 func kindsOf(o wire.Operator) carriers {
-	return carriers{smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}), ses.Kind(o), gateway.Kind(o)}
+	return carriers{smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}), ses.Kind(o), fcm.Kind(o), gateway.Kind(o)}
 }
 
 // AccountWarnings names what is insecure or missing in the configuration of a provider.

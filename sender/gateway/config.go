@@ -28,8 +28,6 @@ type settings struct {
 
 const (
 	defaultTimeout = 30
-	mostTimeout    = 60 // seconds; well within a lease
-	mostRequests   = 256
 	mostHeaders    = 20
 	mostMapped     = 50 // statuses or values
 )
@@ -47,7 +45,7 @@ func parse(config, secrets json.RawMessage, o wire.Operator) (settings, error) {
 	if f.OK() {
 		s.url = target(&f, to, o)
 		s.key = key(&f, secret)
-		s.numbers(&f, seconds)
+		wire.CheckNumbers(&f, s.most, seconds)
 		checkHeaders(&f, "/config/headers", s.headers)
 		checkHeaders(&f, "/secrets/headers", s.secretHeaders)
 		s.responses.check(&f)
@@ -74,15 +72,6 @@ func key(f *form.Form, secret string) []byte {
 		f.Fault("/secrets/signing_secret", "invalid_secret", "must be whsec_ and the base64 of 24 to 64 random bytes")
 	}
 	return k
-}
-
-func (s settings) numbers(f *form.Form, seconds int) {
-	if s.most < 1 || s.most > mostRequests {
-		f.Fault("/config/max_requests", "out_of_range", "must be from 1 to 256")
-	}
-	if seconds < 1 || seconds > mostTimeout {
-		f.Fault("/config/timeout_seconds", "out_of_range", "must be from 1 to 60")
-	}
 }
 
 // reserved are the headers that a request has already, or that change how it is read.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -94,36 +93,13 @@ func TestConformance(t *testing.T) {
 		Open: func(t *testing.T, s *sendertest.HTTPServer) sender.Carrier {
 			return accountAt(t, s, "", `,"responses":{"statuses":{"not_accepted":[425]}}`)
 		},
-		To: recipient, Same: content, Address: address, Reasons: documentedReasons(t), Cases: cases,
+		To: recipient, Same: content, Address: address, Reasons: sendertest.Reasons(t, "gateway.go", "../wire/wire.go"), Cases: cases,
 		Replies: map[sendertest.Behaviour]sendertest.Reply{
 			sendertest.Accept: {Status: 202, Body: `{"id":"m-1"}`},
 			sendertest.Reject: {Status: 400, Body: `{"error":"never USER2@example.test"}`},
 			sendertest.Refuse: {Status: 425, Body: `{"error":"later"}`},
 		},
 	})
-}
-
-// documentedReasons are the words of the tables in the comments of this package and of
-// package wire.
-func documentedReasons(t *testing.T) (all []string) {
-	t.Helper()
-	for _, file := range []string{"gateway.go", "../wire/wire.go"} {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		comment, _, _ := strings.Cut(string(source), "\npackage ")
-		for line := range strings.SplitSeq(comment, "\n") {
-			if columns := regexp.MustCompile(`\s{2,}|\t`).Split(line, -1); len(columns) > 3 {
-				reason, _, _ := strings.Cut(columns[len(columns)-1], ";")
-				all = append(all, reason)
-			}
-		}
-	}
-	if len(all) < 20 {
-		t.Fatalf("the tables have only %q", all)
-	}
-	return all
 }
 
 func TestRequests(t *testing.T) {

@@ -89,7 +89,7 @@ func (h HTTPHarness) serve(t *testing.T, proto string, behave func(string) Behav
 func unused(t *testing.T) string {
 	t.Helper()
 	server := ServeHTTPS(t, false, nil)
-	server.stop()
+	server.Stop()
 	return server.URL
 }
 

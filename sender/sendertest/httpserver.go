@@ -65,7 +65,7 @@ func ServeHTTPS(t *testing.T, http2 bool, script func(Received) Reply) *HTTPServ
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	s.server = server
-	t.Cleanup(s.stop)
+	t.Cleanup(s.Stop)
 	s.URL, s.Roots = server.URL, x509.NewCertPool()
 	s.Roots.AddCert(server.Certificate())
 	return s
@@ -96,7 +96,8 @@ func (s *HTTPServer) reply(w http.ResponseWriter, r *http.Request, reply Reply) 
 	_, _ = io.WriteString(w, reply.Body)
 }
 
-func (s *HTTPServer) stop() {
+// Stop ends the server, with the requests that hang.
+func (s *HTTPServer) Stop() {
 	s.ended.Do(func() {
 		close(s.done)
 		s.server.Close()

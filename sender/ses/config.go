@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"lemma/dial"
 	"lemma/sender/form"
 	"lemma/sender/wire"
 )
@@ -21,11 +20,7 @@ type settings struct {
 	timeout                              time.Duration // of a call
 }
 
-const (
-	defaultTimeout = 30
-	mostTimeout    = 60 // seconds; well within a lease
-	mostRequests   = 256
-)
+const defaultTimeout = 30 // seconds
 
 var (
 	regions = regexp.MustCompile(`^[a-z]{2,4}(-[a-z]{2,12}){1,3}-[0-9]{1,2}$`)
@@ -56,12 +51,7 @@ func (s settings) check(f *form.Form, seconds int) {
 	if s.configurationSet != "" && !setName.MatchString(s.configurationSet) {
 		f.Fault("/config/configuration_set", "invalid_name", "must be 1 to 64 letters, digits, hyphens and underscores")
 	}
-	if s.most < 1 || s.most > mostRequests {
-		f.Fault("/config/max_requests", "out_of_range", "must be from 1 to 256")
-	}
-	if seconds < 1 || seconds > mostTimeout {
-		f.Fault("/config/timeout_seconds", "out_of_range", "must be from 1 to 60")
-	}
+	wire.CheckNumbers(f, s.most, seconds)
 	if !keyID.MatchString(s.accessKeyID) {
 		f.Fault("/secrets/access_key_id", "required", "must be the id of an access key of AWS")
 	}
@@ -80,18 +70,7 @@ func server(f *form.Form, region, endpoint string, o wire.Operator) *url.URL {
 		}
 		return &url.URL{Scheme: "https", Host: "email." + region + domain}
 	}
-	u, err := url.Parse(endpoint)
-	switch {
-	case err != nil || u.Scheme != "https" || !form.IsHost(u.Hostname()) || u.User != nil || strings.Trim(u.Path, "/") != "" ||
-		u.RawQuery != "" || u.Fragment != "":
-		f.Fault("/config/endpoint", "invalid_url", "must be https:// and a host, without a path")
-	case !(dial.Dialer{AllowPrivate: o.AllowPrivate}).Plausible(u.Hostname()):
-		f.Fault("/config/endpoint", "forbidden_address",
-			"must not be a private or reserved address; only the operator can allow private ones (LEMMA_ALLOW_PRIVATE_PROVIDERS)")
-	default:
-		return &url.URL{Scheme: u.Scheme, Host: u.Host}
-	}
-	return &url.URL{}
+	return o.Server(f, "/config/endpoint", endpoint)
 }
 
 // Moves returns the endpoint when it changes: the session token is sent there.

@@ -87,7 +87,7 @@ func TestConformance(t *testing.T) {
 	})...)
 	sendertest.HTTPConformance(t, sendertest.HTTPHarness{
 		Open: func(t *testing.T, s *sendertest.HTTPServer) sender.Carrier { return accountAt(t, s, "") },
-		To:   recipient, Same: mailOf, Address: address, Reasons: documentedReasons(t), Cases: cases,
+		To:   recipient, Same: mailOf, Address: address, Reasons: sendertest.Reasons(t, "ses.go", "../wire/wire.go"), Cases: cases,
 		Replies: map[sendertest.Behaviour]sendertest.Reply{
 			sendertest.Accept: {Body: `{"MessageId":"0107018f-1"}`},
 			sendertest.Reject: refuse(400, "MessageRejected", "no, USER2@example.test"),
@@ -161,29 +161,6 @@ func TestEveryTypeIsDocumented(t *testing.T) {
 			t.Errorf("%s is not documented, or not tested", kind)
 		}
 	}
-}
-
-// documentedReasons are the words of the tables in the comments of this package and of
-// package wire.
-func documentedReasons(t *testing.T) (all []string) {
-	t.Helper()
-	for _, file := range []string{"ses.go", "../wire/wire.go"} {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		comment, _, _ := strings.Cut(string(source), "\npackage ")
-		for line := range strings.SplitSeq(comment, "\n") {
-			if columns := regexp.MustCompile(`\s{2,}|\t`).Split(line, -1); len(columns) > 3 {
-				reason, _, _ := strings.Cut(columns[len(columns)-1], ";")
-				all = append(all, reason)
-			}
-		}
-	}
-	if len(all) < 40 {
-		t.Fatalf("the tables have only %q", all)
-	}
-	return all
 }
 
 // The types of errors come from the header or the body, with a namespace or a URL.
