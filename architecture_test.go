@@ -65,6 +65,7 @@ var mayImport = map[string][]string{
 	"sender/smtp":       {"sender", "sender/form", "sender/mime", "dial"},
 	"sender/ses":        {"sender", "sender/form", "sender/mime", "sender/wire"},
 	"sender/fcm":        {"sender", "sender/form", "sender/wire"},
+	"sender/twilio":     {"sender", "sender/form", "sender/wire"},
 	"sender/gateway":    {"sender", "sender/form", "sender/wire", "signing", "dial"},
 	"sender/sendertest": {"sender"},
 	"api": {"fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns",
@@ -79,7 +80,7 @@ var mayImport = map[string][]string{
 	"client":       {},
 	"chaos":        {}, // only tests
 	"server": {"loop", "dial", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
-		"flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/gateway",
+		"flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/twilio", "sender/gateway",
 		"sender/wire", "api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},
 	"dev/bench": {"server", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",

@@ -52,6 +52,7 @@
 //	sender/smtp    the SMTP carrier
 //	sender/ses     the Amazon SES carrier
 //	sender/fcm     the Firebase Cloud Messaging carrier
+//	sender/twilio  the Twilio carrier
 //	sender/gateway the carrier to a customer's own HTTP service
 //	sender/wire    HTTP requests of carriers: one for each call
 //	sender/mime    messages as emails

@@ -11,12 +11,14 @@ import (
 	"lemma/sender/gateway"
 	"lemma/sender/ses"
 	"lemma/sender/smtp"
+	"lemma/sender/twilio"
 	"lemma/sender/wire"
 )
 
 // kindsOf returns the kinds of carriers that this program has.
 func kindsOf(o wire.Operator) carriers {
-	return carriers{smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}), ses.Kind(o), fcm.Kind(o), gateway.Kind(o)}
+	return carriers{smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}), ses.Kind(o), fcm.Kind(o),
+		twilio.Kind(o), gateway.Kind(o)}
 }
 
 // AccountWarnings names what is insecure or missing in the configuration of a provider.

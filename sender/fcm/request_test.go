@@ -2,7 +2,6 @@ package fcm
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lemma"
 	"lemma/sender"
+	"lemma/sender/sendertest"
 	"lemma/sender/wire"
 )
 
@@ -96,13 +95,7 @@ func TestConfig(t *testing.T) {
 		{"an unknown member", `{"server_key":"x"}`, with("", ""), "/config/server_key"},
 	} {
 		err := Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
-		var faults []string
-		if fault, ok := errors.AsType[*lemma.Error](err); ok {
-			for _, f := range fault.Fields {
-				faults = append(faults, f.Pointer)
-			}
-		}
-		if got := strings.Join(faults, " "); got != c.faults {
+		if got := sendertest.Faults(err); got != c.faults {
 			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
 		}
 	}
