@@ -9,6 +9,7 @@
 //   - A campaign sends one message to every profile of an audience.
 //   - A flow is a graph of nodes. An event or an audience enrolls profiles in it, and
 //     each enrollment moves from node to node.
+//   - An event is what a profile did. A provider event is what a carrier reported.
 //   - A template is rendered into a message for each profile.
 //   - A provider is an account at a carrier, such as an SMTP server.
 //   - A notification is the decision that a profile gets a message.
@@ -60,7 +61,7 @@
 //	providers      accounts at carriers and their rate limits
 //	suppression    addresses that are not sent to, and topics
 //	links          tokens in the links of messages
-//	events         what carriers report
+//	events         provider events: what carriers report
 //	webhooks       HTTP requests to the customer's systems, through an outbox
 //
 // Access and infrastructure:

@@ -122,11 +122,11 @@ func TestScheduleStartsOnce(t *testing.T) {
 		t.Errorf("fired %d an hour early, %v", n, err)
 	}
 	b.Exec(`update campaigns set scheduled_at = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
-	var nodes sync.WaitGroup
+	var processes sync.WaitGroup
 	for range 4 {
-		nodes.Go(func() { _, _ = b.FireDue(ctx) })
+		processes.Go(func() { _, _ = b.FireDue(ctx) })
 	}
-	nodes.Wait()
+	processes.Wait()
 	if got := b.get(c.ID); got.Status != Preparing || b.jobs("campaign_fanout") != 1 {
 		t.Errorf("%s, %d fan-out jobs", got.Status, b.jobs("campaign_fanout"))
 	}

@@ -152,7 +152,7 @@ func TestALateRunWritesNothing(t *testing.T) {
 	}
 }
 
-// A run is late and its lease has expired. Another node counts that and finds all
+// A run is late and its lease has expired. Another process counts that and finds all
 // slots of the data source taken, so the campaign is queued. The late run writes nothing.
 func TestALateRunOfAQueuedCampaignWritesNothing(t *testing.T) {
 	b := setup(t, 40, func(cfg *Config) { cfg.PerSource = 1 })
@@ -278,9 +278,9 @@ func TestADrainedFanoutIsLeftToAnotherProcess(t *testing.T) {
 		t.Errorf("the drained run answers %v, %v", again, err)
 	}
 	if again, err = b.Fanout(context.Background(), b.Workspace, id); err != nil || again <= 0 || b.lease(id).Runs != 1 {
-		t.Errorf("a node that shuts down claims once more: %v, %v", again, err)
+		t.Errorf("a process that shuts down claims once more: %v, %v", again, err)
 	}
 	if _, err := New(b.deps, b.cfg).Fanout(context.Background(), b.Workspace, id); err != nil || b.get(id).FannedOutAt == nil {
-		t.Errorf("the other node did not go on: %v", err)
+		t.Errorf("the other process did not go on: %v", err)
 	}
 }

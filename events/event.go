@@ -1,5 +1,5 @@
-// Package events stores what carriers report about calls. Events are appended and
-// never changed, so that the reaper finds every known outcome, even when the worker
+// Package events stores provider events: what carriers report about calls. They are
+// appended and never changed, so that the reaper finds every known outcome, even when the worker
 // that received it had lost its lease.
 //
 // Package sender decides by this evidence.

@@ -19,7 +19,7 @@ import (
 )
 
 // Loop advances enrollments until ctx ends. Workers advance due enrollments; further
-// goroutines do the periodic work. Every node may run it.
+// goroutines do the periodic work. Every process may run it.
 func (f *Flows) Loop(ctx context.Context) {
 	var all sync.WaitGroup
 	for range f.cfg.Workers {

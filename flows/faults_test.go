@@ -31,7 +31,7 @@ func TestAVersionThatCannotBeRead(t *testing.T) {
 	b.RecordEvent("c2", "go")
 	b.Exec(`update flow_versions set definition = '{"no":1}' where flow_id = $1 and version = 1`, flow)
 	b.Exec(`update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
-	b.Execution.Versions.Drop(flow, 1) // another node
+	b.Execution.Versions.Drop(flow, 1) // another process
 	b.Pass(2 * time.Hour)
 	b.Settle()
 	if e := b.Enrollment(flow, "c2"); e.Node != "wait" {

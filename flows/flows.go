@@ -155,7 +155,7 @@ type Deps struct {
 
 // Config has the limits and delays. New fills in zero values.
 type Config struct {
-	Workers    int           // chunks advanced at a time by one node; 4
+	Workers    int           // chunks advanced at a time by one process; 4
 	Chunk      int           // enrollments per transaction; 1,000
 	Poll       time.Duration // how often an idle node polls for due enrollments; 250 ms
 	Lease      time.Duration // of a shard, a poll or a move; 60 s
@@ -185,6 +185,6 @@ type Flows struct {
 	cfg       Config
 
 	idlePoll atomic.Int64      // how long the last poll without result took
-	waker    *enrollment.Waker // wakes the workers of this node
+	waker    *enrollment.Waker // wakes the workers of this process
 	hook     *enrollment.Hook
 }

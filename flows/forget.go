@@ -19,7 +19,7 @@ const (
 // Forget deletes events and refusals past their retention, and returns how many. An event
 // stays while its profile has an active enrollment that began before it, or that has not
 // entered: events behind it may be offered again, and so their refusals stay too. Chunks
-// are small, so that no other statement waits long. Several nodes may run it at once.
+// are small, so that no other statement waits long. Several processes may run it at once.
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	events, err := f.forget(ctx,
 		`select workspace_id, key, key as flow_id from trigger_events v

@@ -18,7 +18,7 @@ func TestALostConnectionIsNoEnrollmentsFault(t *testing.T) {
 		c.ConnConfig.RuntimeParams["application_name"] = "victim"
 		c.MaxConns = 1
 	})
-	f := flowstest.NewNode(deps, b.Config)
+	f := flowstest.NewProcess(deps, b.Config)
 	b.Live(flowstest.Welcome)
 	for _, profile := range []string{"c1", "c2"} {
 		b.RecordEvent(profile, "signed_up", flowstest.WithID(profile))

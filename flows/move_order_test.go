@@ -125,7 +125,7 @@ func TestAnOrderMovesAnEnrollmentOnce(t *testing.T) {
 	}
 }
 
-// An expired lease lets another node continue, and the first one does no harm.
+// An expired lease lets another process continue, and the first one does no harm.
 func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
 	b := setup(t, 2, func(c *flows.Config) { c.Chunk = 1 })
 	ctx := context.Background()

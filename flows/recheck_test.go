@@ -83,7 +83,7 @@ func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 		b.Must(err)
 		return c.MessagesBlocked
 	}
-	node := b.Node
+	node := b.Process
 	recheck := func() error {
 		_, _, err := node.Recheck(bg, b.Workspace, content, []string{"c1"})
 		return err
@@ -114,7 +114,7 @@ func TestCountsOfMessagesThatCannotBeReadAgain(t *testing.T) {
 	}
 
 	b.ExecDB(`alter table gone rename to customers`)
-	node = flowstest.NewNode(b.Deps, b.Config) // with a closed breaker
+	node = flowstest.NewProcess(b.Deps, b.Config) // with a closed breaker
 	b.Must(recheck())
 	if got := blocked(); got != nil {
 		t.Errorf("it could be read again: %+v", got)

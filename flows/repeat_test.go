@@ -156,11 +156,11 @@ func TestAVersionIsMadeOnceForARequest(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.NewDraft(flowstest.Minimal).ID
 	request := lemma.NewID()
-	first, err := b.Node.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Welcome), request)
+	first, err := b.Process.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Welcome), request)
 	b.Must(err)
 	b.Must(flowstest.Second(b.UpdateVersion(bg, b.Workspace, flow, first.Version, nil, b.Definition(flowstest.Napping))))
 	b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
-	now, err := b.Node.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Welcome), request)
+	now, err := b.Process.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Welcome), request)
 	b.Must(err)
 	if now.Version != first.Version || now.Revision != 2 {
 		t.Errorf("%+v", now)

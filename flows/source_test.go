@@ -20,7 +20,7 @@ func TestSourcesThatHangDelayNoOther(t *testing.T) {
 	b := setup(t, 1, func(c *flows.Config) { c.Workers, c.BackOff = 4, time.Minute })
 	audiences, add := b.Patient()
 	b.Deps.Audiences = audiences
-	b.Node = b.Another()
+	b.Process = b.Another()
 	for range 2 {
 		b.Audience = add(b.Workspace)
 		b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"slow"}],"recurrence":{"policy":"once"},"start":"e",

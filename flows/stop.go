@@ -256,7 +256,7 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 			}
 			return recordRequest(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
 		})
-		if err != nil && lemma.KindOf(err) != lemma.WrongStatus { // another node archived it, or it was resumed
+		if err != nil && lemma.KindOf(err) != lemma.WrongStatus { // another process archived it, or it was resumed
 			return fmt.Errorf("archive flow %s: %w", r.ID, err)
 		}
 	}

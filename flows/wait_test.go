@@ -22,7 +22,7 @@ import (
 
 // fired is a chunk of active enrollments of a flow, due or not: as a timer without a check
 // would read it.
-func (b *bundle) fired(f *flowstest.Node, flow uuid.UUID) (flows.ShardLease, []*execution.Execution) {
+func (b *bundle) fired(f *flowstest.Process, flow uuid.UUID) (flows.ShardLease, []*execution.Execution) {
 	b.T.Helper()
 	b.Exec(`update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
 	t := flows.NewShardLease(b.Workspace, flow)
@@ -43,7 +43,7 @@ func TestAnEarlyTimerDoesNothing(t *testing.T) {
 	b := setup(t, 2)
 	s := b.NewScene(false)
 	b.Settle()
-	shard, chunk := b.fired(b.Node, s.FlowID)
+	shard, chunk := b.fired(b.Process, s.FlowID)
 	before := b.Snapshot(s.FlowID)
 	if len(chunk) != 2 {
 		t.Fatalf("%d are active", len(chunk))
@@ -55,8 +55,8 @@ func TestAnEarlyTimerDoesNothing(t *testing.T) {
 	if due, err := b.ReadDue(bg, &shard); len(due) != 0 || err != nil {
 		t.Errorf("%d are read, %v", len(due), err)
 	}
-	if b.Snapshot(s.FlowID) != before || flowstest.Conflicts(b.Node) != 2 {
-		t.Errorf("an enrollment was resumed early; %d conflicts", flowstest.Conflicts(b.Node))
+	if b.Snapshot(s.FlowID) != before || flowstest.Conflicts(b.Process) != 2 {
+		t.Errorf("an enrollment was resumed early; %d conflicts", flowstest.Conflicts(b.Process))
 	}
 	b.Invariants()
 }
@@ -69,8 +69,8 @@ func TestATimerThatWasRightWhenItFired(t *testing.T) {
 	b.Stands(w)
 	b.Exec(`update enrollments set resume_at = now() + interval '1 hour' where id = $1`, s.C1)
 	b.Must(w.End())
-	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Node) != 1 {
-		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Node))
+	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Process) != 1 {
+		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Process))
 	}
 	b.Wake(s.C1)
 	b.Settle()
@@ -122,8 +122,8 @@ func TestAnOldTimerResumesNothing(t *testing.T) {
 	b.Settle()
 	b.Wake(s.C1)
 	b.Must(w.End())
-	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Node) != 1 {
-		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Node))
+	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Process) != 1 {
+		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Process))
 	}
 	b.Settle()
 	if got := b.Story(s.C1); got != toTheEnd {
@@ -133,7 +133,7 @@ func TestAnOldTimerResumesNothing(t *testing.T) {
 }
 
 // A wait is over and nothing woke it: no wake, or its worker died with the shard. The next
-// poll finds it, on any node.
+// poll finds it, on any process.
 func TestALostTimerIsFound(t *testing.T) {
 	b := setup(t, 2, func(c *flows.Config) { c.Lease = time.Second })
 	s := b.NewScene(true)
@@ -179,7 +179,7 @@ func TestALongPollDelaysTheNextForLittle(t *testing.T) {
 func TestAnEndedEnrollmentIsNotWoken(t *testing.T) {
 	b := setup(t, 2)
 	s := b.NewScene(true)
-	shard, chunk := b.fired(b.Node, s.FlowID)
+	shard, chunk := b.fired(b.Process, s.FlowID)
 	_, err := b.Exit(bg, b.Workspace, s.C1, "")
 	b.Must(err)
 	after := b.Row(s.C1)
@@ -192,7 +192,7 @@ func TestAnEndedEnrollmentIsNotWoken(t *testing.T) {
 }
 
 // node is a node for which the database's clock differs from its own.
-func (b *bundle) node(ahead time.Duration) *flowstest.Node {
+func (b *bundle) node(ahead time.Duration) *flowstest.Process {
 	b.T.Helper()
 	schema := fmt.Sprintf("clock_%x", uint64(ahead))
 	b.Exec(fmt.Sprintf(`create schema if not exists %s; create or replace function %s.now() returns timestamptz language sql stable as
@@ -202,7 +202,7 @@ func (b *bundle) node(ahead time.Duration) *flowstest.Node {
 		c.ConnConfig.RuntimeParams["search_path"] = schema + ", pg_catalog, public"
 		c.MaxConns = 4
 	})
-	f := flowstest.NewNode(deps, b.Config)
+	f := flowstest.NewProcess(deps, b.Config)
 	var detail time.Time
 	b.Must(f.Connections().QueryRow(bg, `select now()`).Scan(&detail))
 	if off := time.Until(detail) - ahead; off.Abs() > time.Minute {
@@ -211,7 +211,7 @@ func (b *bundle) node(ahead time.Duration) *flowstest.Node {
 	return f
 }
 
-func (b *bundle) runOut(f *flowstest.Node) (n int) {
+func (b *bundle) runOut(f *flowstest.Process) (n int) {
 	b.T.Helper()
 	for {
 		moved, err := f.RunOnce(bg)

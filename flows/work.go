@@ -9,7 +9,7 @@ import (
 )
 
 // pollShards wakes a worker periodically: an enrollment may have become due by time, or by
-// the work of another node. One worker polls all shards; if it finds work it wakes the
+// the work of another process. One worker polls all shards; if it finds work it wakes the
 // next.
 func (f *Flows) pollShards(ctx context.Context) {
 	next := time.NewTimer(f.cfg.Poll)

@@ -19,7 +19,7 @@ func BenchmarkCommit(bench *testing.B) {
 
 // BenchmarkCommitValues is the cost of the parameters of a commit.
 func BenchmarkCommitValues(bench *testing.B) {
-	s, c := &Sender{}, &claim{token: "node/1"}
+	s, c := &Sender{}, &claim{token: "process/1"}
 	for bench.Loop() {
 		commitWindow.args(s.commitValues(c, nil, ending{state: stateKeep}))
 	}

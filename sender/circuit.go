@@ -10,7 +10,7 @@ import (
 	"lemma/events"
 )
 
-// The circuit of a provider is in its row of provider_meters, which all nodes share.
+// The circuit of a provider is in its row of provider_meters, which all processes share.
 //
 //   - It opens when the provider itself fails, when it does not reply for hangsMost
 //     recipients in a row, or when CircuitAfter messages in a row were not accepted.

@@ -110,7 +110,7 @@ func (s *Sender) persist(c *claim, write func() error) error {
 
 // mayYetCommit reports that a write may still succeed. The token is the fence, not the
 // time: a known outcome may be written long after the lease, until the reaper decides.
-// A node that shuts down stops with its lease.
+// A process that shuts down stops with its lease.
 func (s *Sender) mayYetCommit(c *claim) bool {
 	if s.isDraining() {
 		return time.Now().Before(c.until)

@@ -21,7 +21,7 @@ import (
 // choice.
 
 const (
-	readWorkspacesEvery = 250 * time.Millisecond // how often a node reads which workspaces have due batches
+	readWorkspacesEvery = 250 * time.Millisecond // how often a process reads which workspaces have due batches
 	mostWorkspaces      = 100                    // workspaces per read; the next read continues after them
 	mostDue             = 16                     // due batches to choose from, so that workers do not choose the same
 )

@@ -39,7 +39,7 @@ func JobTimeout(cfg Config) time.Duration { return 3 * cfg.withDefaults().Lease 
 func (s *Sender) Register(workers *river.Workers) { river.AddWorker(workers, &worker{sender: s}) }
 
 // Loop runs the reaper and the sweep until ctx ends, and returns when both have
-// stopped. It may run on every node.
+// stopped. It may run on every process.
 func (s *Sender) Loop(ctx context.Context) {
 	down := false
 	var loops sync.WaitGroup

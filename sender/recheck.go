@@ -177,7 +177,7 @@ func (s *Sender) readAgain(ctx context.Context, c *claim, channel lemma.Channel,
 	return nil, false, wait, err
 }
 
-// whenDraining cancels a read when this node shuts down.
+// whenDraining cancels a read when this process shuts down.
 func (s *Sender) whenDraining(ctx context.Context, cancel context.CancelFunc) (stop func()) {
 	over := make(chan struct{})
 	go func() {

@@ -283,7 +283,7 @@ func TestASourceThatHangsHoldsFewSenders(t *testing.T) {
 	}
 }
 
-// A node that shuts down waits for no source.
+// A process that shuts down waits for no source.
 func TestDrainEndsTheRead(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)

@@ -129,7 +129,7 @@ func (c Config) Check() error {
 // is no provider: another reason.
 type PauseOrigin func(ctx context.Context, workspaceID, origin, provider uuid.UUID, reason, detail string) error
 
-// Sender works batches. Any number of them may run on any number of nodes.
+// Sender works batches. Any number of processes may each have one.
 type Sender struct {
 	pool      *pgxpool.Pool
 	ledger    *notifications.Ledger
@@ -143,7 +143,7 @@ type Sender struct {
 	log       *slog.Logger
 	metrics   *Metrics
 
-	node     string        // names this sender in every token
+	process  string        // names this sender in every token
 	claims   atomic.Int64  // numbers its claims
 	draining chan struct{} // closed by Drain
 	drain    sync.Once
@@ -184,7 +184,7 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
 		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, cfg: cfg, log: r.Log, metrics: r.Metrics,
-		node: nodeName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
+		process: processName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
 	}
 	for _, k := range r.Kinds {
 		s.kinds[k.Name] = k
@@ -198,22 +198,22 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	return s, nil
 }
 
-// nodeName differs from that of any other process, even of one with the same process
+// processName differs from the name of any other process, even of one with the same process
 // id.
-func nodeName() string {
+func processName() string {
 	host, _ := os.Hostname()
 	var salt [4]byte
 	_, _ = rand.Read(salt[:]) // never fails (crypto/rand)
 	return fmt.Sprintf("%.40s.%d.%s", host, os.Getpid(), hex.EncodeToString(salt[:]))
 }
 
-// Node is the name of this sender in tokens and logs.
-func (s *Sender) Node() string { return s.node }
+// Process is the name of this sender in tokens and logs.
+func (s *Sender) Process() string { return s.process }
 
 // token is new for every claim, since with a token by worker a lost claim could pass
 // for a later one of the same worker.
 func (s *Sender) token() string {
-	return fmt.Sprintf("%s/%d", s.node, s.claims.Add(1))
+	return fmt.Sprintf("%s/%d", s.process, s.claims.Add(1))
 }
 
 // Drain makes workers commit their current window and give the rest back. They wait

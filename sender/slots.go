@@ -14,9 +14,9 @@ import (
 	"lemma/notifications"
 )
 
-// A node has Config.Workers slots to work batches. A slow provider holds each of its
+// A process has Config.Workers slots to work batches. A slow provider holds each of its
 // slots for long, so slots are limited: by provider, by workspace, for all slow
-// providers together, and for these with the providers that this node does not know
+// providers together, and for these with the providers that this process does not know
 // yet. The rest is for quick providers, and soon becomes free.
 
 const (
@@ -151,7 +151,7 @@ func (s *Sender) tryAcquire(workspace, provider uuid.UUID) (p *slot, limit strin
 	return nil, limit, l.freed
 }
 
-// speed of a provider, as known to this node.
+// speed of a provider, as known to this process.
 type speed int
 
 const (

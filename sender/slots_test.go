@@ -143,7 +143,7 @@ func (q *jobQueue) serve(ctx context.Context, t *testing.T, s *Sender, n int) (w
 	return workers.Wait
 }
 
-// A provider that does not answer holds some of a node's slots. Another tenant's mail
+// A provider that does not answer holds some of a process's slots. Another tenant's mail
 // is sent meanwhile, although its jobs were enqueued after hundreds of the first's.
 func TestSlowTenantLeavesSlotsToOthers(t *testing.T) {
 	a := setup(t)

@@ -142,7 +142,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 	return s.finish(ctx, c, pending)
 }
 
-// mustStop reports that no call may begin: the node shuts down, the send deadline has
+// mustStop reports that no call may begin: the process shuts down, the send deadline has
 // passed, a call could outlive the lease, the circuit has opened, or the claim has
 // lasted a whole lease, since River limits how long a job runs.
 func (s *Sender) mustStop(c *claim) bool {
@@ -337,7 +337,7 @@ func (c *claim) alike(n int) int {
 	return n
 }
 
-// takeRate takes a window's tokens of the provider's rate, which all nodes share. It
+// takeRate takes a window's tokens of the provider's rate, which all processes share. It
 // waits for a short time, after it has committed the known outcomes; for a longer wait
 // the batch must be given back. It returns the outcomes that are still to be
 // committed.

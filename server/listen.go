@@ -106,7 +106,7 @@ func (s *Server) apiEndpoints() []endpoint {
 // ServeWork serves the health checks and metrics of a process without the API, if
 // they have an address, until ctx ends.
 func (s *Server) ServeWork(ctx context.Context) error {
-	s.log.Info("working", "node", s.Sender.Node(), "workers", s.cfg.SendWorkers)
+	s.log.Info("working", "process", s.Sender.Process(), "workers", s.cfg.SendWorkers)
 	if s.cfg.WorkListen == "" {
 		<-ctx.Done()
 		return nil

@@ -26,7 +26,7 @@ const (
 	ReasonForbidden = "forbidden_address"  // the name resolves to an address that may not be called
 	ReasonURL       = "invalid_url"        // the URL is no longer allowed
 	ReasonGone      = "endpoint_deleted"   // the endpoint was deleted
-	ReasonSecret    = "secret_unavailable" // this node's keys do not decrypt the secret
+	ReasonSecret    = "secret_unavailable" // this process's keys do not decrypt the secret
 )
 
 // maxAnswer is how many bytes of an answer are read and discarded, so that the

@@ -27,7 +27,7 @@ type claimed struct {
 	At           time.Time // by the database's clock
 	URL          *string   // nil: the endpoint was deleted
 	Secret       []byte
-	since        time.Time // start of the claim by this node's clock, which is before the start of the lease
+	since        time.Time // start of the claim by this process's clock, which is before the start of the lease
 }
 
 // answer is the answer that an earlier claim received and could not settle.
@@ -95,7 +95,7 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 }
 
 // claimMore leases at most n more due messages of one endpoint, for the workers of
-// this node that call it.
+// this process that call it.
 func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n int) ([]claimed, error) {
 	return w.lease(ctx, `
 		with free as materialized (

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// limiter limits a node's concurrent calls for each endpoint. An unresponsive
+// limiter limits a process's concurrent calls for each endpoint. An unresponsive
 // endpoint has one call, and all of them together have at most half of the calls:
 // however many do not answer, the others have capacity left.
 type limiter struct {
@@ -25,7 +25,7 @@ func newLimiter(workers, perEndpoint int) *limiter {
 }
 
 // unresponsiveFor is when an uncalled endpoint stops to count as unresponsive: it
-// may have been deleted, or may answer another node.
+// may have been deleted, or may answer another process.
 const unresponsiveFor = 2 * time.Hour
 
 // capacity is how many messages may be claimed: in all, and of the endpoints with

@@ -18,7 +18,7 @@ const (
 	maxPrefetch = 256                   // messages that are claimed in advance at a time
 )
 
-// buffers are the buffers of the endpoints that workers of this node call.
+// buffers are the buffers of the endpoints that workers of this process call.
 type buffers struct {
 	mu sync.Mutex
 	of map[uuid.UUID]*buffer

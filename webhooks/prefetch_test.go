@@ -37,15 +37,15 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// loop runs a node until the condition holds, and returns when its calls are settled.
+// loop runs a process until the condition holds, and returns when its calls are settled.
 func (b bundle) loop(w *Webhooks, until func() bool) {
 	b.T.Helper()
 	ctx, cancel := context.WithCancel(b.T.Context())
-	var node sync.WaitGroup
-	node.Go(func() { w.Loop(ctx) })
-	defer node.Wait()
+	var process sync.WaitGroup
+	process.Go(func() { w.Loop(ctx) })
+	defer process.Wait()
 	defer cancel()
-	b.Eventually("the node has done what the test waits for", until)
+	b.Eventually("the process has done what the test waits for", until)
 }
 
 // backlog writes n messages to an endpoint.
@@ -120,9 +120,9 @@ func TestUncalledMessagesAreGivenBack(t *testing.T) {
 					c.end(stop, q)
 				}
 			})
-			var node sync.WaitGroup
-			node.Go(func() { b.Loop(ctx) })
-			defer node.Wait()
+			var process sync.WaitGroup
+			process.Go(func() { b.Loop(ctx) })
+			defer process.Wait()
 			defer stop()
 			b.Eventually("an unresponsive endpoint has one call", func() bool {
 				leased := b.Count(`select count(*) from outbox where leased_by is not null`)

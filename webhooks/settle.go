@@ -35,9 +35,9 @@ type settlement struct {
 }
 
 const (
-	settlers     = 2    // chunks that one node settles at a time
+	settlers     = 2    // chunks that one process settles at a time
 	settleChunk  = 256  // messages in a chunk
-	maxUnsettled = 1024 // calls of one node that are not settled yet; at this number no further call begins
+	maxUnsettled = 1024 // calls of one process that are not settled yet; at this number no further call begins
 )
 
 // settle stores the result of a call: the message has ended, or is due again later.

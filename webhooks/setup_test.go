@@ -38,7 +38,7 @@ func setup(t testing.TB, change func(*Options)) bundle {
 	return b
 }
 
-// another returns Webhooks on the same tables, as of another node.
+// another returns Webhooks on the same tables, as of another process.
 func (b bundle) another(pool *pgxpool.Pool, o Options) *Webhooks {
 	w := New(Deps{Pool: pool, Box: b.box}, o)
 	w.OnSettled(b.settled.add)

@@ -53,11 +53,11 @@ type Options struct {
 	AllowPrivate bool            // call private addresses, also without TLS: for development and receivers in the own network
 	Timeout      time.Duration   // of one call; 10 s
 	Lease        time.Duration   // of a claimed message; 60 s, and at least three calls
-	Workers      int             // concurrent calls of one node; 32
+	Workers      int             // concurrent calls of one process; 32
 	PerEndpoint  int             // concurrent calls to one endpoint; 8, and 1 while it does not answer
 	GiveUp       time.Duration   // age at which a message fails instead of being retried; 3 days
 	BackOff      []time.Duration // before the second call, the third and so on; the last repeats. 5 s to 1 h
-	Poll         time.Duration   // how often an idle node polls for due messages; 500 ms
+	Poll         time.Duration   // how often an idle process polls for due messages; 500 ms
 	Keep         time.Duration   // how long the rows of ended messages are kept; 7 days
 }
 

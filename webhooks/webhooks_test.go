@@ -222,14 +222,14 @@ func TestWorkersSettleOnce(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	var nodes sync.WaitGroup
+	var processes sync.WaitGroup
 	for range 4 {
 		w := b.another(b.Pool, b.options)
-		nodes.Go(func() { w.Loop(ctx) })
+		processes.Go(func() { w.Loop(ctx) })
 	}
 	b.Eventually("no message is pending", func() bool { return b.Count(`select count(*) from outbox where status = 'pending'`) == 0 })
 	cancel()
-	nodes.Wait()
+	processes.Wait()
 	ids := map[uuid.UUID]int{}
 	for _, o := range b.settled.list() {
 		ids[o.ID]++

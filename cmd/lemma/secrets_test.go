@@ -57,12 +57,12 @@ func TestRotateTheSecretKey(t *testing.T) {
 	if out := doctor(before + "," + after); strings.Count(out, "all 1 are encrypted with the first key") != 3 { // step 2
 		t.Errorf("doctor at step 2: %s", out)
 	}
-	sealed(t, pool, before+","+after, ws, "a node at step 2")
+	sealed(t, pool, before+","+after, ws, "a process at step 2")
 	if out := doctor(after + "," + before); strings.Count(out,
 		"all 2 are readable, 2 with another key than the first: run lemma secrets reseal") != 3 { // step 3
 		t.Errorf("doctor at step 3: %s", out)
 	}
-	sealed(t, pool, after+","+before, ws, "a node at step 3")
+	sealed(t, pool, after+","+before, ws, "a process at step 3")
 	out := mustRun(t, with(after+","+before), "secrets", "reseal") // step 4
 	if !strings.Contains(out, "All secrets are encrypted with the first key.") {
 		t.Errorf("reseal: %s", out)

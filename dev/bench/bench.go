@@ -93,26 +93,26 @@ func (b *benchmarks) campaignNull(ctx context.Context, e *env, print func(figure
 // receiver got, and reset clears it before.
 func (e *env) oneCampaign(ctx context.Context, name string, n int, kind sender.Kind, config, secret []byte,
 	seen func() (missing, duplicates int), reset func() error) (figure, error) {
-	node, err := e.fresh(ctx, []sender.Kind{kind})
+	process, err := e.fresh(ctx, []sender.Kind{kind})
 	if err != nil {
 		return figure{}, err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
-	id, err := node.campaign(ctx, e, n, kind.Name, config, secret)
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	id, err := process.campaign(ctx, e, n, kind.Name, config, secret)
 	if err != nil {
 		return figure{}, err
 	}
 	if err := reset(); err != nil {
 		return figure{}, err
 	}
-	if err := node.StartWorkers(ctx); err != nil {
+	if err := process.StartWorkers(ctx); err != nil {
 		return figure{}, err
 	}
 	m := startMeter(e.postmaster())
-	if _, err := node.Campaigns.Send(ctx, node.workspace, id, uuid.Nil); err != nil {
+	if _, err := process.Campaigns.Send(ctx, process.workspace, id, uuid.Nil); err != nil {
 		return figure{}, err
 	}
-	c, err := node.await(ctx, id)
+	c, err := process.await(ctx, id)
 	if err != nil {
 		return figure{}, err
 	}
@@ -124,8 +124,8 @@ func (e *env) oneCampaign(ctx context.Context, name string, n int, kind sender.K
 	f.Seconds, f.PerSecond = round(took), round(float64(n)/took)
 	f.Missing, f.Duplicates = seen()
 	var first float64
-	err = node.Pool.QueryRow(ctx,
-		`select extract(epoch from min(at) - $2)::float8 from attempts where workspace_id = $1`, node.workspace, c.StartedAt).Scan(&first)
+	err = process.Pool.QueryRow(ctx,
+		`select extract(epoch from min(at) - $2)::float8 from attempts where workspace_id = $1`, process.workspace, c.StartedAt).Scan(&first)
 	f.FirstSeconds = round(first)
 	return f, err
 }
@@ -191,18 +191,18 @@ func (b *benchmarks) campaignSES(ctx context.Context, e *env, print func(figure)
 // claim measures how long a claim takes in an empty table, and with five
 // million finished notifications in it.
 func (b *benchmarks) claim(ctx context.Context, e *env, print func(figure) error) error {
-	node, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
 	e.null.reset(10_000_000)
 	var empty figure
 	for _, finished := range []int{0, b.n(5_000_000)} {
-		if err := e.fillFinished(ctx, node, finished); err != nil {
+		if err := e.fillFinished(ctx, process, finished); err != nil {
 			return err
 		}
-		f, err := e.claims(ctx, node, fmt.Sprintf("claim_with_%d_finished", finished))
+		f, err := e.claims(ctx, process, fmt.Sprintf("claim_with_%d_finished", finished))
 		if err != nil {
 			return err
 		}

@@ -19,19 +19,19 @@ import (
 // table with as many writers, and then the same fan-out again, which adds nothing.
 func (b *benchmarks) fanout(ctx context.Context, e *env, print func(figure) error) error {
 	n, writers := b.n(500_000), 2
-	node, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
-	copied, err := e.copyReference(ctx, node, n, writers)
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	copied, err := e.copyReference(ctx, process, n, writers)
 	if err != nil {
 		return err
 	}
 	if err := print(copied); err != nil {
 		return err
 	}
-	first, err := e.writeAll(ctx, node, 1, n, writers)
+	first, err := e.writeAll(ctx, process, 1, n, writers)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (b *benchmarks) fanout(ctx context.Context, e *env, print func(figure) erro
 	if err := print(first); err != nil {
 		return err
 	}
-	again, err := e.writeAll(ctx, node, 2, n, writers)
+	again, err := e.writeAll(ctx, process, 2, n, writers)
 	if err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func eventOf(i int) string {
 func (b *benchmarks) eventsSingle(ctx context.Context, e *env, print func(figure) error) error {
 	const clients = 64
 	n := b.n(60_000)
-	return e.withFlow(ctx, clients, func(node *instance, d *apiServer) error {
+	return e.withFlow(ctx, clients, func(process *instance, d *apiServer) error {
 		var mu sync.Mutex
 		took := make([]time.Duration, 0, n)
 		m := startMeter(e.postmaster())
@@ -124,7 +124,7 @@ func (b *benchmarks) eventsSingle(ctx context.Context, e *env, print func(figure
 		f := m.stop("events_single", n)
 		slices.Sort(took)
 		f.P50Ms, f.P99Ms = round(took[len(took)/2].Seconds()*1000), round(took[len(took)*99/100].Seconds()*1000)
-		f.Missing, err = node.missing(ctx, n)
+		f.Missing, err = process.missing(ctx, n)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (b *benchmarks) eventsSingle(ctx context.Context, e *env, print func(figure
 func (b *benchmarks) eventsBulk(ctx context.Context, e *env, print func(figure) error) error {
 	const clients, bulk = 3, 1000
 	n := b.n(300_000) / bulk * bulk
-	return e.withFlow(ctx, clients, func(node *instance, d *apiServer) error {
+	return e.withFlow(ctx, clients, func(process *instance, d *apiServer) error {
 		m := startMeter(e.postmaster())
 		err := spread(ctx, n/bulk, clients, func(i int) error {
 			events := make([]string, bulk)
@@ -150,7 +150,7 @@ func (b *benchmarks) eventsBulk(ctx context.Context, e *env, print func(figure) 
 			return err
 		}
 		f := m.stop("events_bulk", n)
-		if f.Missing, err = node.missing(ctx, n); err != nil {
+		if f.Missing, err = process.missing(ctx, n); err != nil {
 			return err
 		}
 		return print(f)
@@ -159,20 +159,20 @@ func (b *benchmarks) eventsBulk(ctx context.Context, e *env, print func(figure) 
 
 // withFlow calls work with a new instance that has a live flow, and its API.
 func (e *env) withFlow(ctx context.Context, clients int, work func(*instance, *apiServer) error) error {
-	node, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
-	if _, err := node.flow(ctx, e, 1000, "P30D"); err != nil {
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	if _, err := process.flow(ctx, e, 1000, "P30D"); err != nil {
 		return err
 	}
-	d, err := node.open(ctx, clients)
+	d, err := process.open(ctx, clients)
 	if err != nil {
 		return err
 	}
 	defer d.stop()
-	return work(node, d)
+	return work(process, d)
 }
 
 // missing returns how many of n profiles were not enrolled.
@@ -241,30 +241,30 @@ func (b *benchmarks) flowAdvance(ctx context.Context, e *env, print func(figure)
 }
 
 func (e *env) advance(ctx context.Context, name string, n, waiting int, analyzed bool) (figure, error) {
-	node, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
 	if err != nil {
 		return figure{}, err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
-	flow, err := node.flow(ctx, e, n, "P30D")
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	flow, err := process.flow(ctx, e, n, "P30D")
 	if err != nil {
 		return figure{}, err
 	}
-	if err := node.Flows.SeedWaiting(ctx, node.workspace, flow, "wait", "w", waiting, 30*24*time.Hour); err != nil {
+	if err := process.Flows.SeedWaiting(ctx, process.workspace, flow, "wait", "w", waiting, 30*24*time.Hour); err != nil {
 		return figure{}, err
 	}
-	if err := node.Flows.SeedWaiting(ctx, node.workspace, flow, "wait", "", n, 0); err != nil {
+	if err := process.Flows.SeedWaiting(ctx, process.workspace, flow, "wait", "", n, 0); err != nil {
 		return figure{}, err
 	}
 	for _, sql := range map[bool][]string{false: {`checkpoint`}, true: {`vacuum analyze`, `checkpoint`}}[analyzed] {
-		if _, err := node.Pool.Exec(ctx, sql); err != nil {
+		if _, err := process.Pool.Exec(ctx, sql); err != nil {
 			return figure{}, err
 		}
 	}
 	m := startMeter(e.postmaster())
 	var f figure
-	err = while(ctx, node.Flows.Loop, func() (left bool, err error) {
-		if left, err = node.due(ctx, flow); err == nil && !left {
+	err = while(ctx, process.Flows.Loop, func() (left bool, err error) {
+		if left, err = process.due(ctx, flow); err == nil && !left {
 			f = m.stop(name, n)
 		}
 		return left, err
@@ -273,7 +273,7 @@ func (e *env) advance(ctx context.Context, name string, n, waiting int, analyzed
 		return f, err
 	}
 	var sent int
-	err = node.Pool.QueryRow(ctx, `select count(*) from notifications where workspace_id = $1`, node.workspace).Scan(&sent)
+	err = process.Pool.QueryRow(ctx, `select count(*) from notifications where workspace_id = $1`, process.workspace).Scan(&sent)
 	f.Missing = n - sent
 	return f, err
 }
@@ -294,20 +294,20 @@ func (b *instance) due(ctx context.Context, flow uuid.UUID) (is bool, err error)
 func (b *benchmarks) flowJourney(ctx context.Context, e *env, print func(figure) error) error {
 	const bulk = 1000
 	n := b.n(50_000) / bulk * bulk
-	node, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
-	if _, err := node.flow(ctx, e, n, "PT1S"); err != nil {
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	if _, err := process.flow(ctx, e, n, "PT1S"); err != nil {
 		return err
 	}
-	d, err := node.open(ctx, 2)
+	d, err := process.open(ctx, 2)
 	if err != nil {
 		return err
 	}
 	defer d.stop()
-	if err := node.StartWorkers(ctx); err != nil {
+	if err := process.StartWorkers(ctx); err != nil {
 		return err
 	}
 	e.null.reset(n)
@@ -322,7 +322,7 @@ func (b *benchmarks) flowJourney(ctx context.Context, e *env, print func(figure)
 	})
 	for sent := 0; sent < n && err == nil; {
 		time.Sleep(50 * time.Millisecond)
-		err = node.Pool.QueryRow(ctx, `select coalesce(sum(sent), 0) from batches where workspace_id = $1`, node.workspace).Scan(&sent)
+		err = process.Pool.QueryRow(ctx, `select coalesce(sum(sent), 0) from batches where workspace_id = $1`, process.workspace).Scan(&sent)
 	}
 	if err != nil {
 		return err

@@ -40,11 +40,11 @@ func (r *receiver) ServeHTTP(_ http.ResponseWriter, q *http.Request) {
 func (b *benchmarks) webhookDelivery(ctx context.Context, e *env, print func(figure) error) error {
 	n := b.n(30_000)
 	e.cfg.Webhooks.AllowPrivate = true
-	node, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), node) }()
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
 	to := &receiver{seen: make(map[string]int, n)}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,14 +53,14 @@ func (b *benchmarks) webhookDelivery(ctx context.Context, e *env, print func(fig
 	server := &http.Server{Handler: to, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
-	if err := node.enrollAtWebhook(ctx, "http://"+listener.Addr().String(), n); err != nil {
+	if err := process.enrollAtWebhook(ctx, "http://"+listener.Addr().String(), n); err != nil {
 		return err
 	}
 	m := startMeter(e.postmaster())
 	var f figure
-	err = while(ctx, node.Webhooks.Loop, func() (more bool, err error) {
-		err = node.Pool.QueryRow(ctx,
-			`select exists (select from outbox where workspace_id = $1 and status = 'pending')`, node.workspace).Scan(&more)
+	err = while(ctx, process.Webhooks.Loop, func() (more bool, err error) {
+		err = process.Pool.QueryRow(ctx,
+			`select exists (select from outbox where workspace_id = $1 and status = 'pending')`, process.workspace).Scan(&more)
 		if !more {
 			f = m.stop("webhook_delivery", n)
 		}

@@ -14,7 +14,7 @@ import (
 
 // Breakers keep data sources that fail or are slow from delaying enrollments that do not
 // need them. Such a source is not queried for a while, and then by one caller. The callers
-// that wait for one source are bounded, and those that wait for any to half of a node's
+// that wait for one source are bounded, and those that wait for any to half of a process's
 // workers.
 type Breakers struct {
 	mu     sync.Mutex
@@ -43,7 +43,7 @@ const (
 	shutSlow    = 4               // at most so many times as long as a slow answer took: a source that is always slow is still queried
 )
 
-// NewBreakers makes the breakers of a node with so many workers.
+// NewBreakers makes the breakers of a process with so many workers.
 func NewBreakers(workers int) *Breakers {
 	return &Breakers{states: map[uuid.UUID]*breaker{}, all: newGate(max(1, workers/2)), risky: newGate(max(1, workers/4))}
 }
@@ -53,7 +53,7 @@ func (b *Breakers) Ask(ctx context.Context, source uuid.UUID, question func() er
 	return b.admit(ctx, source, question, nil, nil)
 }
 
-// AskForWorker is Ask for workers: it also keeps to the node's limits, so that some
+// AskForWorker is Ask for workers: it also keeps to the process's limits, so that some
 // workers are always free for enrollments that need no source.
 func (b *Breakers) AskForWorker(ctx context.Context, source uuid.UUID, question func() error) error {
 	return b.admit(ctx, source, question, b.all, b.risky)

@@ -30,11 +30,11 @@ type Fixture struct {
 	*shop.Fixture
 	Deps   flows.Deps
 	Config flows.Config
-	*Node
+	*Process
 }
 
-// Node is one node, with what its tests check.
-type Node struct {
+// Process is one process, with what its tests check.
+type Process struct {
 	*flows.Flows
 	*intake.Intake
 	*query.Reader
@@ -42,12 +42,12 @@ type Node struct {
 	Metrics *enrollment.Metrics
 }
 
-// NewNode makes a node with a hook and metrics of its own.
-func NewNode(d flows.Deps, cfg flows.Config) *Node {
+// NewProcess makes a process with a hook and metrics of its own.
+func NewProcess(d flows.Deps, cfg flows.Config) *Process {
 	d.Hook, d.Metrics = &enrollment.Hook{}, enrollment.NewMetrics(nil)
 	f := flows.New(d, cfg)
 	reader := query.New(query.Deps{Pool: d.Pool, Flows: f, Ledger: d.Ledger, Audiences: d.Audiences, Webhooks: d.Webhooks})
-	return &Node{Flows: f, Intake: f.Intake, Reader: reader, Hook: d.Hook, Metrics: d.Metrics}
+	return &Process{Flows: f, Intake: f.Intake, Reader: reader, Hook: d.Hook, Metrics: d.Metrics}
 }
 
 // New fills the customer's database with n customers, c1 to cn, and makes all that a
@@ -68,7 +68,7 @@ func New(t *testing.T, n int, change ...func(*flows.Config)) *Fixture {
 	for _, c := range change {
 		c(&b.Config)
 	}
-	b.Node = NewNode(b.Deps, b.Config)
+	b.Process = NewProcess(b.Deps, b.Config)
 	hooks.OnSettled(b.WebhookSettled)
 	return b
 }
@@ -80,13 +80,13 @@ func (b *Fixture) OpenCustomers() {
 		opted_out boolean default false)`, `create table orders (customer_id text, at timestamptz not null default now())`)
 }
 
-// Another is a second node on the same database.
-func (b *Fixture) Another(change ...func(*flows.Config)) *Node {
+// Another is a second process on the same database.
+func (b *Fixture) Another(change ...func(*flows.Config)) *Process {
 	cfg := b.Config
 	for _, c := range change {
 		c(&cfg)
 	}
-	return NewNode(b.Deps, cfg)
+	return NewProcess(b.Deps, cfg)
 }
 
 // Definition fills in the ids: $audience, $provider, $template and $source are those of

@@ -60,10 +60,10 @@ func Start(do func() error) *Task {
 	return t
 }
 
-// Stopped is a worker of its own node that stops at one stage of its first chunk until it
+// Stopped is a worker of its own process that stops at one stage of its first chunk until it
 // is continued.
 type Stopped struct {
-	*Node
+	*Process
 	*Task
 	ctx     context.Context //nolint:containedctx // of the worker, which Cancel stops
 	Cancel  context.CancelFunc
@@ -74,12 +74,12 @@ type Stopped struct {
 
 // StopAt starts a worker that stops at a stage, and first runs what there.
 func (b *Fixture) StopAt(stage string, what ...func()) *Stopped {
-	return b.StopNode(b.Another(), stage, what...)
+	return b.StopProcess(b.Another(), stage, what...)
 }
 
-// StopNode is StopAt with a worker of a given node.
-func (b *Fixture) StopNode(f *Node, stage string, what ...func()) *Stopped {
-	w := &Stopped{Node: f, Reached: make(chan struct{}), Leave: make(chan struct{})}
+// StopProcess is StopAt with a worker of a given process.
+func (b *Fixture) StopProcess(f *Process, stage string, what ...func()) *Stopped {
+	w := &Stopped{Process: f, Reached: make(chan struct{}), Leave: make(chan struct{})}
 	w.ctx, w.Cancel = context.WithCancel(context.Background()) //nolint:gosec // the next line cancels it
 	b.T.Cleanup(w.Cancel)
 	var once sync.Once
@@ -218,7 +218,7 @@ func (s *Scene) Finish() {
 }
 
 // Conflicts reads a worker's counter.
-func Conflicts(f *Node) int { return int(Counted(f.Metrics.Conflicts)) }
+func Conflicts(f *Process) int { return int(Counted(f.Metrics.Conflicts)) }
 
 // Counted reads a counter.
 func Counted(c prometheus.Counter) float64 {
@@ -280,13 +280,13 @@ func (t *Tracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, d pgx.TraceBatc
 // TraceBatchEnd implements pgx.BatchTracer.
 func (t *Tracer) TraceBatchEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceBatchEndData) { t.end(d.Err) }
 
-// Traced is a node with a Tracer. It has compiled the first versions of flows.
-func (b *Fixture) Traced(flows ...uuid.UUID) (*Node, *Tracer) {
+// Traced is a process with a Tracer. It has compiled the first versions of flows.
+func (b *Fixture) Traced(flows ...uuid.UUID) (*Process, *Tracer) {
 	b.T.Helper()
 	seen := &Tracer{}
 	deps := b.Deps
 	deps.Pool = b.Connect(func(c *pgxpool.Config) { c.ConnConfig.Tracer = seen })
-	n := NewNode(deps, b.Config)
+	n := NewProcess(deps, b.Config)
 	for _, flow := range flows {
 		b.Must(Second(n.Execution.Versions.Get(context.Background(), b.Pool, b.Workspace, flow, 1)))
 	}
@@ -335,9 +335,9 @@ func (b *Fixture) FinishMoves() {
 	b.T.Fatal("a move does not end")
 }
 
-// CompilesAlone fails the test if a transaction is open while a node compiles a version.
+// CompilesAlone fails the test if a transaction is open while a process compiles a version.
 // It returns how many versions were compiled.
-func (b *Fixture) CompilesAlone(n *Node) (compiled func() int) {
+func (b *Fixture) CompilesAlone(n *Process) (compiled func() int) {
 	var count atomic.Int32
 	n.Hook.Do = func(stage string) {
 		if stage != "compile" {

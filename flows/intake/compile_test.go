@@ -18,18 +18,18 @@ const ended = `{"triggers":[{"type":"event","event":"signed_up"}],"exit_on":[{"e
 
 // While a version is compiled no transaction is open, whatever needs the version.
 func TestNoTransactionIsOpenWhileAVersionIsCompiled(t *testing.T) {
-	event := func(name string) func(*flowstest.Node, uuid.UUID, *bundle) error {
-		return func(n *flowstest.Node, _ uuid.UUID, b *bundle) error {
+	event := func(name string) func(*flowstest.Process, uuid.UUID, *bundle) error {
+		return func(n *flowstest.Process, _ uuid.UUID, b *bundle) error {
 			return flowstest.Second(n.Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: name}))
 		}
 	}
-	for name, do := range map[string]func(*flowstest.Node, uuid.UUID, *bundle) error{
+	for name, do := range map[string]func(*flowstest.Process, uuid.UUID, *bundle) error{
 		"a trigger": event("signed_up"),
 		"an exit":   event("bought"),
-		"a direct request": func(n *flowstest.Node, flow uuid.UUID, b *bundle) error {
+		"a direct request": func(n *flowstest.Process, flow uuid.UUID, b *bundle) error {
 			return flowstest.Second(n.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: "c2"}, false))
 		},
-		"a poll": func(n *flowstest.Node, _ uuid.UUID, b *bundle) error {
+		"a poll": func(n *flowstest.Process, _ uuid.UUID, b *bundle) error {
 			b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1H"}],"recurrence":{"policy":"once"},"start":"end",
 				"nodes":{"end":{"type":"exit"}}}`)
 			return flowstest.Second(n.PollOnce(bg))

@@ -29,7 +29,7 @@ func (b *bundle) reasons(flow any, profile string) string {
 func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(strings.Replace(flowstest.Welcome, `"once"},`, `"daily"},"overlap":"allow",`, 1))
-	reported := func(f *flowstest.Node, day time.Time) func() error {
+	reported := func(f *flowstest.Process, day time.Time) func() error {
 		return func() error {
 			r, err := f.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: "new", ID: "order-1", OccurredAt: day}, false)
 			if err == nil && (r.EnrollmentID == nil || r.Outcome != enrollment.Enrolled &&
@@ -39,7 +39,7 @@ func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 			return err
 		}
 	}
-	b.Must(reported(b.Node, time.Now())())
+	b.Must(reported(b.Process, time.Now())())
 	b.Settle()
 	if e := b.Enrollment(flow, "new"); e.Status != enrollment.Refused {
 		t.Fatalf("%+v", e)
@@ -59,7 +59,7 @@ func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	case <-first.Done:
 		t.Fatalf("it does not enroll: %v", first.Err)
 	}
-	second := flowstest.Start(reported(b.Node, time.Now().Add(-24*time.Hour))) // of another day: the recurrence would admit it
+	second := flowstest.Start(reported(b.Process, time.Now().Add(-24*time.Hour))) // of another day: the recurrence would admit it
 	b.Until(0, second.Done)
 	close(leave)
 	<-first.Done
@@ -67,7 +67,7 @@ func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	b.Must(first.Err)
 	b.Must(second.Err)
 	b.Settle()
-	b.Must(reported(b.Node, time.Now().Add(-24*time.Hour))())
+	b.Must(reported(b.Process, time.Now().Add(-24*time.Hour))())
 	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active'`, b.Workspace); n != 1 {
 		t.Errorf("%d enrollments are active", n)
 	}

@@ -51,7 +51,7 @@ type Intake struct {
 
 	bulks  admission.Bulks                         // bulks that are being recorded
 	gather *admission.Gatherer[*Trigger, Recorded] // single events entering one transaction
-	polls  polls                                   // audiences that this node is reading
+	polls  polls                                   // audiences that this process is reading
 
 	conditionTime time.Duration
 	triggerBytes  int

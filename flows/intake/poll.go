@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	pollAtOnce = 8     // audiences that one node reads at a time, of as many workspaces
+	pollAtOnce = 8     // audiences that one process reads at a time, of as many workspaces
 	pollChunk  = 1_000 // profiles that are enrolled in one transaction
 )
 
-// polls are the audiences that this node is reading: at most one per workspace, so that
+// polls are the audiences that this process is reading: at most one per workspace, so that
 // the slow sources of one workspace do not use all slots.
 type polls struct {
 	mu      sync.Mutex
@@ -117,7 +117,7 @@ func (in *Intake) PollDue(ctx context.Context) error {
 }
 
 // claimPoll is one statement: a poll of a live flow, due, not leased, and of a workspace
-// of which this node is reading no audience.
+// of which this process is reading no audience.
 func (in *Intake) claimPoll(ctx context.Context) (*poll, error) {
 	p := poll{token: lemma.NewID().String()}
 	err := in.pool.QueryRow(ctx, `

@@ -43,7 +43,7 @@ func TestAPollDoesNotForgetAPublish(t *testing.T) {
 	b.PollOne()
 }
 
-// Two nodes do not read one audience at a time. A poll that lost its lease stops and does
+// Two processes do not read one audience at a time. A poll that lost its lease stops and does
 // not overwrite the other's result.
 func TestAPollIsLeased(t *testing.T) {
 	b := setup(t, 1500)

@@ -215,7 +215,7 @@ func TestAPollStops(t *testing.T) {
 	}
 }
 
-func (b *bundle) nothingDueFor(f *flowstest.Node) {
+func (b *bundle) nothingDueFor(f *flowstest.Process) {
 	if was, err := f.PollOnce(context.Background()); was || err != nil {
 		b.T.Errorf("%v %v", was, err)
 	}
@@ -252,12 +252,12 @@ func TestATickDoesNotWaitForPolls(t *testing.T) {
 	}
 }
 
-// A node polls one audience of a workspace at a time, and eight in all.
+// A process polls one audience of a workspace at a time, and eight in all.
 func TestPollsOfManyWorkspaces(t *testing.T) {
 	b := setup(t, 1)
 	audiences, add := b.Patient()
 	b.Deps.Audiences = audiences
-	b.Node = b.Another()
+	b.Process = b.Another()
 	own := b.Workspace
 	for range intake.PollAtOnce + 1 {
 		b.Workspace = pgtest.Workspace(t, b.Pool)

@@ -118,7 +118,7 @@ func TestAGoalIsReachedBesideAWorker(t *testing.T) {
 			if exits := early || !awakes; (r.Exited == 1) != exits {
 				t.Errorf("%s: %d exited", goal, r.Exited)
 			}
-			if n := flowstest.Conflicts(w.Node); (n == 1) != early {
+			if n := flowstest.Conflicts(w.Process); (n == 1) != early {
 				t.Errorf("%s: overtaken %d times", goal, n)
 			}
 			b.Invariants(goal)

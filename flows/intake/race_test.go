@@ -56,7 +56,7 @@ func TestTwoWorkersWithTheSameChunk(t *testing.T) {
 							t.Errorf("%s: %s", when, got)
 						}
 						both := w[1].N > 0 // the second has read c1 too
-						if n := flowstest.Conflicts(w[0].Node) + flowstest.Conflicts(w[1].Node); (n == 1) != both {
+						if n := flowstest.Conflicts(w[0].Process) + flowstest.Conflicts(w[1].Process); (n == 1) != both {
 							t.Errorf("%s: %d conflicts", when, n)
 						}
 						s.Finish()
@@ -166,7 +166,7 @@ func TestBulksInOppositeOrders(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.UntilTomorrow("once", "go"))
 	const n = 1000
-	var nodes [4]*flowstest.Node
+	var nodes [4]*flowstest.Process
 	var seen [4]*flowstest.Tracer
 	var all, ready sync.WaitGroup
 	ready.Add(len(nodes))
@@ -217,7 +217,7 @@ func TestBulksThatCrossOver(t *testing.T) {
 	var seen [2]*flowstest.Tracer
 	var tasks [2]*flowstest.Task
 	for i, names := range [2][2]string{{"x", "y"}, {"y", "x"}} {
-		var f *flowstest.Node
+		var f *flowstest.Process
 		f, seen[i] = b.Traced(x, y)
 		seen[i].Stop = func(sql string) {
 			if strings.Contains(sql, "insert into enrollments") && seen[i].Enrolls.Load() == 2 && seen[i].Begun.Load() == 1 {
@@ -262,7 +262,7 @@ func TestAWorkerDies(t *testing.T) {
 					when := fmt.Sprintf("%s, awakes: %v", stage, awakes)
 					s := b.NewScene(awakes)
 					var w *flowstest.Stopped
-					w = b.StopNode(flowstest.NewNode(deps, b.Config), stage, func() { dies(b, w) })
+					w = b.StopProcess(flowstest.NewProcess(deps, b.Config), stage, func() { dies(b, w) })
 					b.Stands(w)
 					close(w.Leave)
 					<-w.Done
@@ -308,7 +308,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 		}
 	})
 	for _, size := range []int{8, 1} {
-		f := flowstest.NewNode(deps, flows.Config{Chunk: size, BackOff: time.Millisecond})
+		f := flowstest.NewProcess(deps, flows.Config{Chunk: size, BackOff: time.Millisecond})
 		f.Hook.Do = func(stage string) {
 			if stage == "acted" {
 				f.Hook.Do = nil

@@ -79,7 +79,7 @@ func TestAnAdminBesideAWorker(t *testing.T) {
 						t.Errorf("%s: something was done to c1 after the answer:\n%s\n%s", when, answered, now)
 					}
 					early := stage == "read" || stage == "evaluated"
-					if n := flowstest.Conflicts(w.Node); (n == 1) != (v.takes && early) {
+					if n := flowstest.Conflicts(w.Process); (n == 1) != (v.takes && early) {
 						t.Errorf("%s: the worker had %d conflicts", when, n)
 					}
 					if now := b.Row(s.C2); !v.takes && name != "archives, exit" && now != bystander {
@@ -98,25 +98,25 @@ func TestAnAdminBesideAWorker(t *testing.T) {
 // a verb waits for it, and sees its result.
 func TestAVerbIsACleanCutForTriggers(t *testing.T) {
 	for name, c := range map[string]struct {
-		do      func(b *bundle, f *flowstest.Node, flow uuid.UUID, event string) error
+		do      func(b *bundle, f *flowstest.Process, flow uuid.UUID, event string) error
 		version int    // into which the next trigger enrolls
 		reason  string // why it is refused
 	}{
-		"publish": {func(b *bundle, f *flowstest.Node, flow uuid.UUID, event string) error {
+		"publish": {func(b *bundle, f *flowstest.Process, flow uuid.UUID, event string) error {
 			v, err := f.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.UntilTomorrow("per_event", event)), uuid.Nil)
 			b.Must(err)
 			_, err = f.Publish(bg, b.Workspace, flow, v.Version, nil, flows.InFlight{}, nil)
 			return err
 		}, 2, ""},
-		"pause": {func(b *bundle, f *flowstest.Node, flow uuid.UUID, _ string) error {
+		"pause": {func(b *bundle, f *flowstest.Process, flow uuid.UUID, _ string) error {
 			_, err := f.Pause(bg, b.Workspace, flow, nil)
 			return err
 		}, 0, enrollment.IsPaused},
-		"drain": {func(b *bundle, f *flowstest.Node, flow uuid.UUID, _ string) error {
+		"drain": {func(b *bundle, f *flowstest.Process, flow uuid.UUID, _ string) error {
 			_, err := f.Drain(bg, b.Workspace, flow, nil)
 			return err
 		}, 0, enrollment.NotLive},
-		"archive": {func(b *bundle, f *flowstest.Node, flow uuid.UUID, _ string) error {
+		"archive": {func(b *bundle, f *flowstest.Process, flow uuid.UUID, _ string) error {
 			_, err := f.Archive(bg, b.Workspace, flow, nil)
 			return err
 		}, 0, enrollment.NotLive},

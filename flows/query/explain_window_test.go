@@ -92,7 +92,7 @@ func TestExplainWithoutItsAudience(t *testing.T) {
 		"The flow is archived", "Whether the profile was in the audience is not known: the audience was deleted.",
 		"A trigger now would be refused as not_live.")
 	b.whyIs(flow, "c2", "The profile is not enrolled: the flow is archived, and no trigger was recorded before.")
-	b.Must(flowstest.Second(b.Another().Explain(bg, b.Workspace, flow, "c1"))) // a node that has never compiled it
+	b.Must(flowstest.Second(b.Another().Explain(bg, b.Workspace, flow, "c1"))) // a process that has never compiled it
 }
 
 // With recurrence fields, only a trigger with the same values is the same.

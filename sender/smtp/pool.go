@@ -15,7 +15,7 @@ import (
 const (
 	idleFor      = 30 * time.Second       // then an unused connection is closed
 	firstBackoff = 50 * time.Millisecond  // after a failed dial, doubled for each that follows
-	mostBackoff  = 400 * time.Millisecond // the circuit of package sender waits longer, on all nodes
+	mostBackoff  = 400 * time.Millisecond // the circuit of package sender waits longer, on all processes
 )
 
 // line is a slot of the pool: at most one connection, and the buffers for messages.

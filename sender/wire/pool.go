@@ -11,7 +11,7 @@ import (
 // How long a failed connection prevents another one.
 const (
 	firstBackoff = 50 * time.Millisecond  // doubled for each failure that follows
-	mostBackoff  = 400 * time.Millisecond // the circuit of package sender waits longer, on all nodes
+	mostBackoff  = 400 * time.Millisecond // the circuit of package sender waits longer, on all processes
 )
 
 // mostDials bounds the connections that are opened at a time. One is opened while HTTP/2 is

@@ -43,15 +43,15 @@ func TestHowLateAWorkerComesDecidesNothing(t *testing.T) {
 		before, worker, after time.Duration
 		want                  string
 	}{
-		"in time, and the worker too":            {0, 1, 3, bought},
-		"in time, and the worker is late":        {3, 8, 0, bought},
-		"in time, and the worker is very late":   {3, 3600, 0, bought},
-		"too late, and the worker came in time":  {0, 1, 6, late},
-		"too late, and the worker was late":      {0, 4, 8, late},
-		"too late, and the worker was later":     {0, 8, 9, late},
-		"too late, before a worker was there":    {6, 8, 0, late},
-		"too late, in the old window of workers": {0, 8, 12, late},
-		"nothing came, and the worker was late":  {0, 8, 0, late},
+		"in time, and the worker too":           {0, 1, 3, bought},
+		"in time, and the worker is late":       {3, 8, 0, bought},
+		"in time, and the worker is very late":  {3, 3600, 0, bought},
+		"too late, and the worker came in time": {0, 1, 6, late},
+		"too late, and the worker was late":     {0, 4, 8, late},
+		"too late, and the worker was later":    {0, 8, 9, late},
+		"too late, before a worker was there":   {6, 8, 0, late},
+		"too late, also by the time of workers": {0, 8, 12, late},
+		"nothing came, and the worker was late": {0, 8, 0, late},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 1)
@@ -113,7 +113,7 @@ func TestAWaitAfterAMessage(t *testing.T) {
 }
 
 // An enrollment that reaches a wait whose time is over does not count twice in a release,
-// is not shown as blocked, and keeps the end of its window when the wait is made longer.
+// is not shown as blocked, and its timeout still counts from its beginning when the wait is made longer.
 func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 	b := setup(t, 1)
 	text := waitsFor5s(nothingFirst)
@@ -131,12 +131,12 @@ func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 		t.Errorf("%+v, released until %s", e, held)
 	}
 	if got := b.deadline(e.ID).Sub(e.EnrolledAt); got != 5*time.Second {
-		t.Errorf("the window has %s", got)
+		t.Errorf("the timeout is after %s", got)
 	}
 	b.PublishNext(flow, strings.Replace(text, "PT5S", "PT2M", 1), flows.InFlight{Mode: "move"})
 	b.FinishMoves()
 	if got := b.deadline(e.ID).Sub(e.EnrolledAt); got != 2*time.Minute {
-		t.Errorf("the longer window has %s", got)
+		t.Errorf("the longer timeout is after %s", got)
 	}
 	if r := b.RecordEvent("c1", "bought"); r.Woken != 1 {
 		t.Errorf("%d woken", r.Woken)
@@ -146,7 +146,6 @@ func TestAWaitThatIsOverWhenItIsReached(t *testing.T) {
 // deadline is when a wait times out.
 func (b *bundle) deadline(id uuid.UUID) time.Time {
 	b.T.Helper()
-	return pgtest.One[time.Time](b.T, b.Pool, `select coalesce(first_due_at, resume_at) from enrollments where workspace_id = $1 and id =
-		$2`, b.Workspace,
-		id)
+	return pgtest.One[time.Time](b.T, b.Pool, `select coalesce(first_due_at, resume_at) from enrollments where workspace_id = $1 and id = $2`,
+		b.Workspace, id)
 }
