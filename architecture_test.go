@@ -67,7 +67,7 @@ var mayImport = map[string][]string{
 	"sender/ses":        {"sender", "sender/form", "sender/mime", "sender/wire", "dial"},
 	"sender/gateway":    {"sender", "sender/form", "sender/wire", "signing", "dial"},
 	"sender/sendertest": {"sender"},
-	"api": {"fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns",
+	"api": {"abtest", "fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events", "campaigns",
 		"suppression", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
 	"migrations":   {},
 	"dev/postgres": {},
