@@ -28,6 +28,7 @@ require (
 	github.com/swaggest/swgui v1.8.5
 	golang.org/x/net v0.62.0
 	golang.org/x/sync v0.24.0
+	gonum.org/v1/gonum v0.17.0
 )
 
 require (

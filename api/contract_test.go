@@ -157,6 +157,7 @@ func TestEveryOperationSucceeds(t *testing.T) {
 	b.checkEndpoints(w)
 	b.checkKeys()
 	b.checkSuppressions(w)
+	b.checkPower()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}

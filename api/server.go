@@ -192,6 +192,8 @@ func (s *server) routes() []route {
 		{post, "/v1/campaigns/{id}/cancel", "campaigns:send", accepted, on(s.cancelCampaign)},
 		{get, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, costly(previews, on(s.previewCampaign))},
 
+		{post, "/v1/iterations/power", "campaigns:read", ok, reads(s.computePower)},
+
 		{get, "/v1/flows", "flows:read", ok, on(s.listFlows)},
 		{post, "/v1/flows", "flows:write", made, costly(renders, on(s.createFlow))},
 		{get, "/v1/flows/{id}", "flows:read", ok, on(s.getFlow)},

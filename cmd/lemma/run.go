@@ -24,6 +24,7 @@ type commands struct {
 	Flows       remote.Flows       `cmd:"" help:"Create, publish, watch and stop flows, over the API."`
 	Events      remote.Events      `cmd:"" help:"Record and list events, over the API."`
 	Enrollments remote.Enrollments `cmd:"" help:"List, create, move and end enrollments, over the API."`
+	Abtest      abtestCommand      `cmd:"" help:"Recompute the assignments of A/B tests."`
 	Doctor      doctorCommand      `cmd:"" help:"Check the constraints and settings that the guarantees depend on, the stored secrets, and the data sources."`
 	Bench       benchCommand       `cmd:"" help:"Run the benchmarks, on a Postgres of their own; print one JSON line per figure."`
 	Sink        sinkCommand        `cmd:"" hidden:"" help:"Run the mail server of the benchmarks."`

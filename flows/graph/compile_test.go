@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/abtest"
 )
 
 var ourFlow = Flow{
@@ -273,15 +274,7 @@ func TestAfterWebhook(t *testing.T) {
 // Golden: a changed hash would assign all enrollments anew.
 func TestArms(t *testing.T) {
 	t.Parallel()
-	deal := func(salt string, weights ...int) *Compiled {
-		c := &Compiled{salt: salt}
-		for _, w := range weights {
-			c.Arms = append(c.Arms, Arm{Weight: w})
-			c.sum += uint64(w)
-		}
-		return c
-	}
-	c := deal("spring", 1, 1, 8)
+	c := &Compiled{arms: abtest.NewSplit("spring", 1, 1, 8)}
 	var got []int
 	for i := range 20 {
 		got = append(got, c.Arm(fmt.Sprintf("profile-%d", i)))
@@ -300,8 +293,8 @@ func TestArms(t *testing.T) {
 		}
 	}
 	split, _ := compileText(t, welcome).Node("deal")
-	if split.salt != "flw_069hy00001r010000000000008/deal" {
-		t.Errorf("default salt: %s", split.salt)
+	if got := split.arms.Salt(); got != "flw_069hy00001r010000000000008/deal" {
+		t.Errorf("default salt: %s", got)
 	}
 }
 

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"lemma"
+	"lemma/abtest"
 )
 
 // Facts are what the caller knows when a definition is checked.
@@ -68,9 +67,8 @@ type Compiled struct {
 	Cases        []CompiledCase
 	Successors   []string // every node that can come next, once, sorted
 
-	when *when // wait_until
-	salt string
-	sum  uint64 // of the weights
+	when *when        // wait_until
+	arms abtest.Split // of a split
 }
 
 // CompiledCase is a case with its condition compiled.
@@ -140,23 +138,7 @@ func (g *Graph) Listens() map[string][]string { return maps.Clone(g.listens) }
 // a zero byte and the profile's key, modulo the sum of the weights. The default salt is
 // the flow's id as the API writes it, a slash and the node's id, so that any client can
 // recompute it.
-func (c *Compiled) Arm(profileKey string) int {
-	if c.sum == 0 {
-		return 0
-	}
-	var scratch [128]byte
-	form := append(scratch[:0], c.salt...)
-	form = append(form, 0)
-	form = append(form, profileKey...)
-	point := xxhash.Sum64(form) % c.sum
-	for i, arm := range c.Arms {
-		if point < uint64(arm.Weight) {
-			return i
-		}
-		point -= uint64(arm.Weight)
-	}
-	return 0
-}
+func (c *Compiled) Arm(profileKey string) int { return c.arms.Arm(profileKey) }
 
 // AfterWebhook is the node that follows an answer with this status; 0 is a message that
 // was given up. An exact status precedes its class, and 2xx leads to next unless the node

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/abtest"
 	"lemma/mail"
 )
 
@@ -287,14 +288,17 @@ func (c *checker) nextPath(pointer, next string) {
 }
 
 func (c *checker) split(pointer, id string, n Node, made *Compiled) {
-	if made.salt = n.Salt; n.Salt == "" {
-		made.salt = defaultSalt(c.flow, id)
+	salt := n.Salt
+	if salt == "" {
+		salt = defaultSalt(c.flow, id)
 	}
 	if len(n.Salt) > maxName || strings.ContainsRune(n.Salt, 0) {
 		c.fault(at(pointer, "salt"), "invalid", "must have at most %d bytes, and no NUL", maxName)
 	}
 	var sum int64
+	weights := make([]int, len(n.Arms))
 	for i, arm := range n.Arms {
+		weights[i] = arm.Weight
 		place := index(at(pointer, "arms"), i)
 		if arm.Weight < 1 {
 			c.fault(at(place, "weight"), "invalid_weight", "must be at least 1")
@@ -308,7 +312,7 @@ func (c *checker) split(pointer, id string, n Node, made *Compiled) {
 	if sum > maxWeight {
 		c.fault(at(pointer, "arms"), "invalid_weight", "the weights must add up to at most %d", maxWeight)
 	}
-	made.sum = uint64(sum)
+	made.arms = abtest.NewSplit(salt, weights...)
 }
 
 func (c *checker) webhook(pointer string, n Node) {
