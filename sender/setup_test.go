@@ -40,6 +40,7 @@ type scripted struct {
 	down  *Receipt // the result of every call while the provider fails
 
 	rest    Outcome       // of calls without a script; accepted when empty
+	reason  string        // of calls; "scripted" when empty
 	later   time.Duration // for which a message that is not accepted must wait
 	hangsUp string        // an address for which the provider fails each time
 	hangs   string        // an address for which the server does not answer; the time of the window ends meanwhile
@@ -77,7 +78,7 @@ func (c *scripted) Send(_ context.Context, messages []Message) []Receipt {
 		if script := c.then[l.To]; n < len(script) {
 			outcome = script[n]
 		}
-		out[i] = Receipt{Outcome: outcome, Code: 250, CarrierID: "q1", Reason: "scripted", At: time.Now()}
+		out[i] = Receipt{Outcome: outcome, Code: 250, CarrierID: "q1", Reason: cmp.Or(c.reason, "scripted"), At: time.Now()}
 		if outcome == NotAccepted {
 			out[i].RetryAfter = c.later
 		}

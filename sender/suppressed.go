@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"lemma"
 	"lemma/notifications"
 	"lemma/suppression"
 )
@@ -39,4 +40,29 @@ func (s *Sender) skipSuppressed(ctx context.Context, c *claim, content *content)
 	}
 	c.rows = append(c.rows[:c.next:c.next], slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return suppressed[r.Ordinal] })...)
 	return gone, nil
+}
+
+// suppressUnsubscribed suppresses the addresses of recipients that have unsubscribed at the
+// carrier. If that fails, the carrier rejects the next message too.
+func (s *Sender) suppressUnsubscribed(ctx context.Context, c *claim, done []outcome) {
+	for _, o := range done {
+		if o.kind != string(Rejected) || o.reason != Unsubscribed {
+			continue
+		}
+		if err := s.suppress(ctx, c, o); err != nil {
+			s.log.Error("an address that unsubscribed at the carrier is not suppressed", "batch_id", c.BatchID, "ordinal", o.ordinal,
+				"error", err)
+		}
+	}
+}
+
+func (s *Sender) suppress(ctx context.Context, c *claim, o outcome) error {
+	content, err := s.content(ctx, c.WorkspaceID, c.contentID)
+	at := slices.IndexFunc(c.rows, func(r row) bool { return r.Ordinal == o.ordinal })
+	if err != nil || at < 0 {
+		return err
+	}
+	_, _, err = suppression.New(s.pool).Add(ctx, c.WorkspaceID, suppression.Entry{ID: lemma.NewID(),
+		Channel: content.suppressed.Channel, Address: c.rows[at].Address, Cause: suppression.Unsubscribed, Detail: clip(o.detail)})
+	return err
 }

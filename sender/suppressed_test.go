@@ -114,3 +114,19 @@ func TestASuppressionBeforeASecondAttempt(t *testing.T) {
 		t.Errorf("%s (%s) after %d calls", status, reason, b.carrier.called(address(0)))
 	}
 }
+
+// A recipient that has unsubscribed at the carrier is suppressed there and then, and gets
+// no marketing from the next origin either.
+func TestARecipientThatUnsubscribedAtTheCarrierIsSuppressed(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	b.carrier.then[address(1)] = []Outcome{Rejected}
+	b.carrier.reason = Unsubscribed
+	b.work(b.sender())
+	b.wantCounts(notifications.Counts{Sent: 2, Failed: 1})
+	found, err := suppression.Check(context.Background(), b.Pool, b.Workspace, suppression.Message{Channel: lemma.Email},
+		[]string{address(0), address(1), address(2)})
+	if err != nil || len(found) != 1 || found[0].Index != 1 || found[0].Cause != suppression.Unsubscribed {
+		t.Errorf("suppressed: %+v, %v", found, err)
+	}
+}
