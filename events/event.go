@@ -65,6 +65,9 @@ const (
 // SourceResponse is the source of events that are the carrier's answer to a call.
 const SourceResponse = "response"
 
+// SourceLookup is the source of events that a carrier's list of its messages shows.
+const SourceLookup = "lookup"
+
 // unknownID is stored for an event without an id, which is always kept.
 const unknownID = "unknown"
 

@@ -189,7 +189,7 @@ create table provider_events (
     workspace_id    uuid not null,
     id              uuid not null,
     provider_id     uuid not null,
-    source          text not null,            -- 'response', or the carrier's webhook
+    source          text not null,            -- 'response', 'lookup', or the carrier's webhook
     source_event_id text not null,            -- 'unknown' without one
     batch_id        uuid,                     -- the root batch, which with ordinal identifies the notification
     ordinal         smallint,

@@ -37,8 +37,13 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	if err != nil {
 		return sum, err
 	}
+	run := newLookups()
 	for _, ref := range expired {
 		s.at(ctx, "expired", ref)
+		if asked, err := s.lookUp(ctx, ref, run); err != nil || !asked {
+			failed = errors.Join(failed, err)
+			continue
+		}
 		one, err := s.reapBatch(ctx, ref)
 		if err != nil { // one batch that fails must not stop the others
 			failed = errors.Join(failed, fmt.Errorf("reap batch %s: %w", ref.BatchID, err))
@@ -139,8 +144,8 @@ func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bo
 
 // partition returns the open rows of a stale batch: those that may have been called
 // and have no outcome, and those that were not called or not accepted.
-func partition(ctx context.Context, tx pgx.Tx, ref notifications.Ref, root uuid.UUID) (called, untouched []int16, err error) {
-	rows, err := tx.Query(ctx, `
+func partition(ctx context.Context, db events.DB, ref notifications.Ref, root uuid.UUID) (called, untouched []int16, err error) {
+	rows, err := db.Query(ctx, `
 		select n.ordinal, n.ordinal <= b.called_through and not n.ordinal = any(b.deferred)
 		from batches b
 		cross join lateral (

@@ -7,7 +7,9 @@
 // {public URL}/hooks/twilio/{prv_ id}?n={ntf_ id}&a={attempt}.
 //
 // Two attempts differ only in the attempt of that URL. Twilio does not recognise a
-// repeated message. It can be asked for what it has (see lookup.go).
+// repeated message, but has a list of the messages to a number, which the reaper reads
+// before a second attempt. Another message with the same recipient, text and sender that
+// something else than Lemma sends over the account in these minutes is mistaken for it.
 //
 // The closed table of outcomes follows, by Twilio's error code and the status. The table
 // of package wire is for calls without an answer. Codes from 30003 on, such as 30005
@@ -56,6 +58,7 @@ import (
 // Kind is SMS over Twilio.
 func Kind(o wire.Operator) sender.Kind {
 	return sender.Kind{Name: "twilio", Channels: []lemma.Channel{lemma.SMS}, Moves: Moves, Warnings: Warnings,
+		Capabilities: sender.Capabilities{Lookup: true},
 		Check: func(config, secrets json.RawMessage) error {
 			_, err := parse(config, secrets, o)
 			return err
