@@ -212,9 +212,7 @@ func TestHangUp(t *testing.T) {
 	hangUp()
 	b.Must(tx.Rollback(t.Context()))
 	<-ended
-	if n := b.Count(`select count(*) from templates`); n != 1 {
-		t.Errorf("%d templates", n)
-	}
+	b.WantCount(1, `select count(*) from templates`)
 	if got := b.do("POST", "/v1/templates", in, under("k")).is(201); got.header.Get("Idempotent-Replayed") != "true" {
 		t.Error("the answer was lost")
 	}
