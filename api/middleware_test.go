@@ -47,7 +47,8 @@ func TestAccessLog(t *testing.T) {
 		}
 		var l object
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l["route"] != "/v1/notifications" || l["status"] != 200.0 ||
-			l["workspace"] != lemma.FormatID(lemma.PrefixWorkspace, b.Workspace) || l["method"] != "GET" || !strings.HasPrefix(l["key"].(string), "key_") {
+			l["workspace"] != lemma.FormatID(lemma.PrefixWorkspace, b.Workspace) || l["method"] != "GET" ||
+			!strings.HasPrefix(l["key"].(string), "key_") {
 			t.Errorf("the line is %s", line)
 		}
 		return

@@ -168,7 +168,8 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 			n, _ := strconv.Atoi(code)
 			want := codes[n]
 			reason, definite := strings.CutSuffix(row[4], "; definite")
-			if found++; outcomes[row[2]] != want.Outcome || (row[3] == "yes") != want.Provider || definite != want.Definite || reason != want.Reason {
+			if found++; outcomes[row[2]] != want.Outcome || (row[3] == "yes") != want.Provider || definite != want.Definite ||
+				reason != want.Reason {
 				t.Errorf("%s is documented as %q: %+v", code, row, want)
 			}
 		}
