@@ -166,7 +166,5 @@ func TestAnswersOfReadsAreNotKept(t *testing.T) {
 			t.Errorf("%s is replayed", path)
 		}
 	}
-	if n := b.Count(`select count(*) from idempotency_keys`); n != 0 {
-		t.Errorf("%d answers are kept", n)
-	}
+	b.WantCount(0, `select count(*) from idempotency_keys`)
 }

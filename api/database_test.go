@@ -42,9 +42,7 @@ func TestRequestsShareTheDatabase(t *testing.T) {
 	if took := time.Since(begun); took > time.Second {
 		t.Errorf("requests of another workspace took %s", took)
 	}
-	if n := b.Count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`); n != share {
-		t.Errorf("%d requests hold connections, want %d", n, share)
-	}
+	b.WantCount(share, `select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)
 	all.Wait()
 	close(codes)
 	got := map[string]int{}

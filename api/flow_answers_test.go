@@ -158,9 +158,7 @@ func TestFlowRequestsDoneAgain(t *testing.T) {
 	for what, want := range map[string]int{`select count(*) from flow_versions`: 2,
 		`select count(*) from trigger_events where name = 'visited'`: 3,
 		`select count(*) from enrollments`:                           3} {
-		if n := b.Count(what); n != want {
-			t.Errorf("%s: %d, want %d", what, n, want)
-		}
+		b.WantCount(want, what)
 	}
 }
 

@@ -40,9 +40,7 @@ func TestReplay(t *testing.T) {
 			t.Errorf("%s is %q then %q", name, first.header.Get(name), again.header.Get(name))
 		}
 	}
-	if n := b.Count(`select count(*) from templates`); n != 1 {
-		t.Errorf("%d templates", n)
-	}
+	b.WantCount(1, `select count(*) from templates`)
 	b.do("POST", "/v1/templates", in).is(409) // without the key, it is another request, and its name is taken
 	b.do("POST", "/v1/templates", in, under("k1"), as(b.other)).is(201)
 }
@@ -80,9 +78,7 @@ func TestKeyOfAnotherAPIKey(t *testing.T) {
 		}
 		b.lost("k1")
 	}
-	if n := b.Count(`select count(*) from audiences where name = 'Casts'`); n != 1 {
-		t.Errorf("%d audiences", n)
-	}
+	b.WantCount(1, `select count(*) from audiences where name = 'Casts'`)
 	b.do("POST", "/v1/audiences", in, under("k1"), as(full)).is(201)
 }
 
@@ -236,9 +232,7 @@ func TestEventWithIDNeedsNoLock(t *testing.T) {
 		b.do("POST", path, in, under(key)).is(want)
 	}
 	b.do("POST", "/v1/events", with(event, "source_id", "e4"), under("with")).is(422) // another body under the key
-	if n := b.Count(`select count(*) from trigger_events`); n != 5 {
-		t.Errorf("%d events", n)
-	}
+	b.WantCount(5, `select count(*) from trigger_events`)
 }
 
 func with(o object, name string, value any) object {
@@ -257,9 +251,7 @@ func TestVersionDoneAgain(t *testing.T) {
 	if got := b.do("POST", path, in, under("k")).is(201); got.json["version"] != 2.0 {
 		t.Errorf("done again: %s", got.body)
 	}
-	if n := b.Count(`select count(*) from template_versions`); n != 2 {
-		t.Errorf("%d versions", n)
-	}
+	b.WantCount(2, `select count(*) from template_versions`)
 }
 
 // The id for a new row is a UUIDv7 that is derived from the row of the key.

@@ -76,9 +76,7 @@ func TestBrokenItemsStayAlone(t *testing.T) {
 		got.json["counts"]); diff != "" {
 		t.Error(diff)
 	}
-	if kept := b.Count(`select count(*) from trigger_events`); kept != n {
-		t.Errorf("%d events are kept, want %d", kept, n)
-	}
+	b.WantCount(n, `select count(*) from trigger_events`)
 }
 
 // The answer to a bulk of many faults is not much larger than the bulk.
@@ -142,9 +140,7 @@ func TestBrokenEventsAlone(t *testing.T) {
 			t.Errorf("%.60s: %s", broken.item, diff)
 		}
 	}
-	if n := b.Count(`select count(*) from trigger_events`); n != 0 {
-		t.Errorf("%d events are kept", n)
-	}
+	b.WantCount(0, `select count(*) from trigger_events`)
 }
 
 // A bulk with a fault outside of its items is refused as a whole.
@@ -168,9 +164,7 @@ func TestBrokenBulks(t *testing.T) {
 			b.do(c.method, c.path, c.body).refuses(c)
 		})
 	}
-	if n := b.Count(`select count(*) from trigger_events`); n != 0 {
-		t.Errorf("%d events are kept", n)
-	}
+	b.WantCount(0, `select count(*) from trigger_events`)
 }
 
 // A bulk may have a thousand items, and its results have their order.
@@ -191,10 +185,8 @@ func TestBulkOfAThousand(t *testing.T) {
 			t.Fatalf("item %d and its double: %v, %v", i, first, second)
 		}
 	}
-	if n := b.Count(`select count(*) from trigger_events
-		where profile_key = 'c' || source_id and name = 'seen ' || source_id::int % 7`); n != 500 {
-		t.Errorf("of 500 events %d are stored as they were sent", n)
-	}
+	b.WantCount(500, `select count(*) from trigger_events
+		where profile_key = 'c' || source_id and name = 'seen ' || source_id::int % 7`)
 }
 
 // A broken enrollment is answered with its faults, and the others are enrolled.
@@ -222,9 +214,7 @@ func TestBrokenEnrollments(t *testing.T) {
 			t.Errorf("%s: %s: %s", dry, have, got.body)
 		}
 	}
-	if n := b.Count(`select count(*) from enrollments`); n != 3 {
-		t.Errorf("%d enrollments", n)
-	}
+	b.WantCount(3, `select count(*) from enrollments`)
 }
 
 // FuzzItems checks that each item of a bulk is accepted or has faults, whose pointers lead

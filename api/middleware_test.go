@@ -47,7 +47,8 @@ func TestAccessLog(t *testing.T) {
 		}
 		var l object
 		if err := json.Unmarshal([]byte(line), &l); err != nil || l["route"] != "/v1/notifications" || l["status"] != 200.0 ||
-			l["workspace"] != lemma.FormatID(lemma.PrefixWorkspace, b.Workspace) || l["method"] != "GET" || !strings.HasPrefix(l["key"].(string), "key_") {
+			l["workspace"] != lemma.FormatID(lemma.PrefixWorkspace, b.Workspace) || l["method"] != "GET" ||
+			!strings.HasPrefix(l["key"].(string), "key_") {
 			t.Errorf("the line is %s", line)
 		}
 		return
@@ -212,9 +213,7 @@ func TestHangUp(t *testing.T) {
 	hangUp()
 	b.Must(tx.Rollback(t.Context()))
 	<-ended
-	if n := b.Count(`select count(*) from templates`); n != 1 {
-		t.Errorf("%d templates", n)
-	}
+	b.WantCount(1, `select count(*) from templates`)
 	if got := b.do("POST", "/v1/templates", in, under("k")).is(201); got.header.Get("Idempotent-Replayed") != "true" {
 		t.Error("the answer was lost")
 	}

@@ -55,9 +55,7 @@ func TestDescribingIsBounded(t *testing.T) {
 	if n := refusedReads(t, registry); n != len(requests) {
 		t.Errorf("%d refused reads are counted", n)
 	}
-	if n := b.Count(`select count(*) from audiences where workspace_id = $1`, b.Workspace); n != 1 {
-		t.Errorf("there are %d audiences", n)
-	}
+	b.WantCount(1, `select count(*) from audiences where workspace_id = $1`, b.Workspace)
 	b.do("GET", "/v1/flows/"+w.flow+"/versions/1/validate", nil).is(200) // it reads no source
 
 	release()

@@ -121,15 +121,11 @@ func TestKeysCreateNoMoreThanTheirScopes(t *testing.T) {
 			t.Errorf("%s: %s", what, got.body)
 		}
 	}
-	if n := b.Count(`select count(*) from api_keys where revoked_at is not null`); n != 0 {
-		t.Errorf("%d keys were revoked", n)
-	}
+	b.WantCount(0, `select count(*) from api_keys where revoked_at is not null`)
 	b.do("DELETE", "/v1/api_keys/"+b.keyID("campaigns:read"), nil, maker).is(204)
 	b.do("DELETE", "/v1/api_keys/"+b.keyID("campaigns:read", "audiences:read"), nil).is(204) // by an admin
 	b.do("DELETE", "/v1/api_keys/"+lemma.FormatID(lemma.PrefixKey, lemma.NewID()), nil, maker).is(404)
-	if n := b.Count(`select count(*) from api_keys where name = 'more'`); n != 0 {
-		t.Errorf("%d keys were made", n)
-	}
+	b.WantCount(0, `select count(*) from api_keys where name = 'more'`)
 }
 
 // For an id of another workspace, every operation answers as for an id that never
@@ -195,9 +191,7 @@ func TestAnotherWorkspacesIDsInBodies(t *testing.T) {
 			t.Errorf("%s: another workspace sees %s", path, got.body)
 		}
 	}
-	if n := b.Count(`select count(*) from campaigns where workspace_id <> $1`, b.Workspace); n != 0 {
-		t.Errorf("%d campaigns were made", n)
-	}
+	b.WantCount(0, `select count(*) from campaigns where workspace_id <> $1`, b.Workspace)
 }
 
 func TestPathsAndMethods(t *testing.T) {

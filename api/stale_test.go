@@ -22,9 +22,7 @@ func TestVersionDoneAgainBehindAnother(t *testing.T) {
 	if got := b.twice(path, in, follow, header("If-Match", `"3"`)); got.json["version"] != 4.0 {
 		t.Errorf("done again with If-Match: %s", got.body)
 	}
-	if n := b.Count(`select count(*) from template_versions`); n != 5 {
-		t.Errorf("%d versions", n)
-	}
+	b.WantCount(5, `select count(*) from template_versions`)
 }
 
 // A process hangs for longer than the lock, between claiming the key and its write. It
@@ -45,9 +43,7 @@ func TestAHangingProcess(t *testing.T) {
 			b.do("GET", "/v1/campaigns", nil, as(a.text("token"))).is(200)
 		}},
 		"/v1/templates/" + template + "/versions": {`{"subject":"s2","html":"<p>h</p>"}`, on(s.createVersion), func(answered) {
-			if n := b.Count(`select count(*) from template_versions`); n != 2 {
-				t.Errorf("%d versions", n)
-			}
+			b.WantCount(2, `select count(*) from template_versions`)
 		}},
 	} {
 		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(test.body))

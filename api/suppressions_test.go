@@ -63,7 +63,8 @@ func (b *bundle) checkSuppressions(w world) {
 func TestExportsContinue(t *testing.T) {
 	b := setup(t)
 	b.Exec(`insert into suppressions (workspace_id, id, key, channel, address, cause)
-		select $1, gen_random_uuid(), gen_random_uuid(), 'email', 'a' || i || '@example.com', 'manual' from generate_series(1, 50001) i`, b.Workspace)
+		select $1, gen_random_uuid(), gen_random_uuid(), 'email', 'a' || i || '@example.com', 'manual'
+		from generate_series(1, 50001) i`, b.Workspace)
 	seen := map[string]int{}
 	pages := 0
 	for path := "/v1/suppressions/export"; path != ""; pages++ {

@@ -30,9 +30,7 @@ func TestStreamReadsAddressesOfAllChannels(t *testing.T) {
 	x, err := b.reachable(t, reached+" order by 1", func(n *NewAudience) {
 		n.EmailColumn, n.PhoneColumn, n.PhoneRegion, n.PushColumn = "email", "phone", "DE", "tokens"
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	rows, err := b.collect(t, x.ID, "email")
 	want := []Row{
 		{Key: "1", Email: "a@shop.example", Phone: "030 123456", Region: "DE", Push: `["t1","t2"]`, Payload: `{"email":"a@shop.example"}`},

@@ -116,18 +116,25 @@ var hostile = []struct{ name, sql, want string }{
 	{"show", "show all", "query_invalid /sql"},
 }
 
+// makeHostile creates what hostile queries name: a table that may not be read, and
+// functions that write or do not end.
+func (b bundle) makeHostile() {
+	b.T.Helper()
+	b.ExecDB(`
+create table private (id int, secret text); insert into private values (1, 'canary');
+create table log (at timestamptz);
+create sequence counter; grant usage on sequence counter to ` + b.Role + `;
+create function add_customer() returns int language sql volatile security definer as 'insert into log values (now()); select 1';
+create function loop_forever() returns int language plpgsql volatile as 'begin loop end loop; return 1; end';
+create function loop_constant() returns int language plpgsql immutable as 'begin loop end loop; return 1; end'`)
+}
+
 func TestHostileQueries(t *testing.T) {
 	t.Parallel()
 	o := dev
 	o.QueryTimeout, o.FetchTimeout, o.RunTimeout, o.MaxRows = 2*time.Second, time.Second, 3*time.Second, 50_000
 	b := setup(t, o)
-	pgtest.Exec(t, b.DB, `
-create table private (id int, secret text); insert into private values (1, 'canary');
-create table log (at timestamptz);
-create sequence counter; grant usage on sequence counter to `+b.Role+`;
-create function add_customer() returns int language sql volatile security definer as 'insert into log values (now()); select 1';
-create function loop_forever() returns int language plpgsql volatile as 'begin loop end loop; return 1; end';
-create function loop_constant() returns int language plpgsql immutable as 'begin loop end loop; return 1; end'`)
+	b.makeHostile()
 	for _, q := range hostile {
 		t.Run(q.name, func(t *testing.T) {
 			x, err := b.Create(t.Context(), b.Workspace,

@@ -108,13 +108,7 @@ func TestHostileMatching(t *testing.T) {
 	o := dev
 	o.QueryTimeout, o.LookupTimeout, o.MaxRows = 2*time.Second, time.Second, 50_000
 	b := setup(t, o)
-	pgtest.Exec(t, b.DB, `
-create table private (id int, secret text); insert into private values (1, 'canary');
-create table log (at timestamptz);
-create sequence counter; grant usage on sequence counter to `+b.Role+`;
-create function add_customer() returns int language sql volatile security definer as 'insert into log values (now()); select 1';
-create function loop_forever() returns int language plpgsql volatile as 'begin loop end loop; return 1; end';
-create function loop_constant() returns int language plpgsql immutable as 'begin loop end loop; return 1; end'`)
+	b.makeHostile()
 	texts := map[string]string{
 		"parameter of ours":       "select unnest($1::text[])",
 		"another parameter":       "select profile_key from people where profile_key = $3",

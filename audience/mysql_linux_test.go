@@ -253,20 +253,7 @@ with recursive d as (select 0 as n union all select n + 1 from d where n < 999),
 where a.n < 300)
 select n as id, concat('person', n, '@example.com') as email, concat('Name ', n) as name,
   'de' as locale, now() as joined, n / 3.0 as balance, n % 7 = 0 as vip from s`)
-	x := b.addAudience(bench, "select * from people")
-	bench.ReportAllocs()
-	started, rows, cpu := time.Now(), int64(0), cpuTime()
-	for bench.Loop() {
-		n, err := b.Stream(bench.Context(), b.Workspace, x.ID, []string{"name", "locale", "joined", "balance", "vip"},
-			func(Row) error { return nil })
-		if err != nil || n != 300_000 {
-			bench.Fatal(n, err)
-		}
-		rows += n
-	}
-	bench.ReportMetric(float64(rows)/time.Since(started).Seconds(), "rows/s")
-	bench.ReportMetric(float64((cpuTime()-cpu).Nanoseconds())/float64(rows), "cpu-ns/row")
-	bench.ReportMetric(0, "ns/op")
+	b.streamPeople(bench)
 }
 
 // TestMySQLSessionIsBoundedByTheSourceToo reads the settings at the source.

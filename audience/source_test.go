@@ -53,16 +53,10 @@ func TestSourceListsArePaged(t *testing.T) {
 		want = append([]uuid.UUID{b.addSource(t, Postgres, b.DSN)}, want...)
 	}
 	var got []uuid.UUID
-	q := page.Query{Limit: 2}
-	for {
-		list, next, err := b.ListSources(t.Context(), b.Workspace, q)
-		b.Must(err)
-		for _, s := range list {
-			got = append(got, s.ID)
-		}
-		if q.Cursor = next; next == "" {
-			break
-		}
+	for _, s := range pgtest.Pages(t, 2, func(cursor string) ([]Source, string, error) {
+		return b.ListSources(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: cursor})
+	}) {
+		got = append(got, s.ID)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -38,13 +38,9 @@ func TestKilledWorkersLoseNoEnrollment(t *testing.T) {
 	if sum.Unknown == 0 {
 		t.Error("no kill left an unknown outcome: nothing was tested")
 	}
-	if n := h.Count(`select count(*) from enrollments
-		where workspace_id = $1 and flow_id = $2 and status = 'completed' and step = 6`, h.Workspace, flow); n != people {
-		t.Errorf("%d of %d are completed", n, people)
-	}
-	if n := h.Count(`select count(*) from trigger_events where workspace_id = $1`, h.Workspace); n != people {
-		t.Errorf("%d of %d events are recorded", n, people)
-	}
+	h.WantCount(people, `select count(*) from enrollments
+		where workspace_id = $1 and flow_id = $2 and status = 'completed' and step = 6`, h.Workspace, flow)
+	h.WantCount(people, `select count(*) from trigger_events where workspace_id = $1`, h.Workspace)
 }
 
 // killDuringFlow kills workers while profiles first to last execute the flow, and

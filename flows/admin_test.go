@@ -17,7 +17,9 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/flows/graph"
+	"lemma/flows/query"
 	"lemma/page"
+	"lemma/pgtest"
 )
 
 // Each verb in each status, against a table.
@@ -92,9 +94,7 @@ func TestFlowIsMadeOnceAndChangedByItsETag(t *testing.T) {
 	if d := cmp.Diff(first, again); d != "" || first.Status != flows.Draft || first.Version != 1 || first.LiveVersion != nil {
 		t.Fatalf("the repeated creation changed it: %s", d)
 	}
-	if shards := b.Count(`select count(*) from flow_shards where workspace_id = $1`, b.Workspace); shards != enrollment.Shards {
-		t.Errorf("%d shards", shards)
-	}
+	b.WantCount(enrollment.Shards, `select count(*) from flow_shards where workspace_id = $1`, b.Workspace)
 	_, err = b.Create(ctx, b.Workspace, flows.NewFlow{ID: lemma.NewID(), Name: "Welcome"})
 	if e := b.Wants(lemma.Conflict, err); e.Code != "name_taken" {
 		t.Error(e)
@@ -184,9 +184,7 @@ func TestOnlyADraftIsDeleted(t *testing.T) {
 	draft := b.NewDraft(flowstest.Minimal).ID
 	b.Must(b.Delete(ctx, b.Workspace, draft))
 	b.Wants(lemma.NotFound, b.Delete(ctx, b.Workspace, draft))
-	if n := b.Count(`select count(*) from flow_versions where workspace_id = $1`, b.Workspace); n != 0 {
-		t.Errorf("%d versions are left", n)
-	}
+	b.WantCount(0, `select count(*) from flow_versions where workspace_id = $1`, b.Workspace)
 	live := b.Live(flowstest.Minimal)
 	b.Wants(lemma.WrongStatus, b.Delete(ctx, b.Workspace, live))
 
@@ -335,19 +333,14 @@ func TestHistoryNamesTheActor(t *testing.T) {
 	b.Must(err)
 	b.Must(b.ArchiveDrained(ctx))
 	var reported []string
-	for cursor := ""; ; {
-		lines, next, err := b.History(ctx, b.Workspace, flow, page.Query{Limit: 2, Cursor: cursor})
-		b.Must(err)
-		for _, l := range lines {
-			actor := "lemma"
-			if l.APIKeyID != nil {
-				actor = "key"
-			}
-			reported = append(reported, l.Action+" "+actor+" "+string(rune('0'+*l.Version)))
+	for _, l := range pgtest.Pages(t, 2, func(cursor string) ([]query.LogLine, string, error) {
+		return b.History(ctx, b.Workspace, flow, page.Query{Limit: 2, Cursor: cursor})
+	}) {
+		actor := "lemma"
+		if l.APIKeyID != nil {
+			actor = "key"
 		}
-		if cursor = next; next == "" {
-			break
-		}
+		reported = append(reported, l.Action+" "+actor+" "+string(rune('0'+*l.Version)))
 	}
 	want := []string{"archived lemma 1", "drained lemma 1", "resumed lemma 1", "paused key 1", "rolled_back key 1", "published lemma 2",
 		"published lemma 1"}

@@ -50,9 +50,7 @@ func TestALateAnswerEndsNoOtherWait(t *testing.T) {
 				t.Errorf("the answer moved the end of the wait from %s to %s", was.ResumeAt, is.ResumeAt)
 			}
 			b.Settle()
-			if got := b.Story(was.ID); got != c.story {
-				t.Error(got)
-			}
+			b.WantStory(was.ID, c.story)
 			b.Invariants()
 		})
 	}
@@ -76,9 +74,7 @@ func TestAnAnswerBelongsToItsStep(t *testing.T) {
 	b.Exec(`update outbox set step = step + 1, status = 'pending', finished_at = null, due_at = now()`)
 	b.CallWebhooks()
 	b.Settle()
-	if got := b.Story(was.ID); got != "enrolled@ checked@ webhook@notify answered@notify completed@end" {
-		t.Error(got)
-	}
+	b.WantStory(was.ID, "enrolled@ checked@ webhook@notify answered@notify completed@end")
 }
 
 // The endpoint answers between a worker's check for the answer and its write that the wait
@@ -98,8 +94,6 @@ func TestAnAnswerBesideAWorkerIsNotLost(t *testing.T) {
 	b.CallWebhooks()
 	b.Must(w.End())
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ webhook@notify moved@notify answered@notify completed@end" {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ webhook@notify moved@notify answered@notify completed@end")
 	b.Invariants()
 }

@@ -40,14 +40,10 @@ func TestAnEventEndsOneWaitAndNotTheNext(t *testing.T) {
 		t.Errorf("%d woken", r.Woken)
 	}
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != bothMatched {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(flow, "c1").ID, bothMatched)
 	b.Pass(25 * time.Hour)
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c2").ID); got != "enrolled@ checked@ resumed@w1 timed_out@w2 completed@late2" {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(flow, "c2").ID, "enrolled@ checked@ resumed@w1 timed_out@w2 completed@late2")
 	b.Invariants()
 }
 
@@ -110,9 +106,7 @@ func TestAnEndedWaitIsNotShifted(t *testing.T) {
 	b.PublishNext(flow, strings.Replace(text, "P1D", "P3D", 1), flows.InFlight{Mode: "move"})
 	b.FinishMoves()
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ moved@w1 resumed@w1 resumed@w2 completed@done" {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ moved@w1 resumed@w1 resumed@w2 completed@done")
 }
 
 // A wait may be found to have ended with an event only after its time. The next event then
@@ -127,9 +121,7 @@ func TestTheLastPollFindsOneEventForEachWait(t *testing.T) {
 	// As if the event had searched before the enrollment was visible.
 	b.Exec(`update enrollments set matched_event = null, resume_at = now() where workspace_id = $1`, b.Workspace)
 	b.Settle()
-	if got := b.Story(id); got != bothMatched {
-		t.Error(got)
-	}
+	b.WantStory(id, bothMatched)
 	b.Invariants()
 }
 
@@ -243,10 +235,8 @@ func TestAnEventAppliedAfterTheTimeout(t *testing.T) {
 			if got := b.Story(h.c1); got != "enrolled@ checked@ timed_out@w1 completed@late1" || h.done[1].Woken != 0 {
 				t.Errorf("%d woken, %s", h.done[1].Woken, got)
 			}
-			if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and profile_key = 'c1' and name = 'a'
-				and received_at < $2`, b.Workspace, over); n != 0 {
-				t.Error("the event has a time within the wait")
-			}
+			b.WantCount(0, `select count(*) from trigger_events where workspace_id = $1 and profile_key = 'c1' and name = 'a'
+				and received_at < $2`, b.Workspace, over)
 		})
 	}
 }
@@ -265,9 +255,7 @@ func TestTwoChunksBesideEachOther(t *testing.T) {
 				b.Settle()
 			}
 			h.ends()
-			if got := b.Story(h.c1); got != bothMatched {
-				t.Error(got)
-			}
+			b.WantStory(h.c1, bothMatched)
 		})
 	}
 }
@@ -285,15 +273,11 @@ func TestAnEventRecordedLaterIsLater(t *testing.T) {
 		t.Error(order)
 	}
 	e := b.Enrollment(second, "c1")
-	if got := b.Story(e.ID); got != bothMatched {
-		t.Error(got)
-	}
+	b.WantStory(e.ID, bothMatched)
 	_, results, err := b.GetEvent(bg, b.Workspace, h.done[2].Key)
 	if err != nil || len(results) != 1 || results[0].EnrollmentID == nil || *results[0].EnrollmentID != e.ID {
 		t.Errorf("%+v, %v", results, err)
 	}
-	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and name = 'viewed' and received_at <= $2`, b.Workspace,
-		e.EnrolledAt); n != 0 {
-		t.Error("an event after the trigger has an earlier time")
-	}
+	b.WantCount(0, `select count(*) from trigger_events where workspace_id = $1 and name = 'viewed' and received_at <= $2`, b.Workspace,
+		e.EnrolledAt)
 }

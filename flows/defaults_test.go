@@ -34,7 +34,5 @@ func TestDefaultsOfSendNodes(t *testing.T) {
 	if from != "shop@shop.example" || providers != "1" || attempts != "1,2" {
 		t.Errorf("sent from %s by %s providers, attempts %s", from, providers, attempts)
 	}
-	if n := b.Count(`select count(*) from flow_uses where workspace_id = $1 and provider_id = $2`, b.Workspace, b.Provider); n != 2 {
-		t.Errorf("%d nodes use the provider", n)
-	}
+	b.WantCount(2, `select count(*) from flow_uses where workspace_id = $1 and provider_id = $2`, b.Workspace, b.Provider)
 }

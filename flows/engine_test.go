@@ -46,13 +46,9 @@ func TestAJourneyFromTriggerToEnd(t *testing.T) {
 	if got, want := b.Story(e.ID), "enrolled@ checked@ sent@hello resumed@wait sent@nudge completed@end"; got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
-	if n := b.Count(`select count(*) from batches where workspace_id = $1 and size = 1`, b.Workspace); n != 2 {
-		t.Fatalf("%d batches", n)
-	}
-	if n := b.Count(`select count(*) from notification_status where workspace_id = $1 and flow_id = $2 and enrollment_id = $3
-		and node in ('hello', 'nudge')`, b.Workspace, flow, e.ID); n != 2 {
-		t.Fatalf("%d notifications have their enrollment", n)
-	}
+	b.WantCount(2, `select count(*) from batches where workspace_id = $1 and size = 1`, b.Workspace)
+	b.WantCount(2, `select count(*) from notification_status where workspace_id = $1 and flow_id = $2 and enrollment_id = $3
+		and node in ('hello', 'nudge')`, b.Workspace, flow, e.ID)
 }
 
 // A repeated event counts once: one by one, in one bulk, and concurrently.
@@ -73,10 +69,8 @@ func TestAnEventIsRecordedOnce(t *testing.T) {
 		{ProfileKey: "x3", Name: "m"}, {ProfileKey: "x4", Name: "a"}})
 	b.Must(err)
 	for profile, want := range map[string]string{"x1": "z", "x2": "a", "x3": "m", "x4": "a"} {
-		if n := b.Count(`delete from trigger_events where workspace_id = $1 and profile_key = $2 and name = $3 returning 1`, b.Workspace, profile,
-			want); n != 1 {
-			t.Fatalf("the event of %s is not %s", profile, want)
-		}
+		b.WantCount(1, `delete from trigger_events where workspace_id = $1 and profile_key = $2 and name = $3 returning 1`, b.Workspace, profile,
+			want)
 	}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -85,15 +79,9 @@ func TestAnEventIsRecordedOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1`, b.Workspace); n != 3 {
-		t.Fatalf("%d events", n)
-	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 3 {
-		t.Fatalf("%d enrollments", n)
-	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1`, b.Workspace); n != 0 {
-		t.Fatalf("%d refusals", n)
-	}
+	b.WantCount(3, `select count(*) from trigger_events where workspace_id = $1`, b.Workspace)
+	b.WantCount(3, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
+	b.WantCount(0, `select count(*) from refusals where workspace_id = $1`, b.Workspace)
 }
 
 // Every trigger that does not enroll is recorded with its reason and the conflicting
@@ -185,9 +173,7 @@ func TestNoProfile(t *testing.T) {
 	if e := b.Enrollment(flow, "late"); e.Node != "wait" {
 		t.Fatalf("%+v", e)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'no_profile'`, b.Workspace); n != 1 {
-		t.Fatalf("%d refusals", n)
-	}
+	b.WantCount(1, `select count(*) from refusals where workspace_id = $1 and reason = 'no_profile'`, b.Workspace)
 }
 
 // A source that is down delays only the enrollments that need it.
@@ -243,10 +229,8 @@ func TestProfilesThatCannotBeSentTo(t *testing.T) {
 	if e := b.Enrollment(flow, "c4"); e.ExitReason != enrollment.ExitNoProfile {
 		t.Fatalf("%+v", e)
 	}
-	if n := b.Count(`select count(*) from notifications where workspace_id = $1
-		and skip_reason in ('unsubscribed', 'missing_address')`, b.Workspace); n != 4 {
-		t.Fatalf("%d skipped", n)
-	}
+	b.WantCount(4, `select count(*) from notifications where workspace_id = $1
+		and skip_reason in ('unsubscribed', 'missing_address')`, b.Workspace)
 }
 
 // The trigger's data reaches the template; no other data of the profile is stored.

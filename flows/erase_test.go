@@ -71,10 +71,8 @@ func TestErase(t *testing.T) {
 	if left := b.mentions("nnika"); len(left) > 0 {
 		t.Fatalf("%v", left)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'exited' and exit_reason = 'erased'
-		and profile_key like 'erased:%'`, b.Workspace); n != 3 {
-		t.Fatalf("%d", n)
-	}
+	b.WantCount(3, `select count(*) from enrollments where workspace_id = $1 and status = 'exited' and exit_reason = 'erased'
+		and profile_key like 'erased:%'`, b.Workspace)
 	if n := len(b.Enrollments(flow, "annika")) + len(b.Enrollments(once, "annika")); n != 0 {
 		t.Fatalf("%d are still found", n)
 	}
@@ -113,10 +111,8 @@ func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 		if d := cmp.Diff(want, b.erase("c1")); d != "" {
 			t.Fatalf("%s: %s", when, d)
 		}
-		if n := b.Count(`select count(*) from notifications where workspace_id = $1 and profile_key = 'c1' and address = 'c1@shop.example'
-			and payload is not null`, b.Workspace); n != intact {
-			t.Fatalf("%s: %d intact", when, n)
-		}
+		b.WantCount(intact, `select count(*) from notifications where workspace_id = $1 and profile_key = 'c1' and address = 'c1@shop.example'
+			and payload is not null`, b.Workspace)
 	}
 	is("ready", flows.Erased{Enrollments: 1, Exited: 1, Events: 1, InFlight: 1}, 1)
 	b.Exec(`update batches set status = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute' where id = $1`, batch)
@@ -130,10 +126,8 @@ func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 	is("a second attempt is ready", flows.Erased{InFlight: 1}, 1)
 	b.Exec(`update batches set status = 'done', sent = size, finished_at = now() where attempt = 2`)
 	is("ended", flows.Erased{Notifications: 1}, 0)
-	if n := b.Count(`select count(*) from notifications where workspace_id = $1 and profile_key like 'erased:%' and address = 'erased'
-		and payload is null`, b.Workspace); n != 1 {
-		t.Fatalf("%d erased", n)
-	}
+	b.WantCount(1, `select count(*) from notifications where workspace_id = $1 and profile_key like 'erased:%' and address = 'erased'
+		and payload is null`, b.Workspace)
 	is("again", flows.Erased{}, 0)
 	b.Invariants()
 }

@@ -95,9 +95,7 @@ func TestAnEventAfterTheTimeout(t *testing.T) {
 	_, err = b.Resume(bg, b.Workspace, flow, new(time.Duration(0)), nil)
 	b.Must(err)
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ timed_out@buy completed@nudge" {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ timed_out@buy completed@nudge")
 }
 
 // After an outage of the source an enrollment continues as if it had been on time: an
@@ -123,9 +121,7 @@ func TestAnEventWhileTheSourceIsDown(t *testing.T) {
 	b.Execution.Sources.Reopen()
 	b.Exec(`update enrollments set resume_at = now() where workspace_id = $1`, b.Workspace)
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@wait resumed@buy completed@thanks" {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@wait resumed@buy completed@thanks")
 }
 
 // However many events the condition rejects, the accepted one is found.
@@ -141,9 +137,7 @@ func TestManyEventsThatDoNotCount(t *testing.T) {
 	b.Must(err)
 	b.RecordEvent("c1", "bought", flowstest.Properties(`{"big":true}`))
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@buy completed@thanks" {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@buy completed@thanks")
 }
 
 // A version that denies overlap checks the enrollments of one that allowed it.
@@ -313,10 +307,8 @@ func TestStepsOfManyAreCopied(t *testing.T) {
 			t.Errorf("%s: %s, %s", e.ProfileKey, e.Status, b.Story(e.ID))
 		}
 	}
-	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'resumed' and step = 2 and version = 1
-		and data::json->>'since' is not null`, b.Workspace); n != people-1 {
-		t.Errorf("%d steps have a beginning", n)
-	}
+	b.WantCount(people-1, `select count(*) from enrollment_steps where workspace_id = $1 and event = 'resumed' and step = 2 and version = 1
+		and data::json->>'since' is not null`, b.Workspace)
 	b.Exec(`delete from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and step = 3`, b.Workspace, broken)
 	b.Pass(time.Hour)
 	b.Settle()

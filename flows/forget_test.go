@@ -24,16 +24,10 @@ func TestForget(t *testing.T) {
 	if n != 12_001 {
 		t.Fatalf("%d forgotten", n)
 	}
-	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1 and received_at > now() - interval '48 hours'`,
-		b.Workspace); n != 4000 {
-		t.Fatalf("%d events stay", n)
-	}
-	if n := b.Count(`select count(*) from trigger_events where workspace_id = $1`, b.Workspace); n != 4000 {
-		t.Fatalf("%d events are left", n)
-	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and profile_key = 'c2'`, b.Workspace); n != 1 {
-		t.Fatalf("%d refusals are left", n)
-	}
+	b.WantCount(4000, `select count(*) from trigger_events where workspace_id = $1 and received_at > now() - interval '48 hours'`,
+		b.Workspace)
+	b.WantCount(4000, `select count(*) from trigger_events where workspace_id = $1`, b.Workspace)
+	b.WantCount(1, `select count(*) from refusals where workspace_id = $1 and profile_key = 'c2'`, b.Workspace)
 	if n, err = b.Forget(context.Background()); n != 0 || err != nil {
 		t.Fatalf("%d %v", n, err)
 	}
@@ -105,8 +99,6 @@ func TestWhatMayBeOfferedAgainIsKept(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	forget()
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1`, b.Workspace); n != 0 {
-		t.Errorf("%d refusals are kept behind an enrollment that has entered", n)
-	}
+	b.WantCount(0, `select count(*) from refusals where workspace_id = $1`, b.Workspace)
 	b.Invariants()
 }

@@ -13,6 +13,7 @@ import (
 	"lemma/flows/flowstest"
 	"lemma/flows/query"
 	"lemma/page"
+	"lemma/pgtest"
 )
 
 func TestManualExit(t *testing.T) {
@@ -136,15 +137,9 @@ func TestEnrollmentsAreListed(t *testing.T) {
 		"of a version":     {query.EnrollmentFilter{FlowID: &flow, Version: 1}, 4},
 		"of a huge number": {query.EnrollmentFilter{FlowID: &flow, Version: 1 << 40}, 0},
 	} {
-		var all []query.Enrollment
-		for cursor := ""; ; {
-			some, next, err := b.ListEnrollments(ctx, b.Workspace, c.filter, page.Query{Limit: 2, Cursor: cursor})
-			b.Must(err)
-			all = append(all, some...)
-			if cursor = next; next == "" {
-				break
-			}
-		}
+		all := pgtest.Pages(t, 2, func(cursor string) ([]query.Enrollment, string, error) {
+			return b.ListEnrollments(ctx, b.Workspace, c.filter, page.Query{Limit: 2, Cursor: cursor})
+		})
 		if len(all) != c.want || !slices.IsSortedFunc(all,
 			func(a, b query.Enrollment) int { return strings.Compare(b.ID.String(), a.ID.String()) }) {
 			t.Errorf("%s: %d", name, len(all))

@@ -89,18 +89,12 @@ func TestALaterPublishEndsAnOpenMove(t *testing.T) {
 		t.Errorf("%d were moved, %d stay", n, left)
 	}
 	b.FinishMoves()
-	if left := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 1`, b.Workspace); left != 2 {
-		t.Errorf("%d stay", left)
-	}
+	b.WantCount(2, `select count(*) from enrollments where workspace_id = $1 and version = 1`, b.Workspace)
 	// Another move takes enrollments over from all versions.
 	b.PublishNext(flow, flowstest.Welcome, flows.InFlight{Mode: "move"})
 	b.FinishMoves()
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 4`, b.Workspace); n != 4 {
-		t.Errorf("%d are in version 4", n)
-	}
-	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`, b.Workspace); n != 6 {
-		t.Errorf("%d moves", n)
-	}
+	b.WantCount(4, `select count(*) from enrollments where workspace_id = $1 and version = 4`, b.Workspace)
+	b.WantCount(6, `select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`, b.Workspace)
 }
 
 // An enrollment that joins the version between the query and the chunk is not moved again.
@@ -153,7 +147,5 @@ func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
 		t.Errorf("%d moved with a lost lease: %v", n, err)
 	}
 	b.FinishMoves()
-	if n := b.Count(`select moved from flow_moves where workspace_id = $1`, b.Workspace); n != 2 {
-		t.Errorf("%d are counted", n)
-	}
+	b.WantCount(2, `select moved from flow_moves where workspace_id = $1`, b.Workspace)
 }

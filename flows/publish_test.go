@@ -79,9 +79,7 @@ func TestTwoPublishersAtOnce(t *testing.T) {
 					t.Errorf("version %d is live", *f.LiveVersion)
 				}
 			}
-			if n := b.Count(`select count(*) from flow_log where workspace_id = $1`, b.Workspace); n != 1 {
-				t.Errorf("%d lines in the log", n)
-			}
+			b.WantCount(1, `select count(*) from flow_log where workspace_id = $1`, b.Workspace)
 		})
 	}
 }

@@ -146,10 +146,8 @@ func TestTriggersWaitBehindTheEnrollmentThatRefusesThemNow(t *testing.T) {
 	}
 	later("infinity")
 	b.Settle()
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_active' and enrollment_id = $2`,
-		b.Workspace, second); n != 3 {
-		t.Errorf("%d triggers wait behind the other enrollment", n)
-	}
+	b.WantCount(3, `select count(*) from refusals where workspace_id = $1 and reason = 'already_active' and enrollment_id = $2`,
+		b.Workspace, second)
 	if n := flowstest.Counted(b.Metrics.Triggers.WithLabelValues(enrollment.AlreadyActive)); n != 4 {
 		t.Errorf("%v triggers are refused: only the newest is offered again", n)
 	}
@@ -218,9 +216,7 @@ func TestADrainingFlowOffersNothingAgain(t *testing.T) {
 	if got, want := b.amounts(flow), "5 refused"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_active'`, b.Workspace); n != 1 {
-		t.Errorf("%d refusals keep their reason", n)
-	}
+	b.WantCount(1, `select count(*) from refusals where workspace_id = $1 and reason = 'already_active'`, b.Workspace)
 	b.Invariants()
 }
 
@@ -359,10 +355,8 @@ func TestATriggerThatAnEventOfExitOnFollowedIsNotOfferedAgain(t *testing.T) {
 	if got, want := b.amounts(flow), "5 refused, 301 active"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'filtered'
-		and detail = 'the event paid of exit_on was received after the trigger'`, b.Workspace); n != 2 {
-		t.Errorf("%d orders are refused because they were paid", n)
-	}
+	b.WantCount(2, `select count(*) from refusals where workspace_id = $1 and reason = 'filtered'
+		and detail = 'the event paid of exit_on was received after the trigger'`, b.Workspace)
 	b.Invariants()
 }
 

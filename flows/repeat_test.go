@@ -113,9 +113,7 @@ func TestAVerbIsDoneOnceForARequest(t *testing.T) {
 			if now.Status != c.status || *now.LiveVersion != c.live || now.Version != was.Version {
 				t.Errorf("done twice: it is %s, and version %d is live", now.Status, *now.LiveVersion)
 			}
-			if n := b.Count(`select count(*) from flow_log where workspace_id = $1`, b.Workspace); n != lines {
-				t.Errorf("%d more lines in the log", n-lines)
-			}
+			b.WantCount(lines, `select count(*) from flow_log where workspace_id = $1`, b.Workspace)
 			if _, err := c.do(b, flow,
 				&flows.Actor{APIKeyID: by.APIKeyID, Request: lemma.NewID()}); err == nil && b.Flow(flow).Version == was.Version {
 				t.Error("another request is neither done nor refused")
@@ -146,9 +144,7 @@ func TestARequestBesideItself(t *testing.T) {
 	b.Must(flowstest.Second(b.Rollback(bg, b.Workspace, flow, new(1), nil, flows.InFlight{}, by)))
 	<-repeated.Done
 	b.Must(repeated.Err)
-	if n := b.Count(`select count(*) from flow_log where workspace_id = $1 and action = 'rolled_back'`, b.Workspace); n != 1 {
-		t.Errorf("rolled back %d times", n)
-	}
+	b.WantCount(1, `select count(*) from flow_log where workspace_id = $1 and action = 'rolled_back'`, b.Workspace)
 }
 
 // A version is identified by its request, even after it was changed.
@@ -165,9 +161,7 @@ func TestAVersionIsMadeOnceForARequest(t *testing.T) {
 	if now.Version != first.Version || now.Revision != 2 {
 		t.Errorf("%+v", now)
 	}
-	if n := b.Count(`select count(*) from flow_versions where workspace_id = $1`, b.Workspace); n != 3 {
-		t.Errorf("%d versions", n)
-	}
+	b.WantCount(3, `select count(*) from flow_versions where workspace_id = $1`, b.Workspace)
 }
 
 // The enrollment was moved manually and has advanced since, or was ended.
@@ -231,9 +225,7 @@ func TestADirectEnrollmentIsMadeOnceForARequest(t *testing.T) {
 			t.Errorf("%s: %+v after %+v", name, again, first)
 		}
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1`, b.Workspace); n != 2 {
-		t.Errorf("%d enrollments", n)
-	}
+	b.WantCount(2, `select count(*) from enrollments where workspace_id = $1`, b.Workspace)
 }
 
 // A rollback to the live version does nothing, and its repetition does nothing even if

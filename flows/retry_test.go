@@ -69,19 +69,15 @@ func TestASourceThatRecoversReleasesAll(t *testing.T) {
 	b.RecordEvent("c20", "go")
 	b.Settle()
 	b.Must(b.Tick(bg))
-	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`, b.Workspace); n != 1 {
-		t.Error("the audience is not polled again")
-	}
+	b.WantCount(1, `select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`, b.Workspace)
 	if soon, later := b.soon(); soon != 19 || later != 1 {
 		t.Errorf("%d are due soon and %d later", soon, later)
 	}
 	b.Exec(`update enrollments set resume_at = now() where blocked_reason <> 'source_changed'`)
 	b.opens()
 	b.Settle()
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = any(array[$2, $3]::uuid[])
-		and status = 'active'`, b.Workspace, flow, other); n != 1 {
-		t.Errorf("%d are left", n)
-	}
+	b.WantCount(1, `select count(*) from enrollments where workspace_id = $1 and flow_id = any(array[$2, $3]::uuid[])
+		and status = 'active'`, b.Workspace, flow, other)
 	b.Invariants()
 }
 
@@ -120,10 +116,8 @@ func TestOneWaitingEnrollmentTriesTheSource(t *testing.T) {
 	}
 	b.Exec(`update enrollments set resume_at = now()  where status = 'active'`)
 	b.Settle()
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, b.Workspace,
-		flow); n != 0 {
-		t.Errorf("%d are left", n)
-	}
+	b.WantCount(0, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'active'`, b.Workspace,
+		flow)
 }
 
 // A branch whose query is slow blocks only its own enrollments, and releases them only

@@ -132,9 +132,7 @@ func TestResumeReleasesEvenly(t *testing.T) {
 	}
 	b.Exec(`update flows set catch_up_until = now() where id = $1`, flow)
 	b.Settle()
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'completed'`, b.Workspace); n != 80 {
-		t.Errorf("%d at the end", n)
-	}
+	b.WantCount(80, `select count(*) from enrollments where workspace_id = $1 and status = 'completed'`, b.Workspace)
 }
 
 func TestPauseForFindsTheFlowOfAnOrigin(t *testing.T) {
@@ -258,7 +256,5 @@ func TestArchivingEmptiesAFlow(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	if n := b.Count(`select exited from flow_moves where workspace_id = $1 and finished_at is not null`, b.Workspace); n != 4 {
-		t.Errorf("%d exits are counted", n)
-	}
+	b.WantCount(4, `select exited from flow_moves where workspace_id = $1 and finished_at is not null`, b.Workspace)
 }

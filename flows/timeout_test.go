@@ -75,9 +75,7 @@ func TestHowLateAWorkerComesDecidesNothing(t *testing.T) {
 			}
 			pass(now + 10)
 			b.Settle()
-			if got := b.Story(id); got != "enrolled@ checked@ split@first "+c.want {
-				t.Error(got)
-			}
+			b.WantStory(id, "enrolled@ checked@ split@first "+c.want)
 			b.Invariants()
 		})
 	}

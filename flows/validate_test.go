@@ -167,9 +167,7 @@ func TestPublishingPinsTemplates(t *testing.T) {
 	b.Must(err)
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()
-	if n := b.Count(`select count(*) from contents where workspace_id = $1 and template_version = 1`, b.Workspace); n != 1 {
-		t.Errorf("the published version follows the template: %d", n)
-	}
+	b.WantCount(1, `select count(*) from contents where workspace_id = $1 and template_version = 1`, b.Workspace)
 	// A plan shows what publishing would write.
 	_, err = b.CreateVersion(ctx, b.Workspace, flow, b.Definition(text))
 	b.Must(err)
@@ -277,11 +275,7 @@ func TestAMissingDate(t *testing.T) {
 			t.Errorf("%s: %s", profile, got)
 		}
 	}
-	if got := b.Story(b.Enrollment(old, "c3").ID); got != "enrolled@ checked@ resumed@a completed@on" {
-		t.Error(got)
-	}
-	if n := b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and node = 'a'
-		and data like '%column renews_on has no date%'`, b.Workspace); n != 2 {
-		t.Errorf("%d histories have the reason", n)
-	}
+	b.WantStory(b.Enrollment(old, "c3").ID, "enrolled@ checked@ resumed@a completed@on")
+	b.WantCount(2, `select count(*) from enrollment_steps where workspace_id = $1 and node = 'a'
+		and data like '%column renews_on has no date%'`, b.Workspace)
 }

@@ -74,9 +74,7 @@ func TestATimerThatWasRightWhenItFired(t *testing.T) {
 	}
 	b.Wake(s.C1)
 	b.Settle()
-	if got := b.Story(s.C1); got != toTheEnd {
-		t.Error(got)
-	}
+	b.WantStory(s.C1, toTheEnd)
 	b.Invariants()
 }
 
@@ -103,9 +101,7 @@ func TestADoubleTimerResumesOnce(t *testing.T) {
 		// A third timer fires for a past step.
 		b.Must(one.TryChunk(bg, shard, execution.Again(first)))
 		for _, id := range []uuid.UUID{s.C1, s.C2} {
-			if got := b.Story(id); got != toTheEnd {
-				t.Error(got)
-			}
+			b.WantStory(id, toTheEnd)
 		}
 		b.Invariants(atOnce)
 	}
@@ -126,9 +122,7 @@ func TestAnOldTimerResumesNothing(t *testing.T) {
 		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Process))
 	}
 	b.Settle()
-	if got := b.Story(s.C1); got != toTheEnd {
-		t.Error(got)
-	}
+	b.WantStory(s.C1, toTheEnd)
 	b.Invariants()
 }
 

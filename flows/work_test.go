@@ -62,9 +62,7 @@ func TestABacklogIsLeftForOthers(t *testing.T) {
 	if where, ok := b.Flows.Waker().Next(); !ok || where != (enrollment.Shard{}) {
 		t.Errorf("%v, %v", where, ok)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and node = 'wait'`, b.Workspace); n != 9 {
-		t.Errorf("%d have advanced", n)
-	}
+	b.WantCount(9, `select count(*) from enrollments where workspace_id = $1 and node = 'wait'`, b.Workspace)
 }
 
 // A wake is a hint: for a shard without due enrollments, leased or unknown, nothing

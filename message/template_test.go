@@ -130,13 +130,10 @@ func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
 	}
 	wait.Wait()
 	var got []int
-	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.templates.Versions(t.Context(), b.Workspace, id, page.Query{Limit: 4, Cursor: cursor})
-		b.Must(err)
-		for _, v := range found {
-			got = append(got, v.Version)
-		}
-		cursor = next
+	for _, v := range pgtest.Pages(t, 4, func(cursor string) ([]message.Version, string, error) {
+		return b.templates.Versions(t.Context(), b.Workspace, id, page.Query{Limit: 4, Cursor: cursor})
+	}) {
+		got = append(got, v.Version)
 	}
 	if diff := cmp.Diff([]int{9, 8, 7, 6, 5, 4, 3, 2, 1}, got); diff != "" {
 		t.Error(diff)
@@ -156,28 +153,24 @@ func TestPagesOfLargeVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want, cursor := versions, ""
-	for {
+	all := pgtest.Pages(t, 200, func(cursor string) ([]message.Version, string, error) {
 		some, next, err := b.templates.Versions(t.Context(), b.Workspace, made.ID, page.Query{Limit: 200, Cursor: cursor})
-		if err != nil || len(some) == 0 {
-			t.Fatalf("%d versions, %v", len(some), err)
-		}
 		size := 0
 		for _, v := range some {
-			if size += len(v.Content.HTML) + len(v.Content.Text); v.Version != want {
-				t.Errorf("version %d, want %d", v.Version, want)
-			}
-			want--
+			size += len(v.Content.HTML) + len(v.Content.Text)
 		}
 		if size > 4<<20 {
 			t.Errorf("a page of %d versions has %d bytes", len(some), size)
 		}
-		if cursor = next; cursor == "" {
-			break
+		return some, next, err
+	})
+	for i, v := range all {
+		if v.Version != versions-i {
+			t.Errorf("version %d, want %d", v.Version, versions-i)
 		}
 	}
-	if want != 0 {
-		t.Errorf("%d versions are missing", want)
+	if len(all) != versions {
+		t.Errorf("%d versions, want %d", len(all), versions)
 	}
 }
 
@@ -274,15 +267,10 @@ func TestListPages(t *testing.T) {
 		want = append([]string{b.create(t).Name}, want...)
 	}
 	var got []string
-	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.templates.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: cursor})
-		if err != nil || len(found) > 2 {
-			t.Fatal(len(found), err)
-		}
-		for _, x := range found {
-			got = append(got, x.Name)
-		}
-		cursor = next
+	for _, x := range pgtest.Pages(t, 2, func(cursor string) ([]message.Template, string, error) {
+		return b.templates.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: cursor})
+	}) {
+		got = append(got, x.Name)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

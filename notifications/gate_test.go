@@ -23,9 +23,7 @@ func TestHoldAndUnhold(t *testing.T) {
 	if n := held(); n != 0 {
 		t.Errorf("%d batches are held", n)
 	}
-	if n := f.Count(`select count(*) from river_job`); n != 2 {
-		t.Errorf("%d jobs, want one for each batch", n)
-	}
+	f.WantCount(2, `select count(*) from river_job`)
 }
 
 // A cancel ends ready batches, and the rest of a leased one counts as cancelled. A
@@ -49,9 +47,7 @@ func TestCancel(t *testing.T) {
 	if want := (notifications.Cancelled{InFlight: 4, Cancelled: 6 + 9 + 10}); found != want {
 		t.Errorf("a cancel found %+v, want %+v", found, want)
 	}
-	if n := f.Count(`select count(*) from batches where status = 'ready' or gate <> 'cancelled'`); n != 0 {
-		t.Errorf("%d batches are not cancelled", n)
-	}
+	f.WantCount(0, `select count(*) from batches where status = 'ready' or gate <> 'cancelled'`)
 	c := f.counts()
 	if c.Cancelled != 19 || c.Orphaned != 1 || c.Processing != 4 || c.Pending != 6 || !c.Balanced {
 		t.Errorf("%+v", c)

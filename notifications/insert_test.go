@@ -23,9 +23,7 @@ func TestARepeatedChunkAddsNothing(t *testing.T) {
 			t.Errorf("run %d added %+v", run, w)
 		}
 	}
-	if n := f.Count(`select count(*) from batches`); n != 3 {
-		t.Errorf("%d batches", n)
-	}
+	f.WantCount(3, `select count(*) from batches`)
 	if n := f.Count(`select count(*) from river_job`); n != jobs || jobs != 3 {
 		t.Errorf("%d jobs, then %d", jobs, n)
 	}

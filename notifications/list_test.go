@@ -8,6 +8,7 @@ import (
 	"lemma"
 	"lemma/notifications"
 	"lemma/page"
+	"lemma/pgtest"
 )
 
 // Every filter finds the same rows as a list of all, page by page.
@@ -90,16 +91,12 @@ func TestListFindsAddressesAndOriginsOfAChannel(t *testing.T) {
 func (f *fixture) list(filter notifications.Filter, limit int) map[string]string {
 	f.T.Helper()
 	found := map[string]string{}
-	for query := (page.Query{Limit: limit}); ; {
-		rows, next, err := f.List(f.T.Context(), f.Workspace, filter, query)
-		f.Must(err)
-		for _, n := range rows {
-			found[n.Key.String()] = n.Status
-		}
-		if query.Cursor = next; next == "" {
-			return found
-		}
+	for _, n := range pgtest.Pages(f.T, limit, func(cursor string) ([]notifications.Notification, string, error) {
+		return f.List(f.T.Context(), f.Workspace, filter, page.Query{Limit: limit, Cursor: cursor})
+	}) {
+		found[n.Key.String()] = n.Status
 	}
+	return found
 }
 
 // The first resolution of an orphaned notification is final.

@@ -92,6 +92,14 @@ func (s *Shop) Count(sql string, args ...any) int {
 	return One[int](s.T, s.Pool, sql, args...)
 }
 
+// WantCount checks the number that a query on Lemma's database selects.
+func (s *Shop) WantCount(want int, sql string, args ...any) {
+	s.T.Helper()
+	if got := s.Count(sql, args...); got != want {
+		s.T.Errorf("got %d, want %d: %s %v", got, want, sql, args)
+	}
+}
+
 // Eventually polls a condition for 20 s.
 func (s *Shop) Eventually(what string, is func() bool) {
 	s.T.Helper()
@@ -153,6 +161,21 @@ func Column[V any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) []
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return all
+}
+
+// Pages returns the rows of all pages of a list, which have at most limit rows. read
+// reads a page and returns the cursor of the next one, which is empty after the last.
+func Pages[V any](t testing.TB, limit int, read func(cursor string) ([]V, string, error)) (all []V) {
+	t.Helper()
+	for cursor := ""; ; {
+		rows, next, err := read(cursor)
+		if err != nil || len(rows) > limit || len(rows) == 0 && next != "" {
+			t.Fatalf("%d rows on a page, %v", len(rows), err)
+		}
+		if all, cursor = append(all, rows...), next; next == "" {
+			return all
+		}
+	}
 }
 
 // DSNAs is the DSN of a pool's database for a role without a password.

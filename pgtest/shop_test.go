@@ -27,9 +27,7 @@ func TestAShopsRoleOnlyReads(t *testing.T) {
 		}
 	}
 	s.NewProvider("smtp")
-	if n := s.Count(`select count(*) from provider_meters where workspace_id = $1`, s.Workspace); n != 1 {
-		t.Errorf("%d meters", n)
-	}
+	s.WantCount(1, `select count(*) from provider_meters where workspace_id = $1`, s.Workspace)
 }
 
 func TestWaitForLocks(t *testing.T) {

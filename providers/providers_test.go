@@ -306,15 +306,10 @@ func TestListPages(t *testing.T) {
 		want = append([]string{b.create(t, nil).Name}, want...)
 	}
 	var got []string
-	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
-		found, next, err := b.accounts.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: cursor})
-		if err != nil || len(found) > 2 {
-			t.Fatal(len(found), err)
-		}
-		for _, p := range found {
-			got = append(got, p.Name)
-		}
-		cursor = next
+	for _, p := range pgtest.Pages(t, 2, func(cursor string) ([]providers.Provider, string, error) {
+		return b.accounts.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: cursor})
+	}) {
+		got = append(got, p.Name)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

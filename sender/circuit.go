@@ -150,8 +150,8 @@ func (s *Sender) recovered(ctx context.Context, c *claim) error {
 			where workspace_id = $1 and provider_id = $2 and failures > 0 and (opened_at is null or probe_token = $3)
 			for update
 		)
-		update provider_meters m set failures = 0, refusals = 0, rejections = 0, hangs = 0, first_error = null, failing_since = null, asked_until = null,
-			opened_at = null, open_until = null, probes = 0, probe_token = null, probe_until = null
+		update provider_meters m set failures = 0, refusals = 0, rejections = 0, hangs = 0, first_error = null, failing_since = null,
+			asked_until = null, opened_at = null, open_until = null, probes = 0, probe_token = null, probe_until = null
 		from was where m.workspace_id = was.workspace_id and m.provider_id = was.provider_id
 		returning was.opened_at, now()`, c.WorkspaceID, c.providerID, c.token)
 	if err != nil {

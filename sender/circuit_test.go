@@ -64,11 +64,7 @@ func TestProviderGoneForAMoment(t *testing.T) {
 	defer back.Stop()
 	b.workAll(s, 20*time.Second)
 	b.wantCounts(notifications.Counts{Sent: 200})
-	for i := range 200 {
-		if n := b.carrier.called(address(i)); n != 1 {
-			t.Errorf("%s was called %d times", address(i), n)
-		}
-	}
+	b.wantCalledOnce(200)
 	if p := b.health(); len(b.paused) != 0 || p.CircuitOpen || p.Failures != 0 || p.FirstError != "" || p.LastError == "" {
 		t.Errorf("paused for %v; health %+v", b.paused, p)
 	}

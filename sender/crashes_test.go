@@ -216,9 +216,7 @@ func TestTheRowOfAnEarlierClaimIsNotBlamed(t *testing.T) {
 	b.crash(s, aloneAfter)
 	b.makeDue()
 	c, err := s.Claim(bg, b.batches("true")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.Must(err)
 	if ok, err := s.renderAlone(bg, c, nil); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -243,7 +241,5 @@ func TestNoRowIsRenderedAloneWithoutTheLease(t *testing.T) {
 	if ok, err := s.renderAlone(bg, c, nil); ok || err != nil {
 		t.Errorf("logged: %t, %v", ok, err)
 	}
-	if n := b.Count(`select count(*) from batch_log where event = 'rendering'`); n != 0 {
-		t.Errorf("%d rows are logged", n)
-	}
+	b.WantCount(0, `select count(*) from batch_log where event = 'rendering'`)
 }

@@ -28,9 +28,5 @@ func TestABatchIsNotGivenBackAfterACommitThatFailed(t *testing.T) {
 	b.makeDue()
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 10})
-	for i := range 10 {
-		if n := b.carrier.called(address(i)); n != 1 {
-			t.Errorf("%s was called %d times", address(i), n)
-		}
-	}
+	b.wantCalledOnce(10)
 }

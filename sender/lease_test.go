@@ -29,9 +29,7 @@ func TestALeasedBatchIsNotClaimed(t *testing.T) {
 	if _, err := b.sender().Work(ctx, refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	if n := b.carrier.called(address(0)); n != 1 {
-		t.Errorf("called %d times after its end", n)
-	}
+	b.wantCalledOnce(1)
 }
 
 // A worker that was paused before it called any row finds its batch leased by another:
@@ -73,11 +71,7 @@ func TestALostLeaseKeepsWhatIsKnown(t *testing.T) {
 	}
 	finish()
 	b.work(s) // the retry batch
-	for i := range 10 {
-		if n := b.carrier.called(address(i)); n != 1 {
-			t.Errorf("%s was called %d times although its acceptance was known", address(i), n)
-		}
-	}
+	b.wantCalledOnce(10)
 	b.wantCounts(notifications.Counts{Sent: 10})
 }
 

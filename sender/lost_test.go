@@ -58,11 +58,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.wantCounts(notifications.Counts{Sent: 40})
-	for i := range 40 {
-		if n := b.carrier.called(address(i)); n != 1 {
-			t.Errorf("%s was called %d times", address(i), n)
-		}
-	}
+	b.wantCalledOnce(40)
 }
 
 // The reaper has decided before the worker checks: the outcomes are the reaper's, and
@@ -179,11 +175,7 @@ func TestAFailingMeterLosesNothing(t *testing.T) {
 	b.makeDue()
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 20})
-	for i := range 20 {
-		if n := b.carrier.called(address(i)); n != 1 {
-			t.Errorf("%s was called %d times", address(i), n)
-		}
-	}
+	b.wantCalledOnce(20)
 }
 
 // A commit that runs into the statement timeout is tried again.
@@ -234,9 +226,7 @@ func TestCancelSeesTheRetryBatch(t *testing.T) {
 	b := setup(t)
 	b.whileReaping(nil, func(tx pgx.Tx) error { _, err := b.ledger.Cancel(bg, tx, b.Workspace, b.origin); return err })
 	b.work(b.sender())
-	if n := b.carrier.called(address(0)); n != 1 {
-		t.Errorf("called %d times, the last after the cancel", n)
-	}
+	b.wantCalledOnce(1)
 	b.wantCounts(notifications.Counts{Orphaned: 10})
 }
 
@@ -244,9 +234,7 @@ func TestPauseSeesTheRetryBatch(t *testing.T) {
 	b := setup(t)
 	b.whileReaping(nil, func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.Workspace, b.origin) })
 	b.work(b.sender())
-	if n := b.carrier.called(address(0)); n != 1 {
-		t.Errorf("called %d times, the last after the pause", n)
-	}
+	b.wantCalledOnce(1)
 }
 
 func TestResumeSeesTheRetryBatch(t *testing.T) {
@@ -289,9 +277,7 @@ func TestACarriersTextBreaksNoCommit(t *testing.T) {
 			}
 			b.reap(s)
 			b.work(s)
-			if n := b.carrier.called(address(0)); n != 1 {
-				t.Errorf("accepted, and called %d times", n)
-			}
+			b.wantCalledOnce(1)
 		})
 	}
 }

@@ -55,9 +55,7 @@ func TestAWindowEndsByItsBytes(t *testing.T) {
 	b.large(10_000)
 	b.work(b.sender(func(c *Config) { c.MaxWindow, c.WindowBytes = 100, 50_000 }))
 	b.wantCounts(notifications.Counts{Sent: 20})
-	if n := b.Count(`select count(*) from batch_log where workspace_id = $1 and event = 'window'`, b.Workspace); n != 4 {
-		t.Errorf("%d windows, want 4", n)
-	}
+	b.WantCount(4, `select count(*) from batch_log where workspace_id = $1 and event = 'window'`, b.Workspace)
 }
 
 // hanging is a carrier that answers when it is released.
@@ -103,9 +101,7 @@ func TestMessagesInMemoryAreBounded(t *testing.T) {
 	if taken := s.memory.Taken(workspace); taken < 20*200_000 || taken > threeQuarters(2*firstMemory) {
 		t.Errorf("%d bytes are taken", taken)
 	}
-	if n := b.Count(`select count(*) from batch_log where workspace_id = $1 and detail like 'waits for memory%'`, b.Workspace); n != 2 {
-		t.Errorf("%d batches waited for memory, want 2", n)
-	}
+	b.WantCount(2, `select count(*) from batch_log where workspace_id = $1 and detail like 'waits for memory%'`, b.Workspace)
 	close(carrier.released)
 	<-done
 	b.makeDue()

@@ -187,9 +187,7 @@ func TestALateRejectionFails(t *testing.T) {
 	b.reap(s)
 	b.record(refs[0], 0, events.Rejected)
 	b.work(s)
-	if n := b.carrier.called(address(0)); n != 1 {
-		t.Errorf("called %d times", n)
-	}
+	b.wantCalledOnce(1)
 	b.wantCounts(notifications.Counts{Failed: 1})
 }
 

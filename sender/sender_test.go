@@ -17,11 +17,7 @@ func TestEveryRecipientIsCalledOnce(t *testing.T) {
 	b := setup(t)
 	b.insert(105, 40, 2)
 	b.work(b.sender())
-	for i := range 105 {
-		if n := b.carrier.called(address(i)); n != 1 {
-			t.Errorf("%s was called %d times", address(i), n)
-		}
-	}
+	b.wantCalledOnce(105)
 	b.wantCounts(notifications.Counts{Sent: 105})
 }
 

@@ -239,6 +239,16 @@ func (b *bundle) status(i int) (status, reason string) {
 	return n.Status, reason
 }
 
+// wantCalledOnce checks that the carrier was called once for each of the first n rows.
+func (b *bundle) wantCalledOnce(n int) {
+	b.T.Helper()
+	for i := range n {
+		if calls := b.carrier.called(address(i)); calls != 1 {
+			b.T.Errorf("%s was called %d times", address(i), calls)
+		}
+	}
+}
+
 func (b *bundle) wantCounts(want notifications.Counts) {
 	b.T.Helper()
 	got := b.counts()

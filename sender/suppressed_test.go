@@ -34,10 +34,8 @@ func TestASuppressedAddressIsNotCalled(t *testing.T) {
 		}
 	}
 	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 4})
-	if n := b.Count(`select count(*) from attempts where workspace_id = $1 and reason = 'suppressed' and detail = 'hard_bounce'`,
-		b.Workspace); n != 1 {
-		t.Errorf("%d attempts have the cause", n)
-	}
+	b.WantCount(1, `select count(*) from attempts where workspace_id = $1 and reason = 'suppressed' and detail = 'hard_bounce'`,
+		b.Workspace)
 }
 
 // A recipient that has unsubscribed from the topic is not called, also in a workspace

@@ -72,7 +72,8 @@ func TestAFlowSendsOverEachChannel(t *testing.T) {
 			providers.NewProvider{ID: lemma.NewID(), Name: string(channel), Kind: "scripted", Channel: channel})
 		f.Must(err)
 		nodes[string(channel)] = map[string]any{"type": "send", "channel": channel, "next": next,
-			"provider_id": lemma.FormatID(lemma.PrefixProvider, provider.ID), "template_id": lemma.FormatID(lemma.PrefixTemplate, f.NewTemplate(content))}
+			"provider_id": lemma.FormatID(lemma.PrefixProvider, provider.ID),
+			"template_id": lemma.FormatID(lemma.PrefixTemplate, f.NewTemplate(content))}
 		next = string(channel)
 	}
 	definition, err := json.Marshal(map[string]any{"audience_id": lemma.FormatID(lemma.PrefixAudience, people.ID),

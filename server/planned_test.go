@@ -76,7 +76,8 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 		return json.RawMessage(strings.NewReplacer("$audience", lemma.FormatID(lemma.PrefixAudience, p.Audience),
 			"$call", `"type":"webhook","endpoint_id":"`+lemma.FormatID(lemma.PrefixEndpoint, e.ID)+`","columns":["name"]`,
 			"$send", `"type":"send","channel":"email","from":{"email":"hi@shop.example"},"provider_id":"`+
-				lemma.FormatID(lemma.PrefixProvider, p.Provider)+`","template_id":"`+lemma.FormatID(lemma.PrefixTemplate, p.Template)+`"`).Replace(text))
+				lemma.FormatID(lemma.PrefixProvider, p.Provider)+`","template_id":"`+
+				lemma.FormatID(lemma.PrefixTemplate, p.Template)+`"`).Replace(text))
 	}
 	return p
 }

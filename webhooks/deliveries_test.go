@@ -12,6 +12,7 @@ import (
 
 	"lemma"
 	"lemma/page"
+	"lemma/pgtest"
 )
 
 // delivery reads the delivery status of one message; called and next report whether
@@ -99,20 +100,15 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 	for state, ids := range want {
 		var got []uuid.UUID
 		var times []time.Time
-		for cursor := ""; ; {
-			some, next, err := b.Messages(t.Context(), b.Workspace, e.ID, page.Query{Status: state, Limit: 2, Cursor: cursor})
-			b.Must(err)
-			for _, m := range some {
-				at := m.NextAt
-				if state != Pending {
-					at = m.FinishedAt
-				}
-				if got, times = append(got, m.ID), append(times, *at); m.Status != state {
-					t.Errorf("in the list of %s: %+v", state, m)
-				}
+		for _, m := range pgtest.Pages(t, 2, func(cursor string) ([]Delivery, string, error) {
+			return b.Messages(t.Context(), b.Workspace, e.ID, page.Query{Status: state, Limit: 2, Cursor: cursor})
+		}) {
+			at := m.NextAt
+			if state != Pending {
+				at = m.FinishedAt
 			}
-			if cursor = next; next == "" {
-				break
+			if got, times = append(got, m.ID), append(times, *at); m.Status != state {
+				t.Errorf("in the list of %s: %+v", state, m)
 			}
 		}
 		sorted := cmpopts.SortSlices(func(a, b uuid.UUID) bool { return a.String() < b.String() })

@@ -68,15 +68,10 @@ func TestEndpointsAreListedInPages(t *testing.T) {
 		e, _ := b.endpoint("/")
 		want = append([]uuid.UUID{e.ID}, want...)
 	}
-	for page := (page.Query{Limit: 2}); ; {
-		list, next, err := b.List(t.Context(), b.Workspace, page)
-		b.Must(err)
-		for _, e := range list {
-			got = append(got, e.ID)
-		}
-		if page.Cursor = next; next == "" {
-			break
-		}
+	for _, e := range pgtest.Pages(t, 2, func(cursor string) ([]Endpoint, string, error) {
+		return b.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: cursor})
+	}) {
+		got = append(got, e.ID)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -151,9 +151,7 @@ func TestMessagesWithShortLeasesAreNotCalled(t *testing.T) {
 	if m, ok := b.next(t.Context(), taken[0], l, time.Now().Add(time.Minute)); ok {
 		t.Errorf("message %s is called", m.ID)
 	}
-	if n := b.Count(`select count(*) from outbox where leased_by is null and attempts = 0`); n != 2 {
-		t.Errorf("%d messages were given back", n)
-	}
+	b.WantCount(2, `select count(*) from outbox where leased_by is null and attempts = 0`)
 }
 
 func (b bundle) backlogOf() uuid.UUID {
@@ -223,7 +221,5 @@ func TestWorkersThatLeaveTogetherLeaveNothingClaimed(t *testing.T) {
 	for range 2 {
 		b.releaseBuffer(t.Context(), endpoint, l)
 	}
-	if n := b.Count(`select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`); n != 2 {
-		t.Errorf("%d of 2 claimed messages were given back", n)
-	}
+	b.WantCount(2, `select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`)
 }

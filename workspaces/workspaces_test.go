@@ -171,16 +171,10 @@ func TestListKeysPages(t *testing.T) {
 		key, _ := b.key(t, Admin)
 		want = append([]uuid.UUID{key.ID}, want...)
 	}
-	q := page.Query{Limit: 2}
-	for {
-		found, next, err := b.ListKeys(t.Context(), b.Workspace, q)
-		b.Must(err)
-		for _, k := range found {
-			got = append(got, k.ID)
-		}
-		if q.Cursor = next; next == "" {
-			break
-		}
+	for _, k := range pgtest.Pages(t, 2, func(cursor string) ([]Key, string, error) {
+		return b.ListKeys(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: cursor})
+	}) {
+		got = append(got, k.ID)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

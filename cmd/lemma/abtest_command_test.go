@@ -26,12 +26,14 @@ func TestAssignRecomputesAFile(t *testing.T) {
 		{[]string{"--salt=spring", "--weights=1,1,8"}, "profile_key,variant,bucket\n1,2,5\nanna,2,2\nprofile-1000000,2,4\n"},
 	} {
 		var out bytes.Buffer
-		if err := Run(context.Background(), append([]string{"abtest", "assign", file}, c.args...), env, &out); err != nil || out.String() != c.want {
+		if err := Run(context.Background(), append([]string{"abtest", "assign", file}, c.args...), env, &out); err != nil ||
+			out.String() != c.want {
 			t.Errorf("%v: %v\n%s", c.args, err, out.String())
 		}
 	}
 	for _, args := range [][]string{{"--weights=1,1"}, {"--salt=x", "--weights=0"}, {"--salt=x", "--weights=1", "--names=A,B"},
-		{"--salt=x", "--experiment=y", "--weights=1"}, {"--experiment=y", "--weights=1", "--sample-percent=101"}, {"--salt=x", "--weights=-1,2"}} {
+		{"--salt=x", "--experiment=y", "--weights=1"}, {"--experiment=y", "--weights=1", "--sample-percent=101"},
+		{"--salt=x", "--weights=-1,2"}} {
 		if err := Run(context.Background(), append([]string{"abtest", "assign", file}, args...), env, &bytes.Buffer{}); err == nil {
 			t.Errorf("%v is accepted", args)
 		}

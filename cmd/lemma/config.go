@@ -73,15 +73,6 @@ type Config struct {
 	PGBin string `name:"pg-bin" var:"LEMMA_PG_BIN" group:"Settings" placeholder:"DIR" help:"Folder of initdb and postgres, for the Postgres that dev and bench start."`
 }
 
-// defaultConfig has the default of every setting.
-func defaultConfig() Config {
-	var c struct{ Config }
-	if _, err := parse(&c, nil, func(string) string { return "" }, io.Discard); err != nil {
-		panic(err) // the tags above are wrong
-	}
-	return c.Config
-}
-
 // check returns the faults of all settings. It is called before anything starts.
 // Its errors contain no secrets.
 func (c Config) check() error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -198,6 +199,15 @@ func TestSettingsThatAreRefused(t *testing.T) {
 			t.Errorf("the error contains a secret: %v", err)
 		}
 	}
+}
+
+// defaultConfig has the default of every setting.
+func defaultConfig() Config {
+	var c struct{ Config }
+	if _, err := parse(&c, nil, func(string) string { return "" }, io.Discard); err != nil {
+		panic(err) // the tags of Config are wrong
+	}
+	return c.Config
 }
 
 // An empty environment gives the defaults.

@@ -150,9 +150,7 @@ func TestAWebhookOfAnErasedProfile(t *testing.T) {
 	if e := b.Enrollment(without, "c1"); e.Status != enrollment.Waiting {
 		t.Errorf("%+v", e)
 	}
-	if n := b.Count(`select count(*) from outbox where workspace_id = $1`, b.Workspace); n != 1 {
-		t.Errorf("%d messages", n)
-	}
+	b.WantCount(1, `select count(*) from outbox where workspace_id = $1`, b.Workspace)
 	b.Invariants()
 }
 

@@ -97,7 +97,5 @@ func TestWhatIsLeftOfAChunkIsNotReleased(t *testing.T) {
 	if ended := passes(b, []int{1}); ended[0] != 1 {
 		t.Fatalf("the pass advances %d enrollments", ended[0])
 	}
-	if n := b.Count(`select released from flow_shards where workspace_id = $1 and flow_id = $2 and shard = 0`, b.Workspace, flow); n != 1 {
-		t.Errorf("%d enrollments count as released", n)
-	}
+	b.WantCount(1, `select released from flow_shards where workspace_id = $1 and flow_id = $2 and shard = 0`, b.Workspace, flow)
 }

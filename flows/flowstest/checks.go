@@ -42,6 +42,14 @@ func (b *Fixture) Story(id uuid.UUID) string {
 	return strings.Join(all, " ")
 }
 
+// WantStory checks an enrollment's history in short.
+func (b *Fixture) WantStory(id uuid.UUID, want string) {
+	b.T.Helper()
+	if got := b.Story(id); got != want {
+		b.T.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // Notifications counts those of the workspace.
 func (b *Fixture) Notifications() int {
 	b.T.Helper()

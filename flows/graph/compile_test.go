@@ -92,7 +92,7 @@ func TestGraph(t *testing.T) {
 	if d := cmp.Diff(map[string][]string{"signed_up": {"trigger"}, "bought": {"exit"}, "opened": {"wait"}}, g.Listens()); d != "" {
 		t.Error("listens:", d)
 	}
-	if g.Start() != "hello" || g.AllColumns() || !g.NeedsProfile() || g.Triggers()[1].Every != time.Hour || g.Triggers()[1].Condition != nil {
+	if g.Start() != "hello" || g.AllColumns() || g.Triggers()[1].Every != time.Hour || g.Triggers()[1].Condition != nil {
 		t.Error("start, columns, profile or triggers are wrong")
 	}
 	if uses := g.Triggers()[0].Condition.Uses(); !uses.Profile || !uses.Trigger {

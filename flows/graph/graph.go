@@ -122,9 +122,6 @@ func (g *Graph) Columns() []string { return slices.Clone(g.columns) }
 // name, so that every column has to be read.
 func (g *Graph) AllColumns() bool { return g.allColumns }
 
-// NeedsProfile reports whether anything reads a profile; every send does.
-func (g *Graph) NeedsProfile() bool { return g.profile }
-
 // Triggers are what can enroll.
 func (g *Graph) Triggers() []CompiledTrigger { return slices.Clone(g.triggers) }
 

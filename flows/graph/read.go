@@ -68,9 +68,6 @@ func invalid(faults []lemma.Field) error {
 // at appends reference tokens to a JSON pointer (RFC 6901).
 func at(pointer string, tokens ...string) string { return pointer + lemma.Pointer(tokens...) }
 
-// Pointer makes reference tokens into a JSON pointer (RFC 6901, 3).
-func Pointer(tokens ...string) string { return at("", tokens...) }
-
 func index(pointer string, i int) string { return pointer + "/" + strconv.Itoa(i) }
 
 // reader turns a text into a tree, and the tree into a Definition.

@@ -68,9 +68,7 @@ func TestADirectRequestRefusedAtEntryIsRepeated(t *testing.T) {
 	b.Must(second.Err)
 	b.Settle()
 	b.Must(reported(b.Process, time.Now().Add(-24*time.Hour))())
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and status = 'active'`, b.Workspace); n != 1 {
-		t.Errorf("%d enrollments are active", n)
-	}
+	b.WantCount(1, `select count(*) from enrollments where workspace_id = $1 and status = 'active'`, b.Workspace)
 	if got := b.reasons(flow, "new"); got != enrollment.NoProfile {
 		t.Error(got)
 	}

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"lemma"
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
@@ -35,8 +33,7 @@ func TestBulksThatWaitAreRefused(t *testing.T) {
 			}
 		})
 	}
-	for b.Bulks().Waiting(b.Workspace) < 16 {
-	}
+	b.Eventually("all bulks wait", func() bool { return b.Bulks().Waiting(b.Workspace) == 16 })
 	bg, cancel := context.WithTimeout(bg, 5*time.Second) // for a bulk that waits after all
 	defer cancel()
 	if _, err := b.RecordAll(bg, b.Workspace,
@@ -49,23 +46,12 @@ func TestBulksThatWaitAreRefused(t *testing.T) {
 	}
 	stop()
 	waiting.Wait()
-	if n := counted(b.Metrics.Events.WithLabelValues(admission.CodeOverloaded)); n != 2 {
+	if n := flowstest.Counted(b.Metrics.Events.WithLabelValues(admission.CodeOverloaded)); n != 2 {
 		t.Errorf("%v events are counted", n)
 	}
-	if n := counted(b.Metrics.Triggers.WithLabelValues(admission.CodeOverloaded)); n != 2 {
+	if n := flowstest.Counted(b.Metrics.Triggers.WithLabelValues(admission.CodeOverloaded)); n != 2 {
 		t.Errorf("%v triggers are counted", n)
 	}
-}
-
-// counted reads a counter.
-func counted(c prometheus.Counter) float64 {
-	r := prometheus.NewRegistry()
-	r.MustRegister(c)
-	all, err := r.Gather()
-	if err != nil {
-		panic(err)
-	}
-	return all[0].GetMetric()[0].GetCounter().GetValue()
 }
 
 // If too many events wait, further ones are refused and counted.
@@ -84,7 +70,7 @@ func TestEventsThatWaitAreRefused(t *testing.T) {
 		})
 	}
 	waiting.Wait()
-	if n := counted(b.Metrics.Events.WithLabelValues(admission.CodeOverloaded)); n != 8 || refused.Load() != 8 {
+	if n := flowstest.Counted(b.Metrics.Events.WithLabelValues(admission.CodeOverloaded)); n != 8 || refused.Load() != 8 {
 		t.Errorf("%d are refused, %v are counted", refused.Load(), n)
 	}
 }
@@ -134,9 +120,7 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 	b.ExecDB(`update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // each is six bytes in JSON
 	b.RecordEvent("c1", "go")
 	b.Settle()
-	if got := b.Story(b.Enrollment(large, "c1").ID); got != "enrolled@ checked@ skipped@call completed@lost" {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(large, "c1").ID, "enrolled@ checked@ skipped@call completed@lost")
 	b.ExecDB(`update customers set name = 'N1'`)
 	_, err = b.Archive(bg, b.Workspace, large, nil)
 	b.Must(err)
@@ -146,7 +130,5 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 	b.Exec(`delete from outbox where workspace_id = $1`, b.Workspace)
 	b.Pass(execution.AnswerWithin + time.Hour)
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ webhook@call answered@call completed@lost" {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ webhook@call answered@call completed@lost")
 }

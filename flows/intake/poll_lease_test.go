@@ -59,19 +59,15 @@ func TestAPollIsLeased(t *testing.T) {
 	}
 	b.PollOne()
 	b.Hook.Do = nil
-	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and leased_by = 'another' and rows_read is null`,
-		b.Workspace); n != 1 {
-		t.Fatal("it overwrote another's poll")
-	}
+	b.WantCount(1, `select count(*) from flow_polls where workspace_id = $1 and leased_by = 'another' and rows_read is null`,
+		b.Workspace)
 	b.nothingDue()
 	b.Exec(`update flow_polls set lease_until = now() - interval '1 second'`)
 	b.PollOne() // an expired lease is taken over
 	if r := b.polledRow(flow); *r.Rows != 1500 || !r.Free {
 		t.Fatalf("%+v", r)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 1500 {
-		t.Fatalf("%d enrolled", n)
-	}
+	b.WantCount(1500, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
 }
 
 // A poll stalls between reading profiles and enrolling them, and loses its lease. A
@@ -98,9 +94,7 @@ func TestALatePollEnrollsNobody(t *testing.T) {
 			if !another {
 				b.PollOne()
 			}
-			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 2 {
-				t.Errorf("%d profiles are enrolled", n)
-			}
+			b.WantCount(2, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
 		})
 	}
 }
@@ -125,9 +119,7 @@ func TestATakeOverWaitsForTheChunkOfALatePoll(t *testing.T) {
 	if was, err := late.PollOnce(context.Background()); !was || err != nil {
 		t.Fatal(was, err)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 3 {
-		t.Errorf("%d profiles are enrolled", n)
-	}
+	b.WantCount(3, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
 }
 
 // A poll stops reading when its lease is another's, and when it has expired: a lease

@@ -59,11 +59,9 @@ func TestAnAudienceEnrolls(t *testing.T) {
 		t.Fatal(d)
 	}
 	b.Settle()
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'w' and source = 'audience'`,
+	b.WantCount(2503, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and node = 'w' and source = 'audience'`,
 		b.Workspace,
-		flow); n != 2503 {
-		t.Fatalf("%d enrollments are active", n)
-	}
+		flow)
 	for range 3 {
 		b.ExecDB(`insert into customers select 'new' || gen_random_uuid(), 'new@shop.example'`)
 		b.MakePollsDue()
@@ -73,9 +71,7 @@ func TestAnAudienceEnrolls(t *testing.T) {
 	if *r.Enrolled != 1 || r.Refused[enrollment.AlreadyEnrolled] != 2505 {
 		t.Fatalf("%+v", r)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 2505 {
-		t.Fatalf("%d refusals", n)
-	}
+	b.WantCount(2505, `select count(*) from refusals where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
 	b.Invariants()
 }
 
@@ -101,13 +97,9 @@ func TestAnAudienceEnrollsDaily(t *testing.T) {
 	b.Pass(24 * time.Hour)
 	b.Settle()
 	day("2026-03-02T01:00:00Z")
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 4 {
-		t.Fatalf("%d enrollments", n)
-	}
+	b.WantCount(4, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
 	day("2026-03-02T02:00:00Z")
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 4 {
-		t.Fatalf("%d refusals", n)
-	}
+	b.WantCount(4, `select count(*) from refusals where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
 }
 
 // A profile that the condition excludes is refused without an enrollment, at this poll and
@@ -124,13 +116,9 @@ func TestAnAudienceIsFiltered(t *testing.T) {
 	if *r.Enrolled != 0 || r.Refused[enrollment.Filtered] != 5 || r.Refused[enrollment.AlreadyEnrolled] != 5 {
 		t.Fatalf("%+v", r)
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 5 {
-		t.Fatalf("%d enrollments", n)
-	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered'`, b.Workspace,
-		flow); n != 5 {
-		t.Fatalf("%d refusals", n)
-	}
+	b.WantCount(5, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
+	b.WantCount(5, `select count(*) from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered'`, b.Workspace,
+		flow)
 	b.ExecDB(`update customers set country = 'DE' where id = 'c1'`)
 	b.MakePollsDue()
 	b.PollOne()
@@ -193,21 +181,15 @@ func TestAPollStops(t *testing.T) {
 			}
 			b.PollOne()
 			b.Hook.Do = nil
-			if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != intake.PollChunk {
-				t.Fatalf("%d enrolled", n)
-			}
-			if n := b.Count(`select count(*) from refusals where workspace_id = $1`, b.Workspace); n != 0 {
-				t.Fatalf("%d refusals", n)
-			}
+			b.WantCount(intake.PollChunk, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
+			b.WantCount(0, `select count(*) from refusals where workspace_id = $1`, b.Workspace)
 			r := b.polledRow(flow)
 			if r.Rows != nil || !r.Free || r.Failures != 0 || r.In != 0 {
 				t.Fatalf("%+v", r)
 			}
 			if name == "publish" { // the new version is polled at once
 				b.PollOne()
-				if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and version = 2`, b.Workspace); n != 1500 {
-					t.Fatalf("%d enrolled", n)
-				}
+				b.WantCount(1500, `select count(*) from enrollments where workspace_id = $1 and version = 2`, b.Workspace)
 				return
 			}
 			b.nothingDue()
@@ -238,18 +220,14 @@ func TestATickDoesNotWaitForPolls(t *testing.T) {
 	b.Must(b.PollDue(context.Background()))
 	<-at
 	b.Must(b.PollDue(context.Background()))
-	if n := b.Count(`select count(*) from flow_polls where workspace_id = $1 and leased_by is not null`, b.Workspace); n != 1 {
-		t.Fatalf("%d at a time", n)
-	}
+	b.WantCount(1, `select count(*) from flow_polls where workspace_id = $1 and leased_by is not null`, b.Workspace)
 	close(leave)
 	b.Wait()
 	for range 2 {
 		b.Must(b.PollDue(context.Background()))
 		b.Wait()
 	}
-	if n := b.Count(`select count(*) from enrollments where workspace_id = $1`, b.Workspace); n != 9 {
-		t.Fatalf("%d enrolled", n)
-	}
+	b.WantCount(9, `select count(*) from enrollments where workspace_id = $1`, b.Workspace)
 }
 
 // A process polls one audience of a workspace at a time, and eight in all.

@@ -64,9 +64,7 @@ func TestAnEventComesBeforeTheFirstChunk(t *testing.T) {
 	b.RecordEvent("c1", "cart")
 	b.RecordEvent("c1", "bought")
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@buy completed@thanks" {
-		t.Error(got)
-	}
+	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@buy completed@thanks")
 }
 
 // The event arrives just before the wait for it times out, while a worker is about to end

@@ -115,9 +115,7 @@ func TestTwoTriggersOfOneProfile(t *testing.T) {
 				case second.Duplicate || second.Results[0].Outcome != enrollment.Enrolled:
 					t.Errorf("%+v", second)
 				}
-				if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow); n != 1 {
-					t.Errorf("%d enrollments", n)
-				}
+				b.WantCount(1, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
 				if n, refused := b.Count(`select count(*) from refusals where workspace_id = $1`, b.Workspace),
 					commits && c.reason != ""; (n == 1) != refused {
 					t.Errorf("%d refusals", n)
@@ -239,9 +237,7 @@ func TestBulksThatCrossOver(t *testing.T) {
 	for _, flow := range []uuid.UUID{x, y} {
 		b.Enrollment(flow, "c1")
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = 'already_enrolled'`, b.Workspace); n != 2 {
-		t.Errorf("%d refusals", n)
-	}
+	b.WantCount(2, `select count(*) from refusals where workspace_id = $1 and reason = 'already_enrolled'`, b.Workspace)
 	b.Invariants()
 }
 
@@ -322,10 +318,8 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 		if _, err := f.RunOnce(bg); err != nil {
 			t.Fatal(err)
 		}
-		if n := b.Count(`select count(*) from enrollments where workspace_id = $1 and (failures > 0 or blocked_reason is not null)`,
-			b.Workspace); n != 0 {
-			t.Errorf("%d enrollments are blamed for a connection", n)
-		}
+		b.WantCount(0, `select count(*) from enrollments where workspace_id = $1 and (failures > 0 or blocked_reason is not null)`,
+			b.Workspace)
 		b.Invariants(size)
 		b.Exec(`update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
 	}

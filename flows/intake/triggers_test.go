@@ -38,10 +38,8 @@ func TestTriggersAreReadByThePage(t *testing.T) {
 			t.Errorf("with %d bytes: %+v", most, done)
 		}
 	}
-	if n := b.Count(`select count(*) from enrollments
-			where workspace_id = $1 and flow_id = $2 and status = 'exited'`, b.Workspace, flow); n != 3 {
-		t.Errorf("%d enrollments exited", n)
-	}
+	b.WantCount(3, `select count(*) from enrollments
+			where workspace_id = $1 and flow_id = $2 and status = 'exited'`, b.Workspace, flow)
 }
 
 // A profile with as many active enrollments as it may have is not enrolled in flows that
@@ -66,9 +64,7 @@ func TestActiveEnrollmentsOfAProfileAreBounded(t *testing.T) {
 	if got := outcomes("c1", "cart"); len(got) != 2 || got[0] != "refused too_many_active" || got[1] != got[0] {
 		t.Errorf("beyond the bound: %v", got)
 	}
-	if n := b.Count(`select count(*) from refusals where workspace_id = $1 and reason = $2`, b.Workspace, enrollment.TooManyActive); n != 2 {
-		t.Errorf("%d refusals are stored", n)
-	}
+	b.WantCount(2, `select count(*) from refusals where workspace_id = $1 and reason = $2`, b.Workspace, enrollment.TooManyActive)
 	if got := outcomes("c2", "cart"); len(got) != 2 || got[0] != "enrolled " {
 		t.Errorf("another profile: %v", got)
 	}

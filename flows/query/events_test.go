@@ -12,7 +12,9 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/flows/query"
 	"lemma/page"
+	"lemma/pgtest"
 )
 
 // A profile's events are listed newest first, page by page, by name or all.
@@ -29,16 +31,10 @@ func TestEventsAreListed(t *testing.T) {
 	b.RecordEvent("c1", "opened", flowstest.WithID("last"), flowstest.Properties(`{"n": 1}`))
 	b.RecordEvent("c2", "opened")
 	read := func(profile, name string) (ids []string) {
-		cursor := ""
-		for range 20 {
-			some, next, err := b.ListEvents(ctx, b.Workspace, profile, name, page.Query{Limit: 3, Cursor: cursor})
-			b.Must(err)
-			for _, e := range some {
-				ids = append(ids, e.ID)
-			}
-			if cursor = next; next == "" {
-				break
-			}
+		for _, e := range pgtest.Pages(t, 3, func(cursor string) ([]query.StoredEvent, string, error) {
+			return b.ListEvents(ctx, b.Workspace, profile, name, page.Query{Limit: 3, Cursor: cursor})
+		}) {
+			ids = append(ids, e.ID)
 		}
 		return ids
 	}

@@ -17,6 +17,7 @@ import (
 	"lemma/flows/intake"
 	"lemma/flows/query"
 	"lemma/page"
+	"lemma/pgtest"
 )
 
 // Refusals are listed newest first, page by page, each once: also those of equal times and
@@ -32,21 +33,16 @@ func TestRefusalsAreListed(t *testing.T) {
 			time.Duration(i/4)*time.Minute)
 	}
 	read := func(profile, reason string) (all []string) {
-		cursor, pages := "", 0
-		for {
-			some, next, err := b.Refusals(ctx, b.Workspace, flow, profile, reason, page.Query{Limit: 2, Cursor: cursor})
-			b.Must(err)
-			for i, r := range some {
-				if i > 0 && r.At.After(some[i-1].At) {
-					t.Fatal("not newest first")
-				}
-				all = append(all, r.Key().String())
+		found := pgtest.Pages(t, 2, func(cursor string) ([]query.Refusal, string, error) {
+			return b.Refusals(ctx, b.Workspace, flow, profile, reason, page.Query{Limit: 2, Cursor: cursor})
+		})
+		for i, r := range found {
+			if i > 0 && r.At.After(found[i-1].At) {
+				t.Fatal("not newest first")
 			}
-			if pages++; next == "" || pages > 20 {
-				return all
-			}
-			cursor = next
+			all = append(all, r.Key().String())
 		}
+		return all
 	}
 	for _, c := range []struct {
 		profile, reason string
