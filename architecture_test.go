@@ -59,16 +59,21 @@ var mayImport = map[string][]string{
 		"notifications", "audience", "webhooks"},
 	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers",
 		"webhooks", "page", "pgtest", "pgtest/shop"},
-	"sender":            {"address", "cache", "fence", "loop", "notifications", "events", "message", "providers", "slots", "suppression"},
-	"sender/form":       {},
-	"sender/wire":       {"sender", "sender/form", "dial"},
-	"sender/mime":       {"sender", "sender/form"},
-	"sender/smtp":       {"sender", "sender/form", "sender/mime", "dial"},
-	"sender/ses":        {"sender", "sender/form", "sender/mime", "sender/wire"},
-	"sender/fcm":        {"sender", "sender/form", "sender/wire"},
-	"sender/twilio":     {"sender", "sender/form", "sender/wire"},
-	"sender/gateway":    {"sender", "sender/form", "sender/wire", "signing", "dial"},
-	"sender/sendertest": {"sender"},
+	"sender":                 {"address", "cache", "fence", "loop", "notifications", "events", "message", "providers", "slots", "suppression"},
+	"sender/form":            {},
+	"sender/wire":            {"sender", "sender/form", "dial"},
+	"sender/mime":            {"sender", "sender/form", "sender/report"},
+	"sender/smtp":            {"sender", "sender/form", "sender/mime", "sender/report", "sender/esp", "sender/dsn", "dial"},
+	"sender/report":          {"events"},
+	"sender/dsn":             {"sender", "sender/report", "events"},
+	"sender/esp":             {"sender", "sender/report", "events"},
+	"sender/ses":             {"sender", "sender/form", "sender/mime", "sender/wire", "sender/report", "sender/ses/sns", "events"},
+	"sender/ses/sns":         {"sender", "dial"},
+	"sender/ses/sns/snstest": {"dial"},
+	"sender/fcm":             {"sender", "sender/form", "sender/wire"},
+	"sender/twilio":          {"sender", "sender/form", "sender/wire", "sender/report", "events"},
+	"sender/gateway":         {"sender", "sender/form", "sender/wire", "signing", "dial"},
+	"sender/sendertest":      {"sender"},
 	"api": {"abtest", "fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events",
 		"campaigns", "suppression", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
 	"migrations":   {},
@@ -94,7 +99,7 @@ var mayImport = map[string][]string{
 var standalone = []string{"lemma", "dial", "slots", "cache", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
 
 // forTests are the packages that only tests may import.
-var forTests = []string{"pgtest", "pgtest/shop", "sender/sendertest", "flows/flowstest"}
+var forTests = []string{"pgtest", "pgtest/shop", "sender/sendertest", "sender/ses/sns/snstest", "flows/flowstest"}
 
 // testLibraries may not be linked into the program.
 var testLibraries = regexp.MustCompile(`^(testing|net/http/httptest|github\.com/google/go-cmp|github\.com/stretchr)(/|$)`)

@@ -51,13 +51,14 @@
 //
 //	sender         claims batches, sends them, reaps expired leases
 //	sender/smtp    the SMTP carrier
-//	sender/ses     the Amazon SES carrier
+//	sender/ses     the Amazon SES carrier, and its events by Amazon SNS (sender/ses/sns)
 //	sender/fcm     the Firebase Cloud Messaging carrier
 //	sender/twilio  the Twilio carrier
 //	sender/gateway the carrier to a customer's own HTTP service
 //	sender/wire    HTTP requests of carriers: one for each call
 //	sender/mime    messages as emails
 //	sender/form    the settings of a provider's account
+//	sender/report  ids, codes and causes in reports of carriers
 //	providers      accounts at carriers and their rate limits
 //	suppression    addresses that are not sent to, and topics
 //	links          tokens in the links of messages

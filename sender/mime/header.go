@@ -17,10 +17,10 @@ const (
 
 var errFieldLong = errors.New("a header has a word that is too long for a line")
 
-// isMailbox accepts what may stand between the angle brackets of MAIL and RCPT. It is
+// IsMailbox accepts what may stand between the angle brackets of MAIL and RCPT. It is
 // stricter than RFC 5321: printable ASCII, one @, and nothing that could end the
 // brackets, the line or the address.
-func isMailbox(s string) bool {
+func IsMailbox(s string) bool {
 	at := 0
 	for i := range len(s) {
 		c := s[i]

@@ -13,6 +13,7 @@ import (
 
 	"lemma/sender"
 	"lemma/sender/form"
+	"lemma/sender/report"
 )
 
 // Writer writes messages. It keeps the lines that all messages of a campaign share.
@@ -20,14 +21,20 @@ type Writer struct {
 	head sharedHeader
 }
 
+// Own is what an account adds to the header of its messages. The zero value adds nothing.
+type Own struct {
+	Domain string                                       // right side of Message-ID; empty: the sender's
+	Key    report.Key                                   // proves the Message-ID
+	Lines  func(out []byte, notification string) []byte // appends headers with the notification's id; nil: none
+}
+
 // Append writes a message and returns the index of its body. It is a pure function of
-// the message and the domain for its Message-ID (empty: the sender's), so that two
-// attempts send the same bytes.
-func (w *Writer) Append(out []byte, m *sender.Message, idDomain string) (all []byte, body int, err error) {
+// the message and what the account adds, so that two attempts send the same bytes.
+func (w *Writer) Append(out []byte, m *sender.Message, own Own) (all []byte, body int, err error) {
 	if err := w.head.set(m); err != nil {
 		return out, 0, err
 	}
-	if !isMailbox(m.To) {
+	if !IsMailbox(m.To) {
 		return out, 0, errors.New("the recipient's address cannot be written in an email")
 	}
 	if form.HasBreak(m.Subject) {
@@ -36,26 +43,29 @@ func (w *Writer) Append(out []byte, m *sender.Message, idDomain string) (all []b
 	if !form.IsName(m.Notification) {
 		return out, 0, errors.New("the notification's id cannot be part of a Message-ID")
 	}
-	out = appendOwn(out, m, idDomain)
+	out = appendOwn(out, m, own)
 	out = append(out, w.head.block...)
 	all, body = appendContent(out, m)
 	return all, body, nil
 }
 
 // appendOwn writes the lines that differ by message.
-func appendOwn(out []byte, m *sender.Message, idDomain string) []byte {
+func appendOwn(out []byte, m *sender.Message, own Own) []byte {
 	out = append(out, "Date: "...)
 	out = m.Date.UTC().AppendFormat(out, "Mon, 02 Jan 2006 15:04:05 +0000\r\n")
 	out = append(out, "Message-ID: <"...)
-	out = append(out, m.Notification...)
+	out = own.Key.AppendMessageID(out, m.Notification)
 	out = append(out, '@')
-	if idDomain == "" {
-		idDomain = m.FromEmail[strings.LastIndexByte(m.FromEmail, '@')+1:]
+	if own.Domain == "" {
+		own.Domain = m.FromEmail[strings.LastIndexByte(m.FromEmail, '@')+1:]
 	}
-	out = append(out, idDomain...)
+	out = append(out, own.Domain...)
 	out = append(out, ">\r\nTo: "...)
 	out = append(out, m.To...)
 	out = append(out, "\r\n"...)
+	if own.Lines != nil {
+		out = own.Lines(out, m.Notification)
+	}
 	return appendText(out, "Subject", m.Subject)
 }
 
@@ -144,7 +154,7 @@ func (h *sharedHeader) set(m *sender.Message) error {
 }
 
 func checkHead(m *sender.Message) error {
-	if !isMailbox(m.FromEmail) || (m.ReplyTo != "" && !isMailbox(m.ReplyTo)) {
+	if !IsMailbox(m.FromEmail) || (m.ReplyTo != "" && !IsMailbox(m.ReplyTo)) {
 		return errors.New("the sender's address or the one for replies cannot be written in an email")
 	}
 	if form.HasBreak(m.FromName) {

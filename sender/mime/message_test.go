@@ -31,7 +31,7 @@ func message(n int) sender.Message {
 func written(t *testing.T, m sender.Message) string {
 	t.Helper()
 	var w Writer
-	text, body, err := w.Append(nil, &m, "")
+	text, body, err := w.Append(nil, &m, Own{})
 	if err != nil || !bytes.HasSuffix(text[:body], []byte("\r\n\r\n")) {
 		t.Fatalf("%v, the body begins at %d of %q", err, body, text)
 	}
@@ -154,7 +154,7 @@ func TestSharedHeaderFollowsTheMessage(t *testing.T) {
 		change(&after)
 		for _, m := range []*sender.Message{&before, &after} {
 			var err error
-			if got, _, err = used.Append(got[:0], m, ""); err != nil {
+			if got, _, err = used.Append(got[:0], m, Own{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -209,7 +209,7 @@ func FuzzHeaders(f *testing.F) {
 		m := message(1)
 		m.Subject, m.FromName, m.Headers = subject, name, [][2]string{{"X-Value", value}}
 		var w Writer
-		text, _, err := w.Append(nil, &m, "")
+		text, _, err := w.Append(nil, &m, Own{})
 		if err != nil {
 			if !form.HasBreak(subject) && !form.HasBreak(name) && !form.HasBreak(value) && err != errFieldLong {
 				t.Fatal(err)

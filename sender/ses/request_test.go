@@ -107,6 +107,11 @@ func TestConfig(t *testing.T) {
 		{"an endpoint without TLS", `{"region":"eu-west-1","endpoint":"http://x.example"}`, keys, "/config/endpoint"},
 		{"a private endpoint", `{"region":"eu-west-1","endpoint":"https://10.0.0.1"}`, keys, "/config/endpoint"},
 		{"a set with a quote", `{"region":"eu-west-1","configuration_set":"a\""}`, keys, "/config/configuration_set"},
+		{"a topic", `{"region":"eu-west-1","configuration_set":"a","topic_arn":"arn:aws:sns:eu-west-1:123456789012:a"}`, keys, ""},
+		{"a topic without a set", `{"region":"eu-west-1","topic_arn":"arn:aws:sns:eu-west-1:123456789012:a"}`, keys,
+			"/config/configuration_set"},
+		{"a topic of a host", `{"region":"eu-west-1","configuration_set":"a","topic_arn":"arn:aws:sns:x.example/:123456789012:a"}`, keys,
+			"/config/topic_arn"},
 		{"numbers", `{"region":"eu-west-1","max_requests":0,"timeout_seconds":61}`, keys, "/config/max_requests /config/timeout_seconds"},
 		{"a token with a line break", `{"region":"eu-west-1"}`, `{"access_key_id":"AKIDEXAMPLE123456789","secret_access_key":"x",
 			"session_token":"a\nb"}`, "/secrets/session_token"},
@@ -149,7 +154,8 @@ func TestMoves(t *testing.T) {
 			t.Errorf("%s: %q", c.name, got)
 		}
 	}
-	if len(Warnings(at("eu-west-1", ""))) != 1 || len(Warnings(json.RawMessage(`{"region":"eu-west-1","configuration_set":"a"}`))) != 0 {
-		t.Error("warnings about the configuration set")
+	if len(Warnings(at("eu-west-1", ""))) != 1 || len(Warnings(json.RawMessage(`{"region":"eu-west-1","configuration_set":"a"}`))) != 1 ||
+		len(Warnings(json.RawMessage(`{"region":"eu-west-1","configuration_set":"a","topic_arn":"arn:aws:sns:eu-west-1:123456789012:a"}`))) != 0 {
+		t.Error("warnings about the configuration set and the topic")
 	}
 }

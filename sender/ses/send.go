@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lemma/sender"
+	"lemma/sender/mime"
 	"lemma/sender/wire"
 )
 
@@ -43,7 +44,7 @@ func invalid(err error, m *sender.Message) sender.Receipt {
 // write writes the body of SendEmail. Package mime has checked the addresses and the
 // notification's id, which contain nothing that JSON escapes.
 func (d *draft) write(m *sender.Message, configurationSet string) (err error) {
-	if d.mail, _, err = d.writer.Append(d.mail[:0], m, ""); err != nil {
+	if d.mail, _, err = d.writer.Append(d.mail[:0], m, mime.Own{}); err != nil {
 		return err
 	}
 	out := d.body[:0]

@@ -46,6 +46,31 @@
 //	RequestAbortedException, other 5xx                      unknown        no        server_error
 //
 // A receipt shows the type and message of an error, without the recipient's address.
+//
+// Amazon SES publishes the events of the configuration set to a topic of Amazon SNS,
+// which sends them to Lemma. Package ses/sns checks that they come from the topic. What
+// they report:
+//
+//	event                                           report        proves
+//	Send                                            accepted      acceptance
+//	Delivery                                        delivered     acceptance
+//	DeliveryDelay                                   delayed       acceptance
+//	Bounce, Permanent                               bounced       acceptance
+//	Bounce, Permanent, UnsubscribedRecipient        unsubscribed  acceptance
+//	Bounce, Transient, General or MailboxFull       soft_bounced  acceptance
+//	Bounce, other                                   undelivered   acceptance
+//	Complaint                                       complained    acceptance
+//	Complaint with the feedback type not-spam       (none)
+//	Open                                            opened        acceptance
+//	Click                                           clicked       acceptance
+//	Subscription that unsubscribes from all topics  unsubscribed  acceptance
+//	Subscription, other                             (none)
+//	Reject, Rendering Failure                       rejected      rejection
+//	other                                           (none)
+//
+// After Reject and Rendering Failure, Amazon SES has discarded the message. The id of a
+// report is the MessageId of Amazon SNS, which stays the same when a message is sent
+// again.
 package ses
 
 import (
@@ -59,18 +84,21 @@ import (
 	"lemma"
 	"lemma/sender"
 	"lemma/sender/mime"
+	"lemma/sender/ses/sns"
 	"lemma/sender/wire"
 )
 
 // Kind is email over Amazon SES. It has no capabilities: SES does not recognise a
-// repeated message, and Lemma does not receive its events.
+// repeated message, and reports events only where a topic is configured.
 func Kind(o wire.Operator) sender.Kind {
+	client := sns.NewClient(sns.Options{AllowPrivate: o.AllowPrivate, Roots: o.Roots})
 	return sender.Kind{Name: "ses", Channels: []lemma.Channel{lemma.Email}, Moves: Moves, Warnings: Warnings,
 		Check: func(config, secrets json.RawMessage) error {
 			_, err := parse(config, secrets, o)
 			return err
 		},
-		Open: func(a sender.Account) (sender.Carrier, error) { return open(a, o) }}
+		Open:     func(a sender.Account) (sender.Carrier, error) { return open(a, o) },
+		Receiver: func(a sender.Account) (sender.Receiver, error) { return receive(a, o, client) }}
 }
 
 // carrier sends over one account.

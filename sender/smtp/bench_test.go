@@ -165,7 +165,7 @@ func BenchmarkDraft(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		if err := d.write(&w, &messages[i%100], "", nil); err != nil {
+		if err := d.write(&w, &messages[i%100], &settings{}); err != nil {
 			b.Fatal(err)
 		}
 		i++

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"lemma/sender"
 	"lemma/sender/form"
+	"lemma/sender/mime"
 )
 
 // settings are an account's config and secrets, checked, defaults filled in.
@@ -17,8 +19,10 @@ type settings struct {
 	helo                              string
 	maxConnections                    int
 	timeout                           time.Duration // for one round trip
-	idDomain                          string        // right side of Message-ID; empty: the sender's domain
+	own                               mime.Own      // the Message-ID, and a header for the webhooks
 	dkim                              *signer       // nil: not signed
+	returnPath                        string        // the envelope's sender; empty: the message's
+	receiver                          sender.Receiver
 }
 
 // The modes of TLS. With starttls a server must offer it.
@@ -39,13 +43,14 @@ func parse(config, secrets json.RawMessage) (settings, error) {
 	f := settingsForm{form.Form{Noun: "an SMTP provider", Lines: []string{"/secrets/dkim_private_key"}}}
 	s := settings{tlsMode: tlsStart, maxConnections: defaultConnections, timeout: defaultTimeout * time.Second}
 	seconds := defaultTimeout
-	var dkim json.RawMessage
-	var domain, selector, key string
+	var dkim, webhooks json.RawMessage
+	var domain, selector, key, secret string
 	f.Object("/config", config, map[string]any{
 		"host": &s.host, "port": &s.port, "tls": &s.tlsMode, "username": &s.username, "helo": &s.helo,
-		"max_connections": &s.maxConnections, "timeout_seconds": &seconds, "message_id_domain": &s.idDomain, "dkim": &dkim,
+		"max_connections": &s.maxConnections, "timeout_seconds": &seconds, "message_id_domain": &s.own.Domain, "dkim": &dkim,
+		"return_path": &s.returnPath, "webhooks": &webhooks,
 	})
-	f.Object("/secrets", secrets, map[string]any{"password": &s.password, "dkim_private_key": &key})
+	f.Object("/secrets", secrets, map[string]any{"password": &s.password, "dkim_private_key": &key, "webhook_secret": &secret})
 	if form.Present(dkim) {
 		f.Object("/config/dkim", dkim, map[string]any{"domain": &domain, "selector": &selector})
 	}
@@ -54,6 +59,7 @@ func parse(config, secrets json.RawMessage) (settings, error) {
 		f.numbers(&s, seconds)
 		f.login(&s)
 		s.dkim = f.signature(form.Present(dkim), domain, selector, key)
+		f.reports(&s, webhooks, secret)
 	}
 	s.timeout = time.Duration(seconds) * time.Second
 	if s.helo == "" {
@@ -75,7 +81,7 @@ func (f *settingsForm) server(s *settings) {
 	if s.helo != "" && !form.IsHost(strings.Trim(s.helo, "[]")) {
 		f.Fault("/config/helo", "invalid_host", "must be a host name, or an IP address in brackets")
 	}
-	if s.idDomain != "" && (!form.IsName(s.idDomain) || net.ParseIP(s.idDomain) != nil) {
+	if s.own.Domain != "" && (!form.IsName(s.own.Domain) || net.ParseIP(s.own.Domain) != nil) {
 		f.Fault("/config/message_id_domain", "invalid_host", "must be a domain name")
 	}
 }

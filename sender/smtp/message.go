@@ -15,16 +15,19 @@ type draft struct {
 	size     int // as SIZE counts it (RFC 1870, 3): without the final dot
 }
 
-// write is a pure function of the message, the account's domain and its DKIM key, so
-// that two attempts send the same bytes.
-func (d *draft) write(w *mime.Writer, m *sender.Message, idDomain string, dkim *signer) error {
-	out, body, err := w.Append(d.mail[:0], m, idDomain)
+// write is a pure function of the message and the account's settings, so that two
+// attempts send the same bytes.
+func (d *draft) write(w *mime.Writer, m *sender.Message, s *settings) error {
+	out, body, err := w.Append(d.mail[:0], m, s.own)
 	if err != nil {
 		return err
 	}
 	d.from, d.to = m.FromEmail, m.To
-	if dkim != nil {
-		if out, err = dkim.sign(out, body, m.Date); err != nil {
+	if s.returnPath != "" {
+		d.from = s.returnPath
+	}
+	if s.dkim != nil {
+		if out, err = s.dkim.sign(out, body, m.Date); err != nil {
 			return fmt.Errorf("sign: %w", err)
 		}
 	}

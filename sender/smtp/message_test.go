@@ -13,7 +13,7 @@ func written(t *testing.T, m sender.Message, dkim *signer) string {
 	t.Helper()
 	var w mime.Writer
 	var d draft
-	if err := d.write(&w, &m, "", dkim); err != nil {
+	if err := d.write(&w, &m, &settings{dkim: dkim}); err != nil {
 		t.Fatal(err)
 	}
 	text, ok := strings.CutSuffix(string(d.mail), "\r\n.\r\n")
@@ -38,11 +38,11 @@ func TestSameMessageSameBytes(t *testing.T) {
 		o := message(2)
 		o.FromName, o.HTML = "Another name", strings.Repeat("long ", 1000)
 		for d, m := range map[*draft]*sender.Message{&a: &first, &other: &o} {
-			if err := d.write(&w, m, "", s); err != nil {
+			if err := d.write(&w, m, &settings{dkim: s}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := b.write(&w, &second, "", s); err != nil {
+		if err := b.write(&w, &second, &settings{dkim: s}); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(a.mail, b.mail) {

@@ -103,7 +103,7 @@ func (r *run) draft() *draft {
 		i := r.drafted
 		r.drafted++
 		d := r.spare()
-		if err := d.write(&r.writer, &r.messages[i], r.idDomain, r.dkim); err != nil {
+		if err := d.write(&r.writer, &r.messages[i], &r.settings); err != nil {
 			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: sender.Detail(err.Error(), r.messages[i].To)})
 			continue
 		}

@@ -211,7 +211,11 @@ func carrierTo(t *testing.T, s *server, more string) *carrier {
 	if more != "" {
 		config += "," + more
 	}
-	c, err := open([]byte(config+"}"), nil, Options{AllowPrivate: true})
+	var secrets []byte
+	if strings.Contains(more, `"dsn"`) {
+		secrets = []byte(`{"webhook_secret":"0123456789abcdef"}`)
+	}
+	c, err := open([]byte(config+"}"), secrets, Options{AllowPrivate: true})
 	if err != nil {
 		t.Fatal(err)
 	}

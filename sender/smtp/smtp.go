@@ -71,8 +71,8 @@ type Options struct {
 	Log          *slog.Logger // for the full errors of connections; nil: none
 }
 
-// Kind is email over SMTP. It has no capabilities: an SMTP server reports nothing
-// later, and does not recognise a repeated message.
+// Kind is email over SMTP. It has no capabilities: an SMTP server does not recognise a
+// repeated message, and only some services report what becomes of one.
 func Kind(o Options) sender.Kind {
 	return sender.Kind{Name: "smtp", Channels: []lemma.Channel{lemma.Email}, Moves: Moves, Warnings: Warnings,
 		Check: func(config, secrets json.RawMessage) error { return Check(config, secrets, o) },
@@ -86,7 +86,8 @@ func Kind(o Options) sender.Kind {
 				c.timeout = min(c.timeout, a.CallTimeout)
 			}
 			return c, nil
-		}}
+		},
+		Receiver: func(a sender.Account) (sender.Receiver, error) { return receiver(a.Config, a.Secrets) }}
 }
 
 // Check validates an account's config and secrets, and returns one *lemma.Error with

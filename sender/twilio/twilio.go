@@ -42,6 +42,25 @@
 //	5xx                                                     unknown        no        server_error
 //
 // A receipt shows the code and message of an error, without the recipient's number.
+//
+// Twilio signs its requests with the auth token (X-Twilio-Signature): the public URL, which
+// names the notification and the attempt, and all parameters. They contain no time, so a
+// request that is sent again has the same ids and changes nothing. What they report:
+//
+//	status or message                                         report        proves
+//	accepted, scheduled, queued, sending, sent                accepted      acceptance
+//	delivered                                                 delivered     acceptance
+//	read                                                      opened        acceptance
+//	canceled                                                  undelivered   acceptance
+//	failed, undelivered: 21211, 21214, 21217, 21614, 30005    bounced       acceptance
+//	failed, undelivered: 30003, 30006                         soft_bounced  acceptance
+//	failed, undelivered: 21610                                undelivered and unsubscribed
+//	failed, undelivered: other, such as 30004, 30007, 30008   undelivered   acceptance
+//	a message STOP, or one that Twilio takes for it           unsubscribed, by the number
+//	a message START, HELP or other                            (none)
+//
+// START reports nothing: an address that is suppressed stays so until a request to the API
+// removes it.
 package twilio
 
 import (
@@ -63,7 +82,8 @@ func Kind(o wire.Operator) sender.Kind {
 			_, err := parse(config, secrets, o)
 			return err
 		},
-		Open: func(a sender.Account) (sender.Carrier, error) { return open(a, o) }}
+		Open:     func(a sender.Account) (sender.Carrier, error) { return open(a, o) },
+		Receiver: func(a sender.Account) (sender.Receiver, error) { return receive(a, o) }}
 }
 
 // carrier sends over one account.

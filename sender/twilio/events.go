@@ -1,0 +1,90 @@
+package twilio
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lemma/events"
+	"lemma/sender"
+	"lemma/sender/report"
+)
+
+// statuses are the reports of the statuses of a message. failureType has those of
+// failures.
+var statuses = map[string]events.Type{
+	"accepted": events.TypeAccepted, "scheduled": events.TypeAccepted, "queued": events.TypeAccepted, "sending": events.TypeAccepted,
+	"sent": events.TypeAccepted, "delivered": events.TypeDelivered, "read": events.TypeOpened, "canceled": events.TypeUndelivered,
+}
+
+// The error codes that tell more than that a message was not delivered.
+const codeUnsubscribed = "21610"
+
+var (
+	badNumbers = []string{"21211", "21214", "21217", "21614", "30005"}
+	mayPass    = []string{"30003", "30006"}
+)
+
+// statusReports are the reports of a status callback. The URL names the notification.
+func statusReports(query, form url.Values, at time.Time) ([]events.Report, error) {
+	sid, status := report.Short(form.Get("MessageSid")), form.Get("MessageStatus")
+	if sid == "" {
+		return nil, fmt.Errorf("no MessageSid: %w", sender.ErrUnreadable)
+	}
+	code := form.Get("ErrorCode")
+	kind, known := statuses[status]
+	switch {
+	case status == "undelivered" || status == "failed":
+		kind = failureType(code)
+	case !known:
+		return nil, nil
+	}
+	one := events.Report{ID: sid + "/" + status, Notification: report.Notification(query.Get("n")), Attempt: report.Attempt(query.Get("a")),
+		CarrierID: sid, Type: kind, Reason: report.Reason(status), Detail: sender.Detail(form.Get("ErrorMessage"), form.Get("To")),
+		OccurredAt: at.UTC()}
+	if number, err := strconv.ParseUint(code, 10, 16); err == nil && number > 0 {
+		one.Reason = "twilio_" + strconv.FormatUint(number, 10)
+	}
+	if code != codeUnsubscribed || kind != events.TypeUndelivered {
+		return []events.Report{one}, nil
+	}
+	stopped := one
+	stopped.ID, stopped.Type = sid+"/unsubscribed", events.TypeUnsubscribed
+	return []events.Report{one, stopped}, nil
+}
+
+// failureType is the report of a failure by its error code.
+func failureType(code string) events.Type {
+	switch {
+	case slices.Contains(badNumbers, code):
+		return events.TypeBounced
+	case slices.Contains(mayPass, code):
+		return events.TypeSoftBounced
+	}
+	return events.TypeUndelivered
+}
+
+// stopWords are the keywords by which Twilio unsubscribes a recipient where Advanced
+// Opt-Out is off.
+var stopWords = []string{"STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "REVOKE", "OPTOUT"}
+
+var phone = regexp.MustCompile(`^\+[1-9][0-9]{6,14}$`)
+
+// messageReports is the report of a message from a recipient: that they unsubscribe.
+func messageReports(form url.Values, at time.Time) ([]events.Report, error) {
+	sid := report.Short(form.Get("MessageSid"))
+	if sid == "" {
+		return nil, fmt.Errorf("no MessageSid: %w", sender.ErrUnreadable)
+	}
+	stop := form.Get("OptOutType") == "STOP" ||
+		form.Get("OptOutType") == "" && slices.Contains(stopWords, strings.ToUpper(strings.TrimSpace(form.Get("Body"))))
+	if from := form.Get("From"); stop && phone.MatchString(from) {
+		return []events.Report{{ID: sid + "/stop", CarrierID: sid, Address: from, Type: events.TypeUnsubscribed, Reason: "stop",
+			OccurredAt: at.UTC()}}, nil
+	}
+	return nil, nil
+}
