@@ -73,9 +73,9 @@ type Receipt struct {
 	RetryAfter time.Duration
 }
 
-// Unsubscribed is the reason of a rejection because the recipient has unsubscribed at the
+// ReasonUnsubscribed is the reason of a rejection because the recipient has unsubscribed at the
 // carrier. The address is then suppressed.
-const Unsubscribed = "recipient_unsubscribed"
+const ReasonUnsubscribed = "recipient_unsubscribed"
 
 // MostRetryAfter is the longest wait that a carrier can ask for.
 const MostRetryAfter = 15 * time.Minute

@@ -46,7 +46,7 @@ func (s *Sender) skipSuppressed(ctx context.Context, c *claim, content *content)
 // carrier. If that fails, the carrier rejects the next message too.
 func (s *Sender) suppressUnsubscribed(ctx context.Context, c *claim, done []outcome) {
 	for _, o := range done {
-		if o.kind != string(Rejected) || o.reason != Unsubscribed {
+		if o.kind != string(Rejected) || o.reason != ReasonUnsubscribed {
 			continue
 		}
 		if err := s.suppress(ctx, c, o); err != nil {

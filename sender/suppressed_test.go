@@ -119,7 +119,7 @@ func TestARecipientThatUnsubscribedAtTheCarrierIsSuppressed(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
 	b.carrier.then[address(1)] = []Outcome{Rejected}
-	b.carrier.reason = Unsubscribed
+	b.carrier.reason = ReasonUnsubscribed
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 2, Failed: 1})
 	found, err := suppression.Check(context.Background(), b.Pool, b.Workspace, suppression.Message{Channel: lemma.Email},

@@ -22,7 +22,7 @@ var codes = func() map[int]sender.Receipt {
 	}
 	notAccepted := func(reason string) sender.Receipt { return sender.Receipt{Outcome: sender.NotAccepted, Reason: reason} }
 	add(rejected("recipient_invalid"), 21211, 21214, 21217, 21265, 21266, 21614, 21635)
-	add(rejected(sender.Unsubscribed), 21610)
+	add(rejected(sender.ReasonUnsubscribed), 21610)
 	add(rejected("recipient_unreachable"), 21612)
 	add(rejected("country_disabled"), 21408)
 	add(rejected("recipient_unverified"), 21608)
