@@ -68,6 +68,8 @@ var mayImport = map[string][]string{
 	"sender/fcm":        {"sender", "sender/form", "sender/wire"},
 	"sender/twilio":     {"sender", "sender/form", "sender/wire"},
 	"sender/gateway":    {"sender", "sender/form", "sender/wire", "signing", "dial"},
+	"sender/es256":      {},
+	"sender/apns":       {"sender", "sender/es256", "sender/form", "sender/wire"},
 	"sender/sendertest": {"sender"},
 	"api": {"abtest", "fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events",
 		"campaigns", "suppression", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
@@ -82,7 +84,8 @@ var mayImport = map[string][]string{
 	"chaos":        {}, // only tests
 	"server": {"loop", "dial", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
 		"flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/twilio",
-		"sender/gateway", "sender/wire", "api", "migrations"},
+		"sender/gateway", "sender/apns",
+		"sender/wire", "api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},
 	"dev/bench": {"server", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
 		"flows", "flows/intake", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/wire", "migrations", "dev/postgres", "dev/sink"},

@@ -7,6 +7,7 @@ import (
 	"lemma"
 	"lemma/api"
 	"lemma/sender"
+	"lemma/sender/apns"
 	"lemma/sender/fcm"
 	"lemma/sender/gateway"
 	"lemma/sender/ses"
@@ -17,8 +18,14 @@ import (
 
 // kindsOf returns the kinds of carriers that this program has.
 func kindsOf(o wire.Operator) carriers {
-	return carriers{smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}), ses.Kind(o), fcm.Kind(o),
-		twilio.Kind(o), gateway.Kind(o)}
+	return carriers{
+		smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}),
+		ses.Kind(o),
+		fcm.Kind(o),
+		apns.Kind(o),
+		twilio.Kind(o),
+		gateway.Kind(o),
+	}
 }
 
 // AccountWarnings names what is insecure or missing in the configuration of a provider.
