@@ -70,6 +70,7 @@ var mayImport = map[string][]string{
 	"sender/gateway":    {"sender", "sender/form", "sender/wire", "signing", "dial"},
 	"sender/es256":      {},
 	"sender/apns":       {"sender", "sender/es256", "sender/form", "sender/wire"},
+	"sender/webpush":    {"sender", "sender/es256", "sender/form", "sender/wire"},
 	"sender/sendertest": {"sender"},
 	"api": {"abtest", "fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events",
 		"campaigns", "suppression", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
@@ -84,7 +85,7 @@ var mayImport = map[string][]string{
 	"chaos":        {}, // only tests
 	"server": {"loop", "dial", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
 		"flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/twilio",
-		"sender/gateway", "sender/apns",
+		"sender/gateway", "sender/apns", "sender/webpush",
 		"sender/wire", "api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},
 	"dev/bench": {"server", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",

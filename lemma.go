@@ -56,6 +56,7 @@
 //	sender/twilio  the Twilio carrier
 //	sender/gateway the carrier to a customer's own HTTP service
 //	sender/apns    the APNs carrier
+//	sender/webpush the carrier to browsers: Web Push
 //	sender/es256   JSON Web Tokens that all processes sign alike
 //	sender/wire    HTTP requests of carriers: one for each call
 //	sender/mime    messages as emails

@@ -13,6 +13,7 @@ import (
 	"lemma/sender/ses"
 	"lemma/sender/smtp"
 	"lemma/sender/twilio"
+	"lemma/sender/webpush"
 	"lemma/sender/wire"
 )
 
@@ -23,6 +24,7 @@ func kindsOf(o wire.Operator) carriers {
 		ses.Kind(o),
 		fcm.Kind(o),
 		apns.Kind(o),
+		webpush.Kind(o),
 		twilio.Kind(o),
 		gateway.Kind(o),
 	}

@@ -5,7 +5,7 @@
 // A request authenticates by a JSON Web Token (ES256). Its time is a multiple of 30
 // minutes, at least 5 and less than 35 minutes ago. Apple accepts tokens of at most an
 // hour, and a new one every 20 minutes. The token has the same bytes in all processes,
-// so that a restart or another node makes no new one.
+// so that a restart or another process makes no new one.
 //
 // Two attempts send the same request. They have one apns-id and one apns-collapse-id,
 // which is the notification's id. APNs and the device replace a notification by one with

@@ -26,7 +26,7 @@ type settings struct {
 
 const (
 	defaultTTL      = 24 * 60 * 60
-	mostTTL         = 30 * defaultTTL // seconds
+	mostTTL         = 28 * defaultTTL // seconds
 	defaultPriority = 10
 	defaultTimeout  = 30 // seconds
 )
@@ -76,7 +76,7 @@ func (s settings) numbers(f *form.Form, seconds, ttl int) {
 		f.Fault("/config/priority", "out_of_range", "must be 1, 5 or 10")
 	}
 	if ttl < 0 || ttl > mostTTL {
-		f.Fault("/config/ttl_seconds", "out_of_range", "must be from 0 to 2592000")
+		f.Fault("/config/ttl_seconds", "out_of_range", "must be from 0 to 2419200")
 	}
 	wire.CheckNumbers(f, s.most, seconds)
 }

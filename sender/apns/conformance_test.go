@@ -134,6 +134,7 @@ func recipient(r sendertest.Received) string {
 
 // same is a request without the token, which changes with time.
 func same(r sendertest.Received) []byte {
+	r.Header = r.Header.Clone()
 	r.Header.Del("Authorization")
 	raw, _ := json.Marshal([]any{r.Path, r.Header, string(r.Body)})
 	return raw

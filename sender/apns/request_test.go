@@ -53,6 +53,16 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+// APNs speaks HTTP/2 only. A server without it gets no request.
+func TestOnlyHTTP2(t *testing.T) {
+	t.Parallel()
+	s := sendertest.ServeHTTPS(t, false, accept)
+	r := accountAt(t, s, "").Send(t.Context(), []sender.Message{message()})[0]
+	if n := len(s.Received(func(sendertest.Received) bool { return true })); n != 0 || r.Outcome != sender.NotAccepted || r.Reason != "tls_failed" {
+		t.Errorf("%d requests, %+v", n, r)
+	}
+}
+
 // A message that is not to be kept has the expiration 0, whatever its date is.
 func TestWithoutTTL(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,8 @@ type HTTPHarness struct {
 	Cases []HTTPCase
 	// OnlyH2: the carrier does not speak HTTP/1.1.
 	OnlyH2 bool
+	// OfRecipient is that of Harness.
+	OfRecipient bool
 	// Verify returns what is wrong with a request by the provider's documentation; nil:
 	// requests are not verified.
 	Verify func(Received) error
@@ -52,7 +54,7 @@ func HTTPConformance(t *testing.T, h HTTPHarness) {
 		}
 		t.Run(proto, func(t *testing.T) {
 			t.Parallel()
-			Conformance(t, Harness{Address: h.Address, Reasons: h.Reasons, Concurrent: true,
+			Conformance(t, Harness{Address: h.Address, Reasons: h.Reasons, Concurrent: true, OfRecipient: h.OfRecipient,
 				Serve: func(t *testing.T, behave func(string) Behaviour) FarEnd { return h.serve(t, proto, behave) }})
 			t.Run("Retry-After", func(t *testing.T) {
 				t.Parallel()
