@@ -55,6 +55,9 @@
 //	sender/fcm     the Firebase Cloud Messaging carrier
 //	sender/twilio  the Twilio carrier
 //	sender/gateway the carrier to a customer's own HTTP service
+//	sender/apns    the APNs carrier
+//	sender/webpush the carrier to browsers: Web Push
+//	sender/es256   JSON Web Tokens that all processes sign alike
 //	sender/wire    HTTP requests of carriers: one for each call
 //	sender/mime    messages as emails
 //	sender/form    the settings of a provider's account

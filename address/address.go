@@ -6,6 +6,7 @@ package address
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 	"unicode"
@@ -82,16 +83,35 @@ func phone(value, region string) Address {
 }
 
 // token accepts any text without control characters: only the push service knows more.
-// Its case is significant.
+// Its case is significant. A JSON object, such as a Web Push subscription, is compacted.
 func token(value string) Address {
 	text := strings.TrimSpace(value)
+	var compact bytes.Buffer
+	if strings.HasPrefix(text, "{") && json.Compact(&compact, []byte(text)) == nil {
+		text = compact.String()
+	}
 	switch {
 	case text == "":
 		return Address{Fault: Missing}
-	case len(text) > MaxToken, !utf8.ValidString(text), strings.ContainsFunc(text, unicode.IsControl):
+	case len(text) > MaxToken, !isPlain(text):
 		return Address{Text: mail.Displayable(text), Fault: Invalid}
 	}
-	return Address{Text: text, Canonical: text}
+	return Address{Text: text, Canonical: identity(text)}
+}
+
+// identity is the endpoint of a subscription, which no other has (RFC 8030, 4): the order
+// of members and an expirationTime make no other device. Any other token is itself.
+func identity(token string) string {
+	var subscription struct{ Endpoint string }
+	if strings.HasPrefix(token, "{") && json.Unmarshal([]byte(token), &subscription) == nil &&
+		subscription.Endpoint != "" && isPlain(subscription.Endpoint) {
+		return subscription.Endpoint
+	}
+	return token
+}
+
+func isPlain(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
 // appendTokens reads a token, or a JSON list of tokens. Blank ones, null and repeated
@@ -101,10 +121,11 @@ func appendTokens(to []Address, value string) []Address {
 	seen := map[string]bool{}
 	for _, text := range split(value) {
 		a := token(text)
-		if a.Fault == Missing || seen[a.Text] {
+		id := cmp.Or(a.Canonical, a.Text)
+		if a.Fault == Missing || seen[id] {
 			continue
 		}
-		seen[a.Text] = true
+		seen[id] = true
 		if a.Fault == "" {
 			if valid++; valid > MaxTokens {
 				a.Fault = TooMany
@@ -118,8 +139,7 @@ func appendTokens(to []Address, value string) []Address {
 	return to
 }
 
-// split returns the elements of a JSON list, and any other text as it is. An element
-// that is an object, such as a Web Push subscription, is its compact JSON.
+// split returns the elements of a JSON list, and any other text as it is.
 func split(value string) []string {
 	text := strings.TrimSpace(value)
 	var elements []json.RawMessage
@@ -141,14 +161,8 @@ func List(token string) string {
 
 func element(raw json.RawMessage) string {
 	var text string
-	var compact bytes.Buffer
-	switch {
-	case string(raw) == "null":
-		return ""
-	case json.Unmarshal(raw, &text) == nil:
+	if json.Unmarshal(raw, &text) == nil { // also null, which is no text
 		return text
-	case json.Compact(&compact, raw) == nil:
-		return compact.String()
 	}
 	return string(raw)
 }

@@ -266,7 +266,8 @@ func (b *bundle) checkProviders(w world) {
 	if got.json["has_secrets"] != true || strings.Contains(string(got.body), "pass-secret-word") {
 		b.T.Errorf("a provider: %s", got.body)
 	}
-	if diff := cmp.Diff(object{"at_least_once": 2.0, "at_most_once": 1.0}, got.json["effective_bound"]); diff != "" {
+	if diff := cmp.Diff(object{"at_least_once": 2.0, "at_most_once": 1.0, "word": "twice",
+		"sentence": Capabilities{}.bounds().Sentence}, got.json["effective_bound"]); diff != "" {
 		b.T.Error(diff)
 	}
 	b.do("GET", "/v1/providers", nil).is(200)
@@ -278,7 +279,8 @@ func (b *bundle) checkProviders(w world) {
 	b.do("PATCH", path, object{"name": "x"}, header("If-Match", `"1"`)).is(412)
 	b.do("DELETE", path, nil).is(409)
 	gone := b.do("POST", "/v1/providers", object{"name": "Gone", "kind": "null", "config": object{}}).is(201)
-	if diff := cmp.Diff(object{"at_least_once": 1.0, "at_most_once": 1.0}, gone.json["effective_bound"]); diff != "" {
+	if diff := cmp.Diff(object{"at_least_once": 1.0, "at_most_once": 1.0, "word": "once",
+		"sentence": Capabilities{IdempotencyKey: true}.bounds().Sentence}, gone.json["effective_bound"]); diff != "" {
 		b.T.Error(diff)
 	}
 	b.do("DELETE", "/v1/providers/"+gone.id(), nil).is(204)

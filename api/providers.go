@@ -29,10 +29,13 @@ type providerBody struct {
 func (b providerBody) etag() int        { return b.version }
 func (b providerBody) location() string { return "/v1/providers/" + b.ID }
 
-// effectiveBound is how many deliveries of a notification are possible, by strategy.
+// effectiveBound is how many deliveries of a notification are possible, by strategy, and
+// what its recipient sees of two.
 type effectiveBound struct {
-	AtLeastOnce int `json:"at_least_once"`
-	AtMostOnce  int `json:"at_most_once"`
+	AtLeastOnce int    `json:"at_least_once"`
+	AtMostOnce  int    `json:"at_most_once"`
+	Word        string `json:"word"`
+	Sentence    string `json:"sentence"`
 }
 
 type providerHealth struct {
@@ -66,13 +69,20 @@ func (s *server) showProvider(p providers.Provider) providerBody {
 }
 
 // bounds returns the effective bounds: a second attempt is a second delivery unless the
-// carrier recognises it. A device that collapses two deliveries shows both if the first
-// was dismissed in between.
+// carrier recognises it. A device that collapses two deliveries has received both: if
+// the first was dismissed, it shows the second.
 func (c Capabilities) bounds() effectiveBound {
-	if c.IdempotencyKey {
-		return effectiveBound{1, 1}
+	b := effectiveBound{bound("at_least_once"), bound("at_most_once"), "twice",
+		"At most two deliveries: the second only with at_least_once, if the outcome of the first attempt is unknown."}
+	switch {
+	case c.IdempotencyKey:
+		b = effectiveBound{1, 1, "once", "At most one delivery: the carrier recognises a second attempt."}
+	case c.Collapse:
+		b.Word = "replaced"
+		b.Sentence = "At most two deliveries: the second only with at_least_once, if the outcome of the first attempt is unknown. " +
+			"It replaces the first while that is not delivered, or is still shown on the device."
 	}
-	return effectiveBound{bound("at_least_once"), bound("at_most_once")}
+	return b
 }
 
 type newProvider struct {

@@ -7,18 +7,27 @@ import (
 	"lemma"
 	"lemma/api"
 	"lemma/sender"
+	"lemma/sender/apns"
 	"lemma/sender/fcm"
 	"lemma/sender/gateway"
 	"lemma/sender/ses"
 	"lemma/sender/smtp"
 	"lemma/sender/twilio"
+	"lemma/sender/webpush"
 	"lemma/sender/wire"
 )
 
 // kindsOf returns the kinds of carriers that this program has.
 func kindsOf(o wire.Operator) carriers {
-	return carriers{smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}), ses.Kind(o), fcm.Kind(o),
-		twilio.Kind(o), gateway.Kind(o)}
+	return carriers{
+		smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}),
+		ses.Kind(o),
+		fcm.Kind(o),
+		apns.Kind(o),
+		webpush.Kind(o),
+		twilio.Kind(o),
+		gateway.Kind(o),
+	}
 }
 
 // AccountWarnings names what is insecure or missing in the configuration of a provider.

@@ -28,6 +28,15 @@ type HTTPHarness struct {
 	Replies map[Behaviour]Reply
 	// Cases are all other answers in the carrier's table.
 	Cases []HTTPCase
+	// OnlyH2: the carrier does not speak HTTP/1.1.
+	OnlyH2 bool
+	// OfRecipient is that of Harness.
+	OfRecipient bool
+	// Verify returns what is wrong with a request by the provider's documentation; nil:
+	// requests are not verified.
+	Verify func(Received) error
+	// AcceptAs is the answer for Accept where it depends on the request; nil: as in Replies.
+	AcceptAs func(Received) Reply
 }
 
 // HTTPCase is an answer of the provider, and the receipt for it.
@@ -40,9 +49,12 @@ type HTTPCase struct {
 // HTTPConformance checks the contract of sender.Carrier over HTTP/1.1 and HTTP/2.
 func HTTPConformance(t *testing.T, h HTTPHarness) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		if h.OnlyH2 && proto == "HTTP/1.1" {
+			continue
+		}
 		t.Run(proto, func(t *testing.T) {
 			t.Parallel()
-			Conformance(t, Harness{Address: h.Address, Reasons: h.Reasons, Concurrent: true,
+			Conformance(t, Harness{Address: h.Address, Reasons: h.Reasons, Concurrent: true, OfRecipient: h.OfRecipient,
 				Serve: func(t *testing.T, behave func(string) Behaviour) FarEnd { return h.serve(t, proto, behave) }})
 			t.Run("Retry-After", func(t *testing.T) {
 				t.Parallel()
@@ -63,11 +75,14 @@ func (h HTTPHarness) serve(t *testing.T, proto string, behave func(string) Behav
 		if r.Proto != proto {
 			t.Errorf("a request over %s, want %s", r.Proto, proto)
 		}
+		h.verify(t, r)
 		switch b := behave(h.To(r)); b {
 		case DropAfter:
 			return Reply{Drop: true}
 		case Late:
 			return Reply{Hang: true}
+		case Accept:
+			return h.accept(r)
 		default:
 			return h.Replies[b]
 		}
@@ -83,6 +98,22 @@ func (h HTTPHarness) serve(t *testing.T, proto string, behave func(string) Behav
 		}
 		return bodies
 	}}
+}
+
+func (h HTTPHarness) verify(t *testing.T, r Received) {
+	if h.Verify == nil {
+		return
+	}
+	if err := h.Verify(r); err != nil {
+		t.Errorf("a request that is not as documented: %v", err)
+	}
+}
+
+func (h HTTPHarness) accept(r Received) Reply {
+	if h.AcceptAs != nil {
+		return h.AcceptAs(r)
+	}
+	return h.Replies[Accept]
 }
 
 // unused is the URL of a server that has been stopped.
@@ -104,7 +135,7 @@ func (h HTTPHarness) open(t *testing.T, server *HTTPServer) sender.Carrier {
 func (h HTTPHarness) answer(t *testing.T, proto string, c HTTPCase) {
 	server := ServeHTTPS(t, proto == "HTTP/2.0", func(r Received) Reply {
 		if h.To(r) == h.Address(1) {
-			return h.Replies[Accept]
+			return h.accept(r)
 		}
 		return c.Reply
 	})
