@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	// pageSize keeps a page with messages of 1,600 characters within the size of an answer.
-	pageSize  = 20
-	mostPages = 5
+	pageSize  = 10 // so that a page of long messages is within the size of an answer
+	mostPages = 10
 )
 
 // record is a message in Twilio's list.
