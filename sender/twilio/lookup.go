@@ -3,6 +3,7 @@ package twilio
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -75,7 +76,7 @@ func (c *carrier) page(ctx context.Context, u *url.URL) ([]record, *url.URL, err
 	}
 	next, err := url.Parse(body.Next)
 	if err != nil || next.Path != c.url.Path {
-		return nil, nil, fmt.Errorf("the list of messages names a wrong next page")
+		return nil, nil, errors.New("the list of messages names a wrong next page")
 	}
 	return body.Messages, next, nil
 }

@@ -97,7 +97,8 @@ func TestLookupEnds(t *testing.T) {
 
 func TestLookupWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	for _, reply := range []sendertest.Reply{{Status: 429}, {Status: 401, Body: `{}`}, {Body: "{]"}, {Status: 500}, {Status: 302}, {Drop: true},
+	for _, reply := range []sendertest.Reply{{Status: 429}, {Status: 401, Body: `{}`}, {Body: "{]"}, {Status: 500}, {Status: 302},
+		{Drop: true},
 		{Body: `{"messages":[],"next_page_uri":"/2010-04-01/Accounts/AC1/Messages.json"}`}, {Body: strings.Repeat(" ", 70<<10)}} {
 		s := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply { return reply })
 		m := sender.Message{To: number(1), Text: "x"}
