@@ -69,7 +69,8 @@ func TestCampaignsOverAPNsAndWebPush(t *testing.T) {
 	s, err := New(Deps{Pool: f.Pool, Box: f.Box, Log: slog.New(slog.DiscardHandler)},
 		Config{Sources: shop.Local, Carriers: wire.Operator{AllowPrivate: true, Roots: carrier.Roots}})
 	f.Must(err)
-	_, token, err := s.Workspaces.CreateKey(ctx, f.Workspace, workspaces.NewKey{ID: lemma.NewID(), Name: "t", Scopes: []string{workspaces.Admin}})
+	_, token, err := s.Workspaces.CreateKey(ctx, f.Workspace,
+		workspaces.NewKey{ID: lemma.NewID(), Name: "t", Scopes: []string{workspaces.Admin}})
 	f.Must(err)
 	f.Must(s.StartWorkers(context.WithoutCancel(ctx)))
 	t.Cleanup(func() { _ = s.Stop() })

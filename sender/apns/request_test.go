@@ -58,7 +58,8 @@ func TestOnlyHTTP2(t *testing.T) {
 	t.Parallel()
 	s := sendertest.ServeHTTPS(t, false, accept)
 	r := accountAt(t, s, "").Send(t.Context(), []sender.Message{message()})[0]
-	if n := len(s.Received(func(sendertest.Received) bool { return true })); n != 0 || r.Outcome != sender.NotAccepted || r.Reason != "tls_failed" {
+	n := len(s.Received(func(sendertest.Received) bool { return true }))
+	if n != 0 || r.Outcome != sender.NotAccepted || r.Reason != "tls_failed" {
 		t.Errorf("%d requests, %+v", n, r)
 	}
 }

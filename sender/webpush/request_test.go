@@ -86,7 +86,8 @@ func TestMessagesThatAreNotCalled(t *testing.T) {
 		{"base64 with padding", to(base64.RawURLEncoding.EncodeToString(auth), base64.StdEncoding.EncodeToString(auth)), ""},
 		{"a token of FCM", token("dX:APA91b"), "token_invalid"}, {"no keys", token(`{"endpoint":"https://push.example/1"}`), "token_invalid"},
 		{"no TLS", to("https:", "http:"), "token_invalid"}, {"a user", to("https://", "https://a@"), "token_invalid"},
-		{"another point", to(point, point[:len(point)-4]+"AAAA"), "token_invalid"}, {"a short secret", to(`"auth":"`, `"auth":"AA`), "token_invalid"},
+		{"another point", to(point, point[:len(point)-4]+"AAAA"), "token_invalid"},
+		{"a short secret", to(`"auth":"`, `"auth":"AA`), "token_invalid"},
 		{"a metadata service", to(service, "https://169.254.169.254"), "forbidden_address"},
 		{"a server that is away", to(service, "https://localhost:1"), "connect_failed"},
 	} {
@@ -117,7 +118,8 @@ func TestPrivateEndpoints(t *testing.T) {
 	for _, host := range []string{s.URL, "https://localhost", "https://10.0.0.1", "https://[::1]", "https://169.254.169.254"} {
 		m := message()
 		m.To = strings.Replace(m.To, service, host, 1)
-		if r := c.carrier.Send(t.Context(), []sender.Message{m})[0]; r.Outcome != sender.Rejected || r.Reason != "forbidden_address" || r.Provider {
+		r := c.carrier.Send(t.Context(), []sender.Message{m})[0]
+		if r.Outcome != sender.Rejected || r.Reason != "forbidden_address" || r.Provider {
 			t.Errorf("%s: %+v", host, r)
 		}
 	}
