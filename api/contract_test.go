@@ -113,7 +113,8 @@ func TestInputsAreClosed(t *testing.T) {
 		"NewFlow/definition/layout", "NewFlowVersion/definition/layout", // an editor's own
 		"InFlightOptions/in_flight/map", "FlowRollback/in_flight/map", "SimulationRequest/webhooks",
 		"SimulationRequest/trigger/properties", "NewEnrollment/properties", "NewEvent/properties",
-		"ProviderPatch/config/headers", "ProviderPatch/secrets/headers"} // of a gateway
+		"ProviderPatch/config/headers", "ProviderPatch/secrets/headers", // of a gateway
+		"ProviderPatch/secrets/service_account"} // a file of Google
 	var check func(at string, s *openapi3.Schema)
 	check = func(at string, s *openapi3.Schema) {
 		closed := s.AdditionalProperties.Has != nil && !*s.AdditionalProperties.Has

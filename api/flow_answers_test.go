@@ -12,9 +12,9 @@ import (
 func TestSkippedOfFlows(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	journeys := map[string]string{}
+	enrollments := map[string]string{}
 	for _, profile := range []string{"c3", "c4", "c6"} {
-		_, journeys[profile] = b.enrolled(w, profile)
+		_, enrollments[profile] = b.enrolled(w, profile)
 	}
 	for range 5 {
 		_, err := b.deps.Flows.RunOnce(t.Context())
@@ -23,7 +23,7 @@ func TestSkippedOfFlows(t *testing.T) {
 	addresses := map[string]any{"c3": nil, "c4": "not an address", "c6": "eve@shop.example"}
 	for profile, reason := range map[string]string{"c3": "missing_address", "c4": "invalid_address", "c6": "unsubscribed"} {
 		found := b.firstOf("/v1/notifications?status=skipped&flow_id=" + w.flow + "&profile_key=" + profile)
-		want := object{"campaign_id": nil, "flow_id": w.flow, "enrollment_id": journeys[profile], "node": "welcome", "reason": reason,
+		want := object{"campaign_id": nil, "flow_id": w.flow, "enrollment_id": enrollments[profile], "node": "welcome", "reason": reason,
 			"address": addresses[profile]}
 		for name, value := range want {
 			if found[name] != value {

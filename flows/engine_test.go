@@ -19,7 +19,7 @@ import (
 
 // A trigger enrolls, the first message is written, the enrollment waits, and the second
 // message is written afterwards.
-func TestAJourneyFromTriggerToEnd(t *testing.T) {
+func TestAnEnrollmentFromTriggerToEnd(t *testing.T) {
 	b := setup(t, 3)
 	flow := b.Live(flowstest.Welcome)
 	r := b.RecordEvent("c1", "signed_up", flowstest.WithID("e1"))

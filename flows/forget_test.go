@@ -35,7 +35,7 @@ func TestForget(t *testing.T) {
 
 // The events of an active enrollment are kept until its end, however long that takes: a
 // branch may read them.
-func TestEventsOfAJourneyAreKept(t *testing.T) {
+func TestEventsOfAnEnrollmentAreKept(t *testing.T) {
 	b := setup(t, 0, func(c *flows.Config) { c.Retention = 30 * 24 * time.Hour })
 	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
 		"wait":{"type":"delay","for":"P60D","next":"ask"},"ask":{"type":"branch","cases":[{"if":"events.bought.times > 0","next":"bought"}],

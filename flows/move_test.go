@@ -311,7 +311,7 @@ func TestExitingWithAPublishAndWithARollback(t *testing.T) {
 
 // An enrollment that ends between the query that finds it and the transaction that would
 // move it stays as it ended, and the move continues with the others.
-func TestAJourneyThatEndedIsNotMoved(t *testing.T) {
+func TestAnEnrollmentThatEndedIsNotMoved(t *testing.T) {
 	for name, in := range map[string]flows.InFlight{"moved": {Mode: "move"}, "taken out": {Mode: "exit"}} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 2)

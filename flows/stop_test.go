@@ -57,12 +57,12 @@ func TestResumeCatchesUp(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
 	flow := b.Live(flowstest.Minimal)
-	catchUpOf := func(lasted time.Duration, spread *time.Duration) time.Duration {
+	catchUpOf := func(lasted time.Duration, catchUp *time.Duration) time.Duration {
 		t.Helper()
 		_, err := b.Pause(ctx, b.Workspace, flow, nil)
 		b.Must(err)
 		b.Exec(`update flows set paused_at = now() - $2::interval where id = $1`, flow, lasted)
-		f, err := b.Resume(ctx, b.Workspace, flow, spread, nil)
+		f, err := b.Resume(ctx, b.Workspace, flow, catchUp, nil)
 		b.Must(err)
 		took := f.CatchUpUntil.Sub(*f.ResumedAt)
 		b.Exec(`update flows set catch_up_until = resumed_at where id = $1`, flow)

@@ -73,12 +73,12 @@ func insertKeyedSkips(ctx context.Context, tx pgx.Tx, c Chunk, keyed, skip []Rec
 	return left, late, nil
 }
 
-// OptOutOf is the id of a profile's mark in opt_outs.
+// OptOutOf is the id of a profile's row in opt_outs.
 func OptOutOf(profile string) uuid.UUID { return lemma.Key("opt-out/1", profile) }
 
 // insertOptOuts marks what opted out after intents were written: the intents with
 // these keys, and the profiles, which may have intents at any address.
-// skipUnsubscribed and the sender read the marks.
+// skipUnsubscribed and the sender read these rows.
 func insertOptOuts(ctx context.Context, tx pgx.Tx, c Chunk, late []uuid.UUID) error {
 	if c.OfFlow {
 		return nil

@@ -81,7 +81,7 @@ func findCrashed(ctx context.Context, tx pgx.Tx, ref notifications.Ref, token st
 // endCrashed skips rows that were not called. Those of a second attempt become
 // orphaned, since the outcome of the first is unknown.
 func endCrashed(crashed []int16) []outcome {
-	detail := fmt.Sprintf("the process that claimed the batch died or hung %d times before it called anyone; search its log", maxCrashes)
+	detail := fmt.Sprintf("the process that claimed the batch died or hung %d times before it made a call; search its log", maxCrashes)
 	rows := make([]outcome, len(crashed))
 	for i, ordinal := range crashed {
 		rows[i] = outcome{ordinal: ordinal, kind: skipped, basis: "gate", reason: batchCrashed, detail: detail, at: time.Now()}

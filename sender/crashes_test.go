@@ -12,7 +12,7 @@ import (
 )
 
 // crash claims the batches that are ready n times, and lets each lease expire before
-// anyone is called.
+// a call.
 func (b *bundle) crash(s *Sender, n int) Reaped {
 	b.T.Helper()
 	var last Reaped

@@ -41,8 +41,8 @@ func newLookups() *lookups {
 	return &lookups{until: time.Now().Add(lookupsPerRun), silent: map[uuid.UUID]bool{}}
 }
 
-// doubtful are the rows of a stale batch that the carrier is asked about.
-type doubtful struct {
+// unknownRows are the rows of a stale batch that the carrier is asked about.
+type unknownRows struct {
 	claim
 	since map[int16]time.Time // the opening of the first window that contained the row
 	until time.Time           // by the database's clock; all calls have ended
@@ -53,7 +53,7 @@ type doubtful struct {
 // transaction, and decides nothing. asked is false if the time of the run is over: the
 // next run asks. If the carrier cannot be asked, nothing is proven.
 func (s *Sender) lookUp(ctx context.Context, ref notifications.Ref, run *lookups) (asked bool, err error) {
-	d, err := s.doubtful(ctx, ref)
+	d, err := s.unknownRows(ctx, ref)
 	if err != nil || d == nil || run.silent[d.providerID] {
 		return err == nil, err
 	}
@@ -75,10 +75,10 @@ func (s *Sender) lookUp(ctx context.Context, ref notifications.Ref, run *lookups
 	return true, s.recordFound(ctx, d, found)
 }
 
-// doubtful reads the rows of a stale batch that may have been called and have no
+// unknownRows reads the rows of a stale batch that may have been called and have no
 // evidence. It is nil if there are none, or the carrier cannot be asked.
-func (s *Sender) doubtful(ctx context.Context, ref notifications.Ref) (*doubtful, error) {
-	d := &doubtful{claim: claim{Ref: ref}}
+func (s *Sender) unknownRows(ctx context.Context, ref notifications.Ref) (*unknownRows, error) {
+	d := &unknownRows{claim: claim{Ref: ref}}
 	err := s.pool.QueryRow(ctx, `
 		select b.root_id, b.provider_id, b.content_id, b.attempt, p.kind, p.version, now()
 		from batches b join providers p on p.workspace_id = b.workspace_id and p.id = b.provider_id
@@ -102,10 +102,10 @@ func (s *Sender) doubtful(ctx context.Context, ref notifications.Ref) (*doubtful
 	if len(called) == 0 {
 		return nil, nil
 	}
-	return d, s.readDoubtful(ctx, d, called)
+	return d, s.readUnknownRows(ctx, d, called)
 }
 
-func (s *Sender) readDoubtful(ctx context.Context, d *doubtful, ordinals []int16) error {
+func (s *Sender) readUnknownRows(ctx context.Context, d *unknownRows, ordinals []int16) error {
 	rows, err := s.pool.Query(ctx, `
 		select n.ordinal, n.key, n.address, coalesce(n.payload, '{}'), w.at
 		from notifications n
@@ -134,7 +134,7 @@ func (s *Sender) readDoubtful(ctx context.Context, d *doubtful, ordinals []int16
 
 // ask returns the carrier's ids of messages by ordinal. A row is left out if there are
 // none, or the carrier gave no answer.
-func (s *Sender) ask(ctx context.Context, d *doubtful, list Lookup, content *content) (found map[int16][]string, answered bool) {
+func (s *Sender) ask(ctx context.Context, d *unknownRows, list Lookup, content *content) (found map[int16][]string, answered bool) {
 	ctx, cancel := context.WithTimeout(ctx, lookupsPerBatch)
 	defer cancel()
 	found, answered = map[int16][]string{}, true
@@ -186,7 +186,7 @@ const otherCalls = `
 // the carrier's ids of accepted ones, and every id if one has an unknown outcome. It reads
 // after the carrier was asked: a call whose message was found has an outcome then, or its
 // batch is leased.
-func (s *Sender) dropOthers(ctx context.Context, d *doubtful, found map[int16][]string) error {
+func (s *Sender) dropOthers(ctx context.Context, d *unknownRows, found map[int16][]string) error {
 	var ordinals []int16
 	var addresses []string
 	since := d.until
@@ -218,7 +218,7 @@ func (s *Sender) dropOthers(ctx context.Context, d *doubtful, found map[int16][]
 }
 
 // recordFound stores an acceptance for each row with a message of its own.
-func (s *Sender) recordFound(ctx context.Context, d *doubtful, found map[int16][]string) error {
+func (s *Sender) recordFound(ctx context.Context, d *unknownRows, found map[int16][]string) error {
 	var known []events.Event
 	for ordinal, ids := range found {
 		if len(ids) == 0 {

@@ -82,9 +82,9 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	return p
 }
 
-// wholeJourney is a definition with a node of each type, and events for triggers, waits and
+// wholeFlow is a definition with a node of each type, and events for triggers, waits and
 // exits.
-const wholeJourney = `{"audience_id":"$audience","triggers":[{"type":"event","event":"joined","condition":"profile.name != ''"}],
+const wholeFlow = `{"audience_id":"$audience","triggers":[{"type":"event","event":"joined","condition":"profile.name != ''"}],
 	"recurrence":{"policy":"per_event"}%s,
 	"exit_on":[{"event":"left","goal":true,"condition":"trigger.properties.n == event.properties.n"}],"start":"wait","nodes":{
 	"wait":{"type":"delay","for":"PT0.01S","next":"hello"},"hello":{$send,"next":"call"},"call":{$call,"next":"ask"},
@@ -94,16 +94,16 @@ const wholeJourney = `{"audience_id":"$audience","triggers":[{"type":"event","ev
 	"arms":{"type":"split","arms":[{"weight":1,"next":"late"},{"weight":1,"next":"late"}]},
 	"late":{"type":"wait_until","time":"09:00","zone":"UTC","next":"end"},"end":{"type":"exit"}}}`
 
-const polledJourney = `{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1M"}],"recurrence":{"policy":"once"},
+const polledFlow = `{"audience_id":"$audience","triggers":[{"type":"audience","every":"PT1M"}],"recurrence":{"policy":"once"},
 	"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 
 // live makes the process send all its statements.
 func (p *planned) live() {
 	ctx := p.T.Context()
 	p.Must(p.StartWorkers(ctx))
-	p.flow = p.publish(fmt.Sprintf(wholeJourney, ""))
-	apart := p.publish(fmt.Sprintf(strings.Replace(wholeJourney, `"joined"`, `"came"`, 1), `,"overlap":"allow"`))
-	polled := p.publish(polledJourney)
+	p.flow = p.publish(fmt.Sprintf(wholeFlow, ""))
+	apart := p.publish(fmt.Sprintf(strings.Replace(wholeFlow, `"joined"`, `"came"`, 1), `,"overlap":"allow"`))
+	polled := p.publish(polledFlow)
 	all := func(event string, ids bool) {
 		var events []intake.Event
 		for i := 1; i <= 20; i++ {
@@ -207,7 +207,7 @@ func (p *planned) again(flow uuid.UUID, definition string, in flows.InFlight) {
 // enrollments under earlier rules are searched.
 func (p *planned) otherRules(flow uuid.UUID) {
 	for i, recurrence := range []string{"per_event", "once", "daily"} {
-		text := strings.NewReplacer(`"joined"`, `"came"`, `"per_event"`, `"`+recurrence+`"`).Replace(wholeJourney)
+		text := strings.NewReplacer(`"joined"`, `"came"`, `"per_event"`, `"`+recurrence+`"`).Replace(wholeFlow)
 		p.again(flow, fmt.Sprintf(text, ""), flows.InFlight{Mode: "stay"})
 		_, err := p.Flows.Intake.RecordAll(p.T.Context(), p.Workspace,
 			[]intake.Event{{ProfileKey: "1", Name: "came"}, {ProfileKey: fmt.Sprint(45 + i), Name: "came"}})
@@ -228,7 +228,7 @@ func (p *planned) sourceFails() {
 
 // move moves active enrollments to another version, and then ends them.
 func (p *planned) move() {
-	p.again(p.flow, fmt.Sprintf(wholeJourney, ""), flows.InFlight{Mode: "move", Map: map[string]*string{"late": new("hello")}})
+	p.again(p.flow, fmt.Sprintf(wholeFlow, ""), flows.InFlight{Mode: "move", Map: map[string]*string{"late": new("hello")}})
 	p.until(`select not exists (select from flow_moves where flow_id = any($1) and finished_at is null)`, []uuid.UUID{p.flow})
 	p.Exec(`update enrollments set resume_at = now() where flow_id = $1 and status = 'active'`, p.flow)
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and status = 'active' and resume_at < now()`, []uuid.UUID{p.flow})

@@ -48,7 +48,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	}{
 		{"campaign_null", b.campaignNull}, {"campaign_smtp", b.campaignSMTP}, {"campaign_ses", b.campaignSES},
 		{"fanout", b.fanout}, {"claim", b.claim},
-		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_journey", b.flowJourney},
+		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_execution", b.flowExecution},
 		{"webhook_delivery", b.webhookDelivery},
 	} {
 		if len(o.Figures) > 0 && !slices.Contains(o.Figures, f.name) {

@@ -289,9 +289,9 @@ func (b *instance) due(ctx context.Context, flow uuid.UUID) (is bool, err error)
 	return is, err
 }
 
-// flowJourney measures whole enrollments, with everything in one process: an event,
+// flowExecution measures whole enrollments, with everything in one process: an event,
 // a wait of a second, a message that is sent, the end.
-func (b *benchmarks) flowJourney(ctx context.Context, e *env, print func(figure) error) error {
+func (b *benchmarks) flowExecution(ctx context.Context, e *env, print func(figure) error) error {
 	const bulk = 1000
 	n := b.n(50_000) / bulk * bulk
 	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
@@ -327,7 +327,7 @@ func (b *benchmarks) flowJourney(ctx context.Context, e *env, print func(figure)
 	if err != nil {
 		return err
 	}
-	f := m.stop("flow_journey", n)
+	f := m.stop("flow_execution", n)
 	f.Missing, f.Duplicates = n-e.null.count, e.null.duplicates
 	return print(f)
 }

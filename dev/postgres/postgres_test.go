@@ -230,7 +230,7 @@ func TestFolderThatTheServersUserCannotEnter(t *testing.T) {
 	ask(t, c, "select 'alive'")
 }
 
-func TestSomebodyElsesFolderIsRefused(t *testing.T) {
+func TestAFolderOfAnotherUserIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := open(t)
 	if err := os.Symlink(dir, filepath.Join(dir, "link")); err != nil {
@@ -245,7 +245,7 @@ func TestSomebodyElsesFolderIsRefused(t *testing.T) {
 	}
 }
 
-func TestFindSaysTheWaysOut(t *testing.T) {
+func TestFindNamesTheRemedies(t *testing.T) {
 	t.Parallel()
 	_, err := Find(t.TempDir(), 0)
 	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "LEMMA_PG_BIN") {

@@ -13,7 +13,7 @@ type budget struct {
 // left is how many more bytes of a kind of facts may be read.
 func (b *budget) left(n need) int { return max(0, b.most-b.facts[n]) }
 
-// take counts a fact, or reports that there is no room for it. There is for the first.
+// take counts a fact, or reports that it exceeds the budget. The first one never does.
 func (b *budget) take(n need, f *fact) bool {
 	if b.facts[n] > 0 && b.facts[n]+f.size > b.most {
 		return false
@@ -22,7 +22,7 @@ func (b *budget) take(n need, f *fact) bool {
 	return true
 }
 
-// spent reports whether the results leave no room for those of another execution.
+// spent reports whether the results have used up the budget.
 func (b *budget) spent() bool { return b.made >= b.most }
 
 // size is the number of bytes that an execution's steps, messages and webhooks have.

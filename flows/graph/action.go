@@ -97,11 +97,11 @@ func longer(was, is string) time.Duration {
 	return after - before
 }
 
-// Reachable are the nodes of a version that enrollments on one of the nodes standing may
+// Reachable are the nodes of a version that enrollments on one of the current nodes may
 // still reach, with those nodes themselves. The empty node is before the start.
-func Reachable(d *Definition, standing []string) map[string]bool {
+func Reachable(d *Definition, current []string) map[string]bool {
 	seen := map[string]bool{}
-	next := slices.Clone(standing)
+	next := slices.Clone(current)
 	for len(next) > 0 {
 		id := next[len(next)-1]
 		next = next[:len(next)-1]

@@ -76,7 +76,7 @@ func TestFaults(t *testing.T) {
 			`"sorry": {"type": "exit"}, "a": {"type": "delay", "for": "P1D", "next": "b"},
 			"b": {"type": "wait_for_event", "event": "x", "timeout": "P1D", "on_timeout": "d", "next": "a"},
 			"c": {"type": "delay", "for": "P1D", "next": "a"}, "d": {"type": "exit"}`, []string{"/nodes/b/next cycle", "/nodes/c unreachable"}},
-		{"unreachable circle of ways that are none", `"sorry": {"type": "exit"}`,
+		{"unreachable cycle by fields that are no paths", `"sorry": {"type": "exit"}`,
 			`"sorry": {"type": "exit"}, "a": {"type": "exit", "next": "b"}, "b": {"type": "exit", "next": "a"}`,
 			[]string{"/nodes/a unreachable", "/nodes/a/next not_allowed", "/nodes/b/next not_allowed"}},
 		{"unreachable way of several", `"sorry": {"type": "exit"}`,

@@ -72,7 +72,7 @@ func TestAPollIsLeased(t *testing.T) {
 
 // A poll stalls between reading profiles and enrolling them, and loses its lease. A
 // profile that has left the audience since does not enroll.
-func TestALatePollEnrollsNobody(t *testing.T) {
+func TestALatePollEnrollsNoProfile(t *testing.T) {
 	for name, another := range map[string]bool{"another has polled since": true, "its lease has lapsed": false} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 3)

@@ -48,7 +48,7 @@ func TestExplainFindsTheTrigger(t *testing.T) {
 
 // However many enrollments are newer, the active one is found, and the last ended one
 // behind those that were refused at the entry.
-func TestExplainFindsTheJourney(t *testing.T) {
+func TestExplainFindsTheEnrollment(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"order","condition":"profile.country == 'US'"}],
 		"recurrence":{"policy":"per_event"},"overlap":"allow",

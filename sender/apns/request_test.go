@@ -2,7 +2,6 @@ package apns
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lemma"
 	"lemma/sender"
 	"lemma/sender/sendertest"
 	"lemma/sender/wire"
@@ -161,14 +159,7 @@ func TestConfig(t *testing.T) {
 		{"another key", config(""), `{"private_key":"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}`, "/secrets/private_key"},
 		{"an unknown member", config(`,"bundle":"x"`), key, "/config/bundle"},
 	} {
-		err := Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
-		var faults []string
-		if fault, ok := errors.AsType[*lemma.Error](err); ok {
-			for _, f := range fault.Fields {
-				faults = append(faults, f.Pointer)
-			}
-		}
-		if got := strings.Join(faults, " "); got != c.faults {
+		if got := sendertest.Pointers(Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))); got != c.faults {
 			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
 		}
 	}

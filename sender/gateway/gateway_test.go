@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -192,14 +191,7 @@ func TestConfig(t *testing.T) {
 		{"a pointer", `{"url":"https://gw.example","responses":{"id":"id"}}`, secret, "/config/responses/id"},
 		{"an unknown member", `{"url":"https://gw.example","responses":{"ids":"/id"}}`, secret, "/config/responses/ids"},
 	} {
-		err := Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
-		var faults []string
-		if fault, ok := errors.AsType[*lemma.Error](err); ok {
-			for _, f := range fault.Fields {
-				faults = append(faults, f.Pointer)
-			}
-		}
-		if got := strings.Join(faults, " "); got != c.faults {
+		if got := sendertest.Pointers(Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))); got != c.faults {
 			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
 		}
 	}

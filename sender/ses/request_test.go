@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"net/mail"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"lemma"
 	"lemma/sender"
 	"lemma/sender/sendertest"
 	"lemma/sender/wire"
@@ -117,14 +115,7 @@ func TestConfig(t *testing.T) {
 			"session_token":"a\nb"}`, "/secrets/session_token"},
 		{"an unknown member", `{"region":"eu-west-1","host":"x"}`, keys, "/config/host"},
 	} {
-		err := Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
-		var faults []string
-		if fault, ok := errors.AsType[*lemma.Error](err); ok {
-			for _, f := range fault.Fields {
-				faults = append(faults, f.Pointer)
-			}
-		}
-		if got := strings.Join(faults, " "); got != c.faults {
+		if got := sendertest.Pointers(Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))); got != c.faults {
 			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
 		}
 	}

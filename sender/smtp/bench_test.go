@@ -67,8 +67,8 @@ func startSink(tb testing.TB) (address string, process *exec.Cmd) {
 	return strings.TrimSpace(address), cmd
 }
 
-// benchLetters are mails of about 2 kB on the wire with both parts.
-func benchLetters(n int) []sender.Message {
+// benchMessages are mails of about 2 kB on the wire with both parts.
+func benchMessages(n int) []sender.Message {
 	paragraph := "<p>Hello reader, this is a paragraph of a newsletter with " +
 		"a <a href=\"https://shop.example/x?id=%d\">link</a> in it.</p>\n"
 	messages := make([]sender.Message, n)
@@ -124,7 +124,7 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 		b.Fatal(err)
 	}
 	defer c.Close()
-	messages := benchLetters(window)
+	messages := benchMessages(window)
 	var left sync.Mutex
 	todo := b.N
 	var all sync.WaitGroup
@@ -159,7 +159,7 @@ func benchSend(b *testing.B, senders int, key string, window int) {
 
 // BenchmarkDraft is the writing of a message alone.
 func BenchmarkDraft(b *testing.B) {
-	messages := benchLetters(100)
+	messages := benchMessages(100)
 	var w mime.Writer
 	var d draft
 	b.ReportAllocs()

@@ -3,7 +3,6 @@ package webpush
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
-	"lemma"
 	"lemma/sender"
 	"lemma/sender/sendertest"
 	"lemma/sender/wire"
@@ -227,14 +225,7 @@ func TestConfig(t *testing.T) {
 			"/config/max_requests /config/timeout_seconds /config/ttl_seconds /config/urgency"},
 		{"an unknown member", config("mailto:push@shop.example", `,"endpoint":"x"`), secrets, "/config/endpoint"},
 	} {
-		err := Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
-		var faults []string
-		if fault, ok := errors.AsType[*lemma.Error](err); ok {
-			for _, f := range fault.Fields {
-				faults = append(faults, f.Pointer)
-			}
-		}
-		if got := strings.Join(faults, " "); got != c.faults {
+		if got := sendertest.Pointers(Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))); got != c.faults {
 			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
 		}
 	}
