@@ -69,7 +69,7 @@ var mayImport = map[string][]string{
 	"sender/twilio":     {"sender", "sender/form", "sender/wire"},
 	"sender/gateway":    {"sender", "sender/form", "sender/wire", "signing", "dial"},
 	"sender/sendertest": {"sender"},
-	"api": {"abtest", "fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events",
+	"api": {"sender", "abtest", "fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events",
 		"campaigns", "suppression", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query", "webhooks"},
 	"migrations":   {},
 	"dev/postgres": {},
