@@ -41,11 +41,18 @@ func (r *redactor) addAll(value any) {
 			r.addAll(one)
 		}
 	case map[string]any:
-		for _, one := range value {
-			r.addAll(one)
+		_, isKeyFile := value["private_key"]
+		for name, one := range value {
+			if !isKeyFile || !publicMember.MatchString(name) {
+				r.addAll(one)
+			}
 		}
 	}
 }
+
+// publicMember matches the members of a key file of Google that are no secrets. Without
+// them the names of all its servers would be removed.
+var publicMember = regexp.MustCompile(`^(type|project_id|.*_(uri|url|domain))$`)
 
 // add adds a secret, and each of its lines.
 func (r *redactor) add(secret string) {

@@ -36,6 +36,17 @@ func TestSecretsAreRemovedInEveryEncoding(t *testing.T) {
 	}
 }
 
+// Of a key file, what names the servers is shown.
+func TestNamesOfAKeyFileAreShown(t *testing.T) {
+	t.Parallel()
+	r := newRedactor([]byte(`{"service_account": {"type": "service_account", "project_id": "shop", "private_key": "-----BEGIN\nABCDEFGH\n",
+		"token_uri": "https://oauth2.example/token", "universe_domain": "example"}, "headers": {"type": "hidden"}}`))
+	got := r.text("POST https://oauth2.example/token shop service_account ABCDEFGH hidden")
+	if got != "POST https://oauth2.example/token shop service_account [redacted] [redacted]" {
+		t.Error(got)
+	}
+}
+
 // Random secrets inside of random texts are removed from the base64 of these.
 func TestRandomSecretsAreRemoved(t *testing.T) {
 	t.Parallel()

@@ -138,6 +138,12 @@ func TestNoSecretIsInTheAnswerOfAProviderTest(t *testing.T) {
 			b.clean(t, answer, strings.TrimPrefix(r.Header.Get("Webhook-Signature"), "v1,"))
 		}
 	})
+	t.Run("twilio", func(t *testing.T) {
+		answer := b.test(t, "twilio", fmt.Sprintf(`{"account_sid":"AC00000000000000000000000000000001",
+			"messaging_service_sid":"MG00000000000000000000000000000001","endpoint":%q}`, web.URL), map[string]any{"auth_token": token})
+		b.clean(t, answer, token)
+		b.shows(t, answer, `"failure_of":"provider"`, "Authorization: [redacted]", "To=%2B4915100000001")
+	})
 	t.Run("ses", func(t *testing.T) {
 		answer := b.test(t, "ses", fmt.Sprintf(`{"region":"eu-central-1","endpoint":%q}`, web.URL), map[string]any{
 			"access_key_id": "AKIDEXAMPLE123456789", "secret_access_key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCY", "session_token": token})
@@ -240,7 +246,8 @@ func (b trials) test(t *testing.T, kind, config string, secret map[string]any) s
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
 		b.web.URL+"/v1/providers/"+lemma.FormatID(lemma.PrefixProvider, made.ID)+"/test",
-		strings.NewReader(`{"to":"ada@shop.example","from":{"email":"news@shop.example"}}`))
+		strings.NewReader(map[lemma.Channel]string{lemma.SMS: `{"to":"+4915100000001"}`,
+			lemma.Email: `{"to":"ada@shop.example","from":{"email":"news@shop.example"}}`}[made.Channel]))
 	if err != nil {
 		t.Fatal(err)
 	}
