@@ -84,7 +84,7 @@ var mayImport = map[string][]string{
 		"flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/twilio",
 		"sender/gateway", "sender/wire", "api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},
-	"dev/bench": {"server", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
+	"dev/bench": {"server", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
 		"flows", "flows/intake", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/wire", "migrations", "dev/postgres", "dev/sink"},
 	"cmd/lemma/remote": {"client", "flows/graph"},
 	"cmd/lemma":        {"*"},
