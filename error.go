@@ -19,6 +19,7 @@ const (
 	Conflict        Kind = "conflict"        // it conflicts with another resource or request
 	Stale           Kind = "stale"           // If-Match does not match the current version
 	TooLarge        Kind = "too_large"       // over a stated limit
+	RateLimited     Kind = "rate_limited"    // too many requests of this kind in a short time; try again
 	Unavailable     Kind = "unavailable"     // something outside Lemma does not respond; try again
 	Internal        Kind = "internal"        // a fault in Lemma; the text is only logged
 )

@@ -130,8 +130,8 @@ func (k idempotencyStore) renew(ctx context.Context, c claim, renewed time.Time)
 }
 
 // finish carries out the call and keeps the answer before it is returned, so that each
-// returned answer can be replayed. A 5xx is not kept, and the key is released for the next
-// attempt.
+// returned answer can be replayed. A 5xx and a 429 are not kept, and the key is released for
+// the next attempt.
 func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) reply {
 	done := false
 	defer func() {
@@ -140,7 +140,7 @@ func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) r
 		}
 	}()
 	answer, kept := s.perform(ctx, e, c)
-	if answer.status >= http.StatusInternalServerError {
+	if answer.status >= http.StatusInternalServerError || answer.status == http.StatusTooManyRequests {
 		if errors.Is(context.Cause(ctx), errInProgress) {
 			return s.fail(c.request, errInProgress)
 		}

@@ -26,6 +26,7 @@ var statuses = map[lemma.Kind]int{
 	lemma.Conflict:        http.StatusConflict,
 	lemma.Stale:           http.StatusPreconditionFailed,
 	lemma.TooLarge:        http.StatusRequestEntityTooLarge,
+	lemma.RateLimited:     http.StatusTooManyRequests,
 	lemma.Unavailable:     http.StatusServiceUnavailable,
 	lemma.Internal:        http.StatusInternalServerError,
 }
@@ -153,6 +154,8 @@ func headersFor(status int) map[string]string {
 	switch status {
 	case http.StatusUnauthorized:
 		return map[string]string{"WWW-Authenticate": `Bearer realm="lemma", error="invalid_token"`}
+	case http.StatusTooManyRequests:
+		return map[string]string{"Retry-After": "6"}
 	case http.StatusServiceUnavailable:
 		return map[string]string{"Retry-After": "5"}
 	}

@@ -27,6 +27,7 @@ import (
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
+	"lemma/sender"
 	"lemma/slots"
 	"lemma/suppression"
 	"lemma/webhooks"
@@ -47,6 +48,7 @@ type Deps struct {
 	Ledger     *notifications.Ledger
 
 	Suppressions *suppression.Suppressions
+	Sender       *sender.Sender // sends test messages
 }
 
 // Capabilities are the features of a kind of carrier.
@@ -164,6 +166,7 @@ func (s *server) routes() []route {
 		{get, "/v1/providers/{id}", "providers:read", ok, on(s.getProvider)},
 		{patch, "/v1/providers/{id}", "providers:write", ok, on(s.updateProvider)},
 		{del, "/v1/providers/{id}", "providers:write", gone, on(s.deleteProvider)},
+		{post, "/v1/providers/{id}/test", "providers:test", ok, costly(connects, on(s.testProvider))},
 
 		{get, "/v1/suppressions", "suppressions:read", ok, on(s.listSuppressions)},
 		{post, "/v1/suppressions", "suppressions:write", made, on(s.createSuppression)},

@@ -25,6 +25,8 @@ import (
 	"lemma/flows/query"
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
+	"lemma/sender"
+	"lemma/sender/smtp"
 	"lemma/suppression"
 	"lemma/webhooks"
 	"lemma/workspaces"
@@ -59,6 +61,11 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	r.Flows = flows.New(flows.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
 		Webhooks: r.Webhooks, Log: quiet}, flows.Config{})
 	r.FlowReader = query.New(query.Deps{Pool: b.Pool, Flows: r.Flows, Ledger: r.Ledger, Audiences: r.Audiences, Webhooks: r.Webhooks})
+	var err error
+	r.Sender, err = sender.New(sender.Deps{Pool: b.Pool, Ledger: r.Ledger, Templates: r.Templates, Providers: r.Providers,
+		Kinds: []sender.Kind{smtp.Kind(smtp.Options{AllowPrivate: true, ShowPrivate: true})}, Log: slog.New(slog.NewJSONHandler(b.log, nil))},
+		sender.Config{})
+	b.Must(err)
 	b.deps = r
 	o := Options{Connections: 64, Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
 		Capabilities: func(kind string) Capabilities {

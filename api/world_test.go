@@ -173,6 +173,7 @@ func (w world) goodBodies() map[string]any {
 		"createSuppression": object{"channel": "email", "address": "ada@example.com"}, "createTopic": object{"name": "x"},
 		"updateTopic":      object{"name": "y"},
 		"setPreference":    object{"channel": "email", "address": "ada@example.com", "topic_id": w.topic, "subscribed": false},
+		"testProvider":     object{"to": "ada@shop.example", "from": object{"email": "news@shop.example"}},
 		"createProvider":   object{"name": "x", "kind": "smtp", "config": object{"host": "127.0.0.1"}},
 		"createCampaign":   object{"name": "x", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider, "from": from},
 		"scheduleCampaign": object{"at": "2126-12-24T09:00:00Z"}, "resolveNotification": object{"resolution": "sent"},

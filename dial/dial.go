@@ -94,6 +94,13 @@ func (d Dialer) Plausible(host string) bool {
 	return err != nil || d.Allowed(ip)
 }
 
+// IsPrivate reports whether a connection leads to an address that only AllowPrivate
+// opens. What such a server says may be about the operator's network.
+func IsPrivate(conn net.Conn) bool {
+	remote, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	return err != nil || !Dialer{}.Allowed(remote.Addr())
+}
+
 func (d Dialer) check(ip netip.Addr) error {
 	ip = ip.WithZone("").Unmap()
 	local := within(private, ip)

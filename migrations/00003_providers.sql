@@ -45,6 +45,14 @@ create table provider_meters (
     foreign key (workspace_id, provider_id) references providers (workspace_id, id) on delete cascade
 ) with (fillfactor = 50);
 
+-- When a workspace may send the next test message over a provider (generic cell rate
+-- algorithm).
+create table provider_test_meters (
+    workspace_id uuid primary key references workspaces (id),
+    next_free_at timestamptz not null
+);
+
 -- +goose Down
+drop table provider_test_meters;
 drop table provider_meters;
 drop table providers;

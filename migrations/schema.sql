@@ -592,6 +592,13 @@ create table provider_meters (
     constraint provider_meters_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id) ON DELETE CASCADE
 ) with (fillfactor=50);
 
+create table provider_test_meters (
+    workspace_id uuid not null,
+    next_free_at timestamp with time zone not null,
+    constraint provider_test_meters_pkey PRIMARY KEY (workspace_id),
+    constraint provider_test_meters_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
 create table providers (
     workspace_id uuid not null,
     id uuid not null,

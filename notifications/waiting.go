@@ -27,6 +27,7 @@ type batchState struct {
 	FailingSince         *time.Time
 	OpenUntil            *time.Time // nil: it is closed
 	ThrottledBy          *string    // the limit that made the provider's batches wait in the last minute
+	PausedFor            *string    // why the campaign or flow is paused, if Lemma paused it
 }
 
 // readBatchState returns nil for a row that was inserted as skipped.
@@ -35,10 +36,14 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 		select b.status, b.gate, b.attempt::int as attempt, b.max_attempts::int as max_attempts, b.due_at, b.lease_until,
 			coalesce(b.expires_at <= now(), false) as late, now() as now,
 			coalesce(m.first_error, '') as first_error, m.failing_since, m.open_until,
-			case when m.throttled_at > now() - interval '1 minute' then m.throttled_by end as throttled_by
+			case when m.throttled_at > now() - interval '1 minute' then m.throttled_by end as throttled_by,
+			case when c.status = 'paused' then c.status_reason || coalesce(': ' || c.status_detail, '')
+				when f.status = 'paused' then f.status_reason || coalesce(': ' || f.status_detail, '') end as paused_for
 		from notification_status s
 		join batches b on b.workspace_id = s.workspace_id and b.origin_id = s.origin_id and b.id = s.current_batch_id
 		left join provider_meters m on m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
+		left join campaigns c on c.workspace_id = b.workspace_id and c.id = b.origin_id
+		left join flows f on f.workspace_id = b.workspace_id and f.id = b.origin_id
 		where s.workspace_id = $1 and s.origin_id = $2 and s.key = $3`, n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return nil, err
@@ -62,6 +67,8 @@ func (b *batchState) waiting(status string) *Waiting {
 		return &Waiting{"window", b.LeaseUntil, "a worker holds its batch, and no window contains it"}
 	case b.Late:
 		return &Waiting{"expiry", nil, "its send deadline has passed, and the sweep skips it"}
+	case b.Gate == "held" && b.PausedFor != nil:
+		return &Waiting{"resume", nil, "its campaign or flow is paused (" + *b.PausedFor + ")"}
 	case b.Gate == "held":
 		return &Waiting{"resume", nil, "its campaign or flow is paused"}
 	case b.DueAt.After(b.Now):

@@ -112,6 +112,7 @@ type Account struct {
 	Secrets                 []byte        // JSON, by the kind's own schema; nil for none
 	Version                 int           // a new carrier is opened when it changes
 	CallTimeout             time.Duration // the longest round trip of a call; 0: as configured
+	Trace                   *Trace        // records the conversation of a test; nil: none
 }
 
 // Kind is a kind of carrier that this program supports. Without Check every account

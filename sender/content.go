@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"lemma"
 	"lemma/cache"
 	"lemma/message"
 	"lemma/suppression"
@@ -96,20 +95,16 @@ func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
 	if ok && have.version == c.version {
 		return have.carrier, nil
 	}
-	kind, ok := s.kinds[c.kind]
-	if !ok {
-		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable",
-			Message: fmt.Sprintf("this program has no carrier of kind %q", c.kind)}
+	if _, ok := s.kinds[c.kind]; !ok {
+		return nil, unknownKind(c.kind)
 	}
 	a, err := s.accounts.Account(ctx, c.WorkspaceID, c.providerID)
 	if err != nil {
 		return nil, err
 	}
-	carrier, err := kind.Open(Account{WorkspaceID: c.WorkspaceID, ProviderID: c.providerID, Kind: a.Kind, Channel: a.Channel,
-		Config: a.Config, Secrets: a.Secrets, Version: a.Version, CallTimeout: s.cfg.CallTimeout})
+	carrier, err := s.openCarrier(c.WorkspaceID, c.providerID, a, nil)
 	if err != nil {
-		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: "the provider's settings cannot be used",
-			Cause: err}
+		return nil, err
 	}
 	return s.cache.put(c.providerID, opened{a.Version, carrier}), nil
 }

@@ -29,6 +29,7 @@ type Metrics struct {
 	rechecks  *prometheus.CounterVec
 	stopped   *prometheus.CounterVec
 	unchecked prometheus.Counter
+	tests     *prometheus.CounterVec
 }
 
 // NewMetrics registers a sender's metrics; with nil they are not exported.
@@ -61,11 +62,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"Notifications that were skipped because their address is suppressed, by cause."),
 		rechecks: vector("lemma_rechecks_total", "result",
 			"Notifications that were read again from their audience after a long wait: kept, or the reason of the skip."),
+		tests:     vector("lemma_provider_tests_total", "outcome", "Test messages that were sent over a provider, by outcome."),
 		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}
 	if r != nil {
 		r.MustRegister(m.outcomes, m.claims, m.calls, m.messages, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed,
-			m.crashed, m.opened, m.closings, m.probes, m.pauses, m.noSlot, m.enqueues, m.uncertain, m.rechecks, m.stopped, m.unchecked)
+			m.crashed, m.opened, m.closings, m.probes, m.pauses, m.noSlot, m.enqueues, m.uncertain, m.rechecks, m.stopped, m.unchecked,
+			m.tests)
 	}
 	return m
 }
@@ -120,6 +123,7 @@ func (m *Metrics) probed(result string)    { m.probes.WithLabelValues(result).In
 func (m *Metrics) paused(reason string)    { m.pauses.WithLabelValues(reason).Inc() }
 func (m *Metrics) swept(n int)             { m.enqueues.Add(float64(n)) }
 func (m *Metrics) suppressed(cause string) { m.stopped.WithLabelValues(cause).Inc() }
+func (m *Metrics) tested(o Outcome)        { m.tests.WithLabelValues(string(o)).Inc() }
 func (m *Metrics) recheckFailed()          { m.unchecked.Inc() }
 
 func (m *Metrics) rechecked(reason string) {

@@ -20,7 +20,7 @@ import (
 // kindsOf returns the kinds of carriers that this program has.
 func kindsOf(o wire.Operator) carriers {
 	return carriers{
-		smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, Log: o.Log}),
+		smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, ShowPrivate: o.ShowPrivate, Log: o.Log}),
 		ses.Kind(o),
 		fcm.Kind(o),
 		apns.Kind(o),

@@ -156,7 +156,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
 		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool,
-		Suppressions: suppression.New(d.Pool)},
+		Suppressions: suppression.New(d.Pool), Sender: s.Sender},
 		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics),
 			Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	return s, nil

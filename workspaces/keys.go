@@ -21,7 +21,7 @@ var Scopes = []string{
 	"data_sources:read", "data_sources:write",
 	"audiences:read", "audiences:write", "audiences:query",
 	"templates:read", "templates:write",
-	"providers:read", "providers:write",
+	"providers:read", "providers:write", "providers:test",
 	"suppressions:read", "suppressions:write",
 	"campaigns:read", "campaigns:write", "campaigns:send",
 	"flows:read", "flows:write", "flows:publish",

@@ -61,10 +61,11 @@ type Config struct {
 	SourceTimeout         time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may send no rows while it is read."`
 	AllowPrivateSources   bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Allow data sources on loopback and private addresses."`
 	AllowPrivateProviders bool          `var:"LEMMA_ALLOW_PRIVATE_PROVIDERS" group:"Settings" help:"Allow mail servers on loopback and private addresses."`
+	ShowPrivateAnswers    bool          `var:"LEMMA_SHOW_PRIVATE_ANSWERS" group:"Settings" help:"Show in tests of providers what servers at private addresses answer."`
 	AllowPrivateWebhooks  bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Allow webhooks to loopback and private addresses, and without TLS."`
 	AllowWritingSources   bool          `var:"LEMMA_ALLOW_WRITING_SOURCES" group:"Settings" help:"Allow data sources whose role can write, with a warning."`
 
-	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"URL of the Lemma that the commands flows, events and enrollments call."`
+	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"URL of the Lemma that the commands flows, events, enrollments and providers call."`
 	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // no flag either
 
 	LogLevel  string `var:"LEMMA_LOG_LEVEL" group:"Settings" default:"info" enum:"debug,info,warn,error" help:"Minimum level of log messages: ${enum}."`
@@ -149,10 +150,11 @@ func (c Config) server() server.Config {
 	return server.Config{
 		DatabaseURL: c.DatabaseURL, Listen: c.Listen, MetricsListen: c.MetricsListen, WorkListen: c.WorkListen, MaxConnections: c.MaxConnections,
 		SendWorkers: c.SendWorkers, FanoutWorkers: c.FanoutWorkers, Sender: c.sender(), Campaigns: c.campaigns(),
-		Flows:    flows.Config{Workers: c.FlowWorkers, Retention: c.EventRetention},
-		Sources:  audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
-		Webhooks: webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
-		Carriers: wire.Operator{AllowPrivate: c.AllowPrivateProviders, PublicURL: c.PublicURL}, PublicURL: c.PublicURL,
+		Flows:     flows.Config{Workers: c.FlowWorkers, Retention: c.EventRetention},
+		Sources:   audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
+		Webhooks:  webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
+		Carriers:  wire.Operator{AllowPrivate: c.AllowPrivateProviders, ShowPrivate: c.ShowPrivateAnswers, PublicURL: c.PublicURL},
+		PublicURL: c.PublicURL,
 	}
 }
 

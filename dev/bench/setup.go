@@ -174,6 +174,10 @@ func (b *instance) campaign(ctx context.Context, e *env, n int, kind string, con
 	if err != nil {
 		return uuid.Nil, err
 	}
+	return b.campaignOf(ctx, m)
+}
+
+func (b *instance) campaignOf(ctx context.Context, m materials) (uuid.UUID, error) {
 	c, err := b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "bench",
 		AudienceID: m.audience, TemplateID: m.template,
 		ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example"})

@@ -122,9 +122,9 @@ func faultOf(r sendertest.Received, audience string) string {
 // accountAt opens a carrier on a server.
 func accountAt(t *testing.T, s *sendertest.HTTPServer, tokens *tokenServer, more string) *carrier {
 	t.Helper()
-	account := sender.Account{Config: fmt.Appendf(nil, `{"endpoint":%q,"timeout_seconds":4%s}`, s.URL, more),
+	account := sender.Account{Trace: s.Trace, Config: fmt.Appendf(nil, `{"endpoint":%q,"timeout_seconds":4%s}`, s.URL, more),
 		Secrets: fmt.Appendf(nil, `{"service_account":%s}`, serviceFile(tokens.URL+"/token"))}
-	c, err := open(account, wire.Operator{AllowPrivate: true, Roots: s.Roots, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	c, err := open(account, wire.Operator{AllowPrivate: true, ShowPrivate: true, Roots: s.Roots, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

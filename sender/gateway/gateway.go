@@ -85,6 +85,6 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	if a.CallTimeout > 0 {
 		timeout = min(timeout, a.CallTimeout)
 	}
-	c.Client = wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most})
+	c.Client = wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace})
 	return c, nil
 }

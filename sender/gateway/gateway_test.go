@@ -27,10 +27,10 @@ func address(n int) string { return fmt.Sprintf("user%d@example.test", n) }
 
 func accountAt(t *testing.T, s *sendertest.HTTPServer, channel lemma.Channel, more string) *carrier {
 	t.Helper()
-	c, err := open(sender.Account{Channel: channel,
+	c, err := open(sender.Account{Channel: channel, Trace: s.Trace,
 		Config:  fmt.Appendf(nil, `{"url":%q,"timeout_seconds":4,"headers":{"X-Tenant":"a"}%s}`, s.URL+"/send?a=b", more),
 		Secrets: fmt.Appendf(nil, `{"signing_secret":%q,"headers":{"Authorization":"Bearer x"}}`, testSecret),
-	}, wire.Operator{AllowPrivate: true, Roots: s.Roots})
+	}, wire.Operator{AllowPrivate: true, ShowPrivate: true, Roots: s.Roots})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,8 @@ import (
 
 // HTTPHarness is what the tests of a carrier on package wire provide.
 type HTTPHarness struct {
-	// Open opens a carrier on an account at a server. Its timeout is a few seconds.
+	// Open opens a carrier on an account at a server, with the server's Trace. Its timeout
+	// is a few seconds.
 	Open func(t *testing.T, server *HTTPServer) sender.Carrier
 	// To returns the recipient of a request.
 	To func(Received) string
@@ -59,6 +60,10 @@ func HTTPConformance(t *testing.T, h HTTPHarness) {
 			t.Run("Retry-After", func(t *testing.T) {
 				t.Parallel()
 				h.retryAfter(t, proto)
+			})
+			t.Run("trace", func(t *testing.T) {
+				t.Parallel()
+				h.trace(t, proto)
 			})
 			for _, c := range h.Cases {
 				t.Run(c.Name, func(t *testing.T) {
@@ -173,6 +178,32 @@ func (h HTTPHarness) retryAfter(t *testing.T, proto string) {
 	got := h.open(t, server).Send(t.Context(), Harness{Address: h.Address}.messages(1, 1))[0]
 	if got.Outcome != sender.NotAccepted || got.RetryAfter != 7*time.Second {
 		t.Errorf("%+v, want not accepted and a wait of 7 s", got)
+	}
+}
+
+// trace: a carrier that is opened with a trace records its requests and answers there,
+// without credentials.
+func (h HTTPHarness) trace(t *testing.T, proto string) {
+	reply := h.Replies[Accept]
+	server := ServeHTTPS(t, proto == "HTTP/2.0", func(Received) Reply { return reply })
+	server.Trace = sender.NewTrace(nil)
+	h.open(t, server).Send(t.Context(), Harness{Address: h.Address}.messages(1, 1))
+	steps, _ := server.Trace.Steps()
+	seen, all := map[string]bool{}, ""
+	for _, s := range steps {
+		seen[s.Type+" "+s.Part] = true
+		all += s.Text + "\n"
+	}
+	for _, want := range []string{sender.StepConnected + " ", sender.StepSecured + " ", "sent line", "sent header", "sent body",
+		"received line", "received header", "received body"} {
+		if !seen[want] {
+			t.Errorf("not recorded: %s; give Account.Trace to wire.Options, and Operator.ShowPrivate", want)
+		}
+	}
+	for _, r := range server.Received(func(Received) bool { return true }) {
+		if secret := r.Header.Get("Authorization"); secret != "" && strings.Contains(all, secret) {
+			t.Error("the header Authorization is recorded")
+		}
 	}
 }
 

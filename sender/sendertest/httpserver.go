@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"lemma/sender"
 )
 
 // Reply is what a server does with a request. The zero value answers 200 without a
@@ -37,6 +39,7 @@ type Received struct {
 type HTTPServer struct {
 	URL   string
 	Roots *x509.CertPool // trusts the server
+	Trace *sender.Trace  // of the accounts at the server; nil: none
 
 	mu       sync.Mutex
 	received []Received

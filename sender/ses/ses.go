@@ -128,7 +128,7 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	}
 	to := &url.URL{Scheme: s.endpoint.Scheme, Host: s.endpoint.Host, Path: "/v2/email/outbound-emails"}
 	return &carrier{settings: s, url: to, signer: v4.NewSigner(),
-		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most}),
+		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace}),
 		keys:   aws.Credentials{AccessKeyID: s.accessKeyID, SecretAccessKey: s.secretKey, SessionToken: s.sessionToken},
 		drafts: sync.Pool{New: func() any { return &draft{} }}}, nil
 }

@@ -48,6 +48,9 @@ func refused(reason string, a reply, err error) *refusal {
 // of one round trip.
 func (c *carrier) dial(ctx context.Context) (*session, *refusal) {
 	s, r := c.session(ctx)
+	if r != nil {
+		c.trace.Failed(r.detail)
+	}
 	if r != nil && ctx.Err() == nil {
 		c.log.Info("no connection to the mail server", "provider_id", c.provider, "host", c.host, "port", c.port,
 			"reason", r.reason, "code", r.code, "error", r.cause)
@@ -63,6 +66,7 @@ func (c *carrier) session(ctx context.Context) (*session, *refusal) {
 		return nil, failed("connect_failed", err)
 	}
 	s := &session{conn: conn, timeout: c.timeout}
+	s.record(c.trace, net.JoinHostPort(c.host, strconv.Itoa(c.port)), !c.showPrivate && dial.IsPrivate(conn))
 	s.src = conn
 	stop := context.AfterFunc(ctx, s.interrupt)
 	r := c.introduce(ctx, s)
@@ -73,6 +77,7 @@ func (c *carrier) session(ctx context.Context) (*session, *refusal) {
 		_ = s.conn.Close()
 		return nil, r
 	}
+	s.hidden = false // the server has proven to be a mail server
 	return s, nil
 }
 
@@ -143,6 +148,7 @@ func (c *carrier) secure(ctx context.Context, s *session) *refusal {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return failed("tls_failed", err)
 	}
+	s.trace.Secured(conn.ConnectionState(), s.hidden)
 	s.clock.Lock()
 	defer s.clock.Unlock()
 	s.conn, s.src = conn, conn
@@ -162,7 +168,7 @@ func (c *carrier) login(s *session, offers map[string]string) *refusal {
 	var err error
 	switch mechanisms := strings.Fields(offers["AUTH"]); {
 	case slices.Contains(mechanisms, "PLAIN"):
-		a, err = s.command("AUTH PLAIN " + encode("\x00"+c.username+"\x00"+c.password))
+		a, err = s.secretCommand("AUTH PLAIN ", encode("\x00"+c.username+"\x00"+c.password))
 	case slices.Contains(mechanisms, "LOGIN"):
 		a, err = c.loginInSteps(s)
 	default:
@@ -175,12 +181,13 @@ func (c *carrier) login(s *session, offers map[string]string) *refusal {
 }
 
 func (c *carrier) loginInSteps(s *session) (reply, error) {
-	for _, line := range []string{"AUTH LOGIN", encode(c.username)} {
-		if a, err := s.command(line); err != nil || a.code != 334 {
-			return a, err
-		}
+	if a, err := s.command("AUTH LOGIN"); err != nil || a.code != 334 {
+		return a, err
 	}
-	return s.command(encode(c.password))
+	if a, err := s.secretCommand("", encode(c.username)); err != nil || a.code != 334 {
+		return a, err
+	}
+	return s.secretCommand("", encode(c.password))
 }
 
 func private(conn net.Conn) bool {

@@ -17,6 +17,7 @@ func (r *run) sendEnvelope(d *draft) (waits bool, lost *sender.Receipt) {
 	}
 	debt := s.debt()
 	s.envelope = s.appendEnvelope(s.envelope[:0], d)
+	s.recordLines(s.envelope)
 	s.arm()
 	if _, err := s.conn.Write(s.envelope); err != nil {
 		return false, r.lost(atMail, err)

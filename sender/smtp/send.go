@@ -235,6 +235,7 @@ func (r *run) following() *draft {
 // hand writes a body and reads the answer: the one request of a message. It is false
 // when the connection cannot be used again.
 func (r *run) hand(d *draft) bool {
+	r.conn.recordMail(d.mail, d.size)
 	r.conn.arm()
 	n, err := r.conn.conn.Write(d.mail)
 	if err != nil {
@@ -304,6 +305,7 @@ func (r *run) lost(at stage, err error) *sender.Receipt {
 	receipt.At = time.Now()
 	if err != nil {
 		receipt.Detail = dial.Cause(err)
+		r.trace.Failed(receipt.Detail)
 	}
 	return &receipt
 }

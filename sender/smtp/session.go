@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"lemma/sender"
 )
 
 // session is a connection to a server, after EHLO.
@@ -22,6 +24,9 @@ type session struct {
 
 	owesDot   bool // the server waits for the content of a message without recipients
 	owesReset bool // a transaction is open that must be reset
+
+	trace  *sender.Trace
+	hidden bool // of replies only the numbers are recorded
 
 	clock    sync.Mutex // guards over, so that an interrupt is not undone by a new deadline
 	over     bool
@@ -58,11 +63,24 @@ func (s *session) answer() (reply, error) {
 		_ = s.conn.SetReadDeadline(time.Now().Add(lastRead))
 		a, err = s.next()
 	}
+	s.recordReply(a, err)
 	return a, err
 }
 
 // command sends one line and reads its answer.
 func (s *session) command(line string) (reply, error) {
+	s.trace.Sent(sender.PartLine, line)
+	return s.roundTrip(line)
+}
+
+// secretCommand is command for a line whose end is not recorded.
+func (s *session) secretCommand(line, secret string) (reply, error) {
+	s.trace.Secret(secret)
+	s.trace.Sent(sender.PartLine, line+"[redacted]")
+	return s.roundTrip(line + secret)
+}
+
+func (s *session) roundTrip(line string) (reply, error) {
 	s.arm()
 	if _, err := s.conn.Write([]byte(line + "\r\n")); err != nil {
 		return reply{}, err
@@ -100,6 +118,7 @@ func (s *session) put(at stage, d *draft) (reply, error) {
 		out = append(out, "DATA\r\n"...)
 	}
 	s.envelope = out
+	s.recordLines(out)
 	s.arm()
 	if _, err := s.conn.Write(out); err != nil {
 		return reply{}, err

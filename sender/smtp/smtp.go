@@ -68,6 +68,7 @@ import (
 // Options are settings of the operator, not of the account.
 type Options struct {
 	AllowPrivate bool         // also connect to loopback and private addresses: for development, and the operator's own network
+	ShowPrivate  bool         // tests of providers show what servers at such addresses answer
 	Log          *slog.Logger // for the full errors of connections; nil: none
 }
 
@@ -81,7 +82,7 @@ func Kind(o Options) sender.Kind {
 			if err != nil {
 				return nil, err
 			}
-			c.provider = a.ProviderID
+			c.provider, c.trace = a.ProviderID, a.Trace
 			if a.CallTimeout > 0 {
 				c.timeout = min(c.timeout, a.CallTimeout)
 			}
@@ -113,6 +114,9 @@ type carrier struct {
 	dialer   dial.Dialer
 	log      *slog.Logger
 	provider uuid.UUID // for the log
+
+	trace       *sender.Trace
+	showPrivate bool
 }
 
 func open(config, secrets json.RawMessage, o Options) (*carrier, error) {
@@ -125,5 +129,5 @@ func open(config, secrets json.RawMessage, o Options) (*carrier, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &carrier{settings: s, pool: newPool(s.maxConnections), tls: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.host},
-		dialer: dial.Dialer{AllowPrivate: o.AllowPrivate}, log: log}, nil
+		dialer: dial.Dialer{AllowPrivate: o.AllowPrivate}, log: log, showPrivate: o.ShowPrivate}, nil
 }

@@ -38,9 +38,9 @@ func number(n int) string { return fmt.Sprintf("+4915100%06d", n) }
 // accountAt opens a carrier on a server.
 func accountAt(t *testing.T, s *sendertest.HTTPServer, config, secrets, public string) *carrier {
 	t.Helper()
-	account := sender.Account{ProviderID: testProvider, Secrets: []byte(secrets),
+	account := sender.Account{ProviderID: testProvider, Trace: s.Trace, Secrets: []byte(secrets),
 		Config: fmt.Appendf(nil, `{"account_sid":%q,"endpoint":%q,"timeout_seconds":4,%s}`, testAccount, s.URL, config)}
-	c, err := open(account, wire.Operator{AllowPrivate: true, Roots: s.Roots, PublicURL: public,
+	c, err := open(account, wire.Operator{AllowPrivate: true, ShowPrivate: true, Roots: s.Roots, PublicURL: public,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)

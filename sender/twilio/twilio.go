@@ -106,7 +106,7 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	}
 	basic := base64.StdEncoding.EncodeToString([]byte(s.user + ":" + s.password))
 	c := &carrier{settings: s,
-		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most}),
+		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace}),
 		url:    &url.URL{Scheme: s.endpoint.Scheme, Host: s.endpoint.Host, Path: "/2010-04-01/Accounts/" + s.account + "/Messages.json"},
 		header: http.Header{"Authorization": {"Basic " + basic}, "User-Agent": {"Lemma"},
 			"Content-Type": {"application/x-www-form-urlencoded"}}}

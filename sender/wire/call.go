@@ -58,6 +58,7 @@ func (c *Client) Post(ctx context.Context, r Request) (*Answer, *sender.Receipt)
 		answer, failure = call.try()
 	}
 	if failure != nil {
+		c.recorder.failed(failure.Receipt)
 		return nil, receipt(failure.Receipt)
 	}
 	return answer, nil
@@ -124,6 +125,7 @@ func (c *call) try() (*Answer, *failure) {
 		return nil, &failure{Receipt: *notCalled()}
 	}
 	body := &body{rest: c.request.Body}
+	c.recorder.request(c.request)
 	response, err := conn.RoundTrip(c.http(body))
 	if err != nil {
 		return nil, c.unanswered(err, body.end(), conn.fresh)
@@ -149,6 +151,7 @@ func (c *call) read(response *http.Response) (*Answer, *failure) {
 	a.Body, err = io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
 	a.Whole = err == nil && len(a.Body) <= mostAnswer
 	a.Body = a.Body[:min(len(a.Body), mostAnswer)]
+	c.recorder.answer(response, a)
 	return a, nil
 }
 

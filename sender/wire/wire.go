@@ -46,6 +46,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma/dial"
+	"lemma/sender"
 )
 
 // Operator has the settings of the operator for all accounts of a kind.
@@ -53,6 +54,7 @@ type Operator struct {
 	AllowPrivate bool           // also connect to loopback and private addresses: for development, and the operator's own network
 	Roots        *x509.CertPool // certificate authorities; nil: the machine's
 	PublicURL    string         // under which carriers reach this Lemma, without a slash at its end; empty: they cannot
+	ShowPrivate  bool           // tests of providers show what servers at such addresses answer
 	Log          *slog.Logger   // for the full errors of connections; nil: none
 }
 
@@ -64,6 +66,7 @@ type Options struct {
 	Most     int           // requests at a time of this client; 64
 	Window   int           // of these, requests of one call to Each; 32. 1: in order
 	OnlyH2   bool          // refuse servers without HTTP/2
+	Trace    *sender.Trace // of the account: records the conversation of a test; nil: none
 }
 
 // Times and sizes of all clients.
@@ -79,6 +82,7 @@ const (
 // Client sends requests over its own connections. It is safe for concurrent use.
 type Client struct {
 	options   Options
+	recorder  *recorder
 	transport *http.Transport
 	calls     chan struct{} // bounds the requests at a time
 
@@ -105,26 +109,26 @@ func New(o Options) *Client {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Client{options: o, transport: newTransport(o), calls: make(chan struct{}, o.Most), pools: map[origin]*pool{}}
+	log := &recorder{trace: o.Trace, showPrivate: o.ShowPrivate}
+	return &Client{options: o, recorder: log, transport: newTransport(o, log), calls: make(chan struct{}, o.Most), pools: map[origin]*pool{}}
 }
 
 var errNoHTTP2 = dial.Sentence("the server does not speak HTTP/2")
 
 // newTransport returns what makes connections. Its own pool, which sends requests
 // again, is not used.
-func newTransport(o Options) *http.Transport {
+func newTransport(o Options, log *recorder) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)
 	protocols.SetHTTP1(!o.OnlyH2)
 	dialer := dial.Dialer{AllowPrivate: o.AllowPrivate}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots}
-	if o.OnlyH2 {
-		config.VerifyConnection = func(s tls.ConnectionState) error {
-			if s.NegotiatedProtocol != "h2" {
-				return errNoHTTP2
-			}
-			return nil
+	config.VerifyConnection = func(s tls.ConnectionState) error {
+		log.secured(s)
+		if o.OnlyH2 && s.NegotiatedProtocol != "h2" {
+			return errNoHTTP2
 		}
+		return nil
 	}
 	return &http.Transport{
 		Proxy: nil, // a proxy would resolve the name itself, unchecked
@@ -133,6 +137,7 @@ func newTransport(o Options) *http.Transport {
 			if err != nil {
 				return nil, dialError{err}
 			}
+			log.connected(address, conn)
 			return conn, nil
 		},
 		TLSClientConfig:        config,

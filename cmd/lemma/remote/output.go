@@ -1,5 +1,5 @@
 // Package remote is the command line of a running Lemma: the commands flows,
-// events and enrollments. They call the HTTP API with package client and print
+// events, enrollments and providers. They call the HTTP API with package client and print
 // what it returns, as tables or as JSON. They need no access to the database.
 package remote
 

@@ -1,0 +1,181 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/mail"
+	"lemma/message"
+	"lemma/providers"
+	"lemma/sender"
+)
+
+type trialRequest struct {
+	To         string          `json:"to"`
+	From       *newFrom        `json:"from"`
+	Subject    string          `json:"subject" validate:"single_line"`
+	Text       string          `json:"text"`
+	TemplateID string          `json:"template_id"`
+	Version    int             `json:"version"`
+	Data       json.RawMessage `json:"data"` // unparsed, so that a long number keeps its digits
+}
+
+type trialBody struct {
+	Outcome      string      `json:"outcome"`
+	Reason       *string     `json:"reason"`
+	FailureOf    *string     `json:"failure_of"`
+	Definite     bool        `json:"definite"`
+	Code         *int        `json:"code"`
+	Detail       *string     `json:"detail"`
+	CarrierID    *string     `json:"carrier_id"`
+	RetryAfter   *float64    `json:"retry_after_seconds"`
+	Effect       string      `json:"effect"`
+	DurationMs   float64     `json:"duration_ms"`
+	Conversation []trialStep `json:"conversation"`
+	Truncated    bool        `json:"truncated"`
+}
+
+// redact leaves the conversation out of what is kept for a replay: it has the recipient's
+// address, which the erasure of a profile would not find there.
+func (b trialBody) redact() any {
+	b.Conversation, b.Truncated = []trialStep{}, true
+	return b
+}
+
+type trialStep struct {
+	OffsetMs float64   `json:"offset_ms"`
+	Type     string    `json:"type"`
+	Part     *string   `json:"part"`
+	Text     *string   `json:"text"`
+	Bytes    *int      `json:"bytes"`
+	TLS      *trialTLS `json:"tls"`
+}
+
+type trialTLS struct {
+	Version   string     `json:"version"`
+	Cipher    string     `json:"cipher"`
+	Protocol  *string    `json:"protocol"`
+	Names     []string   `json:"certificate_names"`
+	Issuer    *string    `json:"certificate_issuer"`
+	ExpiresAt *time.Time `json:"certificate_expires_at"`
+}
+
+// testProvider sends one message and returns the conversation with the server.
+func (s *server) testProvider(ctx context.Context, c *call, in trialRequest) (trialBody, error) {
+	id, err := c.id(lemma.PrefixProvider, "provider")
+	if err != nil {
+		return trialBody{}, err
+	}
+	provider, err := s.Providers.Get(ctx, c.workspace(), id)
+	if err != nil {
+		return trialBody{}, err
+	}
+	m, err := s.trialMessage(ctx, c, provider, in)
+	if err != nil {
+		return trialBody{}, err
+	}
+	m.Notification = lemma.FormatID(lemma.PrefixNotification, c.newID)
+	m.Attempt, m.To, m.Date, m.Seed = 1, in.To, time.Now(), c.newID
+	made, err := s.Sender.Test(ctx, c.workspace(), id, m)
+	return showTrial(made), err
+}
+
+func (s *server) trialMessage(ctx context.Context, c *call, p providers.Provider, in trialRequest) (sender.Message, error) {
+	var m sender.Message
+	switch {
+	case p.Channel == lemma.Email && in.From == nil:
+		return m, faultAt("/from", "required", "this field is required for email, the channel of the provider")
+	case p.Channel != lemma.Email && in.From != nil:
+		return m, faultAt("/from", "not_allowed", "only an email has a sender")
+	case p.Channel == lemma.SMS && in.Subject != "":
+		return m, faultAt("/subject", "not_allowed", "an SMS has no subject")
+	case in.From != nil:
+		e := mail.Envelope{FromEmail: in.From.Email, FromName: in.From.Name}.Canonical()
+		m.FromEmail, m.FromName = e.FromEmail, e.FromName
+	}
+	if in.TemplateID == "" {
+		m.Text = cmp.Or(in.Text, "This is a test message of Lemma.")
+		if p.Channel != lemma.SMS {
+			m.Subject = cmp.Or(in.Subject, "Test message")
+		}
+		return m, nil
+	}
+	made, err := s.renderTrial(ctx, c, p.Channel, in)
+	m.Subject, m.HTML, m.Text, m.Link, m.Data = made.Subject, made.HTML, made.Text, made.Link, made.Data
+	return m, err
+}
+
+func (s *server) renderTrial(ctx context.Context, c *call, channel lemma.Channel, in trialRequest) (message.Content, error) {
+	if in.Subject != "" || in.Text != "" {
+		return message.Content{}, faultAt("/template_id", "not_allowed", "give either template_id or subject and text")
+	}
+	id, ok := lemma.ParseID(lemma.PrefixTemplate, in.TemplateID)
+	if !ok {
+		return message.Content{}, unknownID("/template_id", "template")
+	}
+	compiled, err := s.trialTemplate(ctx, c.workspace(), id, in.Version)
+	if err != nil {
+		return message.Content{}, err
+	}
+	if compiled.Channel() != channel {
+		return message.Content{}, faultAt("/template_id", "wrong_channel", "must be a template for "+string(channel)+", the channel of the provider")
+	}
+	data := string(in.Data)
+	return compiled.Render(cmp.Or(data, "{}"))
+}
+
+func (s *server) trialTemplate(ctx context.Context, ws, id uuid.UUID, version int) (*message.Compiled, error) {
+	now, err := s.Templates.Get(ctx, ws, id)
+	switch {
+	case lemma.KindOf(err) == lemma.NotFound:
+		return nil, unknownID("/template_id", "template")
+	case err != nil:
+		return nil, err
+	case version > now.Version:
+		return nil, faultAt("/version", "unknown_version", "the template does not have this version")
+	}
+	return s.Templates.Compiled(ctx, ws, id, cmp.Or(version, now.Version))
+}
+
+func showTrial(t sender.Trial) trialBody {
+	b := trialBody{Outcome: string(t.Outcome), Reason: orNull(t.Reason), Definite: t.Definite, Detail: orNull(t.Detail),
+		CarrierID: orNull(t.CarrierID), Effect: t.Effect, DurationMs: milliseconds(t.Took), Truncated: t.Truncated,
+		Conversation: each(t.Steps, showTrialStep)}
+	if t.Code != 0 {
+		b.Code = &t.Code
+	}
+	if t.RetryAfter > 0 {
+		b.RetryAfter = new(t.RetryAfter.Seconds())
+	}
+	switch {
+	case t.Outcome == sender.Accepted:
+		b.Reason = nil
+	case t.Provider:
+		b.FailureOf = new("provider")
+	case t.Outcome == sender.Rejected, t.Outcome == sender.NotAccepted:
+		b.FailureOf = new("message")
+	}
+	return b
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func showTrialStep(s sender.Step) trialStep {
+	shown := trialStep{OffsetMs: milliseconds(s.After), Type: s.Type, Part: orNull(s.Part), Text: orNull(s.Text)}
+	if s.Part == sender.PartBody {
+		shown.Bytes = &s.Bytes
+	}
+	if t := s.TLS; t != nil {
+		shown.TLS = &trialTLS{Version: t.Version, Cipher: t.Cipher, Protocol: orNull(t.Protocol), Names: each(t.Names, asIs),
+			Issuer: orNull(t.Issuer)}
+		if !t.NotAfter.IsZero() {
+			shown.TLS.ExpiresAt = utc(&t.NotAfter)
+		}
+	}
+	return shown
+}

@@ -1,0 +1,312 @@
+package server
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/pgtest"
+	"lemma/providers"
+	"lemma/secrets"
+	"lemma/sender/sendertest"
+	"lemma/sender/wire"
+	"lemma/signing"
+	"lemma/workspaces"
+)
+
+// betrayer is a mail server that repeats what it was sent, as it was and decoded.
+func betrayer(t *testing.T, mechanism string) (host, port string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go betray(conn, mechanism)
+		}
+	}()
+	host, port, _ = net.SplitHostPort(listener.Addr().String())
+	return host, port
+}
+
+func betray(conn net.Conn, mechanism string) {
+	defer conn.Close()
+	fmt.Fprintf(conn, "220 betrayer\r\n")
+	said := ""
+	in := bufio.NewReader(conn)
+	for {
+		line, err := in.ReadString('\n')
+		if err != nil {
+			return
+		}
+		line = strings.TrimRight(line, "\r\n")
+		verb, rest, _ := strings.Cut(line, " ")
+		switch {
+		case verb == "EHLO":
+			fmt.Fprintf(conn, "250-hello %s\r\n250 AUTH %s\r\n", rest, mechanism)
+		case line == "AUTH LOGIN":
+			fmt.Fprintf(conn, "334 VXNlcm5hbWU6\r\n")
+		case verb == "AUTH":
+			said += repeat(rest[6:])
+			fmt.Fprintf(conn, "235 %s\r\n", said)
+		case verb == "MAIL", verb == "QUIT":
+			fmt.Fprintf(conn, "250-%s\r\n250 %s\r\n", line, said)
+		case verb == "RCPT":
+			fmt.Fprintf(conn, "550 5.1.1 %s %s\r\n", line, said)
+		case verb == "RSET":
+			fmt.Fprintf(conn, "250 ok\r\n")
+		default: // the two steps of AUTH LOGIN
+			code := map[bool]int{true: 334, false: 235}[said == ""]
+			said += repeat(line)
+			fmt.Fprintf(conn, "%d %s\r\n", code, said)
+		}
+	}
+}
+
+// repeat is a text, and what it is decoded, in other encodings too.
+func repeat(encoded string) string {
+	plain, _ := base64.StdEncoding.DecodeString(encoded)
+	text := strings.ReplaceAll(string(plain), "\x00", " ")
+	return strings.Join([]string{encoded, text, url.QueryEscape(text), hex.EncodeToString(plain),
+		base64.StdEncoding.EncodeToString([]byte("xx" + text)), base64.RawURLEncoding.EncodeToString(append([]byte("y"), plain...))}, " ")
+}
+
+// repeatRequest answers with the request: its headers, its body, and the parts of its
+// headers that are base64.
+func repeatRequest(r sendertest.Received) sendertest.Reply {
+	reply := sendertest.Reply{Status: 403, Header: map[string]string{}}
+	said := map[string]any{"message": "refused", "__type": "SignatureDoesNotMatch", "error": "refused"}
+	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+		value := strings.Join(r.Header[name], " ")
+		reply.Header["X-Repeated-"+name] = value
+		said["header-"+name] = []string{value, url.QueryEscape(value), base64.StdEncoding.EncodeToString([]byte("a" + value))}
+		said["error"] = fmt.Sprint(said["error"], " ", value)
+	}
+	said["body"] = string(r.Body)
+	body, _ := json.Marshal(said)
+	reply.Body = string(body)
+	return reply
+}
+
+// No answer of a test contains a secret of the account, plain or encoded, although the
+// server repeats what it was sent.
+func TestNoSecretIsInTheAnswerOfAProviderTest(t *testing.T) {
+	t.Parallel()
+	web := sendertest.ServeHTTPS(t, true, repeatRequest)
+	b := newTrials(t, wire.Operator{AllowPrivate: true, ShowPrivate: true, Roots: web.Roots})
+	const password, token = `p4ss"wörd & <more>/+?`, "tok-5e9e-deadbeef/77"
+	for _, mechanism := range []string{"PLAIN", "LOGIN"} {
+		t.Run("smtp "+mechanism, func(t *testing.T) {
+			host, port := betrayer(t, mechanism)
+			answer := b.test(t, "smtp", fmt.Sprintf(`{"host":%q,"port":%s,"tls":"none","username":"lemma"}`, host, port),
+				map[string]any{"password": password})
+			b.clean(t, answer, password)
+			b.shows(t, answer, `"outcome":"rejected"`, `"reason":"recipient_rejected"`, `"failure_of":"message"`, "220 betrayer",
+				"RCPT TO:<ada@shop.example>", map[string]string{"PLAIN": "AUTH PLAIN [redacted]", "LOGIN": "AUTH LOGIN"}[mechanism])
+		})
+	}
+	t.Run("http", func(t *testing.T) {
+		secret := signing.Secret([]byte("0123456789abcdef0123456789abcdef"))
+		answer := b.test(t, "http", fmt.Sprintf(`{"url":%q,"headers":{"X-Tenant":"shop"}}`, web.URL+"/send?a=b"),
+			map[string]any{"signing_secret": secret, "headers": map[string]string{"Authorization": "Bearer " + token, "X-Odd-Name": password[:4] + "123"}})
+		b.clean(t, answer, secret, secret[6:], token, password[:4]+"123")
+		b.shows(t, answer, `"reason":"access_denied"`, `"failure_of":"provider"`, `"definite":true`, "POST "+web.URL+"/send?a=b",
+			"X-Tenant: shop", "Webhook-Signature: [redacted]", "HTTP/2.0 403", `"protocol":"h2"`, `\"subject\":\"Test message\"`)
+		for _, r := range web.Received(func(r sendertest.Received) bool { return r.Header.Get("Webhook-Signature") != "" }) {
+			b.clean(t, answer, strings.TrimPrefix(r.Header.Get("Webhook-Signature"), "v1,"))
+		}
+	})
+	t.Run("twilio", func(t *testing.T) {
+		answer := b.test(t, "twilio", fmt.Sprintf(`{"account_sid":"AC00000000000000000000000000000001",
+			"messaging_service_sid":"MG00000000000000000000000000000001","endpoint":%q}`, web.URL), map[string]any{"auth_token": token})
+		b.clean(t, answer, token)
+		b.shows(t, answer, `"failure_of":"provider"`, "Authorization: [redacted]", "To=%2B4915100000001")
+	})
+	t.Run("ses", func(t *testing.T) {
+		answer := b.test(t, "ses", fmt.Sprintf(`{"region":"eu-central-1","endpoint":%q}`, web.URL), map[string]any{
+			"access_key_id": "AKIDEXAMPLE123456789", "secret_access_key": "wJalrXUtnFEMI/K7MDENG+bPxRfiCY", "session_token": token})
+		b.clean(t, answer, "AKIDEXAMPLE123456789", "wJalrXUtnFEMI/K7MDENG+bPxRfiCY", token)
+		b.shows(t, answer, `"reason":"credentials_refused"`, "Authorization: [redacted]", "X-Amz-Security-Token: [redacted]",
+			"/v2/email/outbound-emails", "paused (provider_refused)")
+		for _, r := range web.Received(func(r sendertest.Received) bool { return r.Header.Get("X-Amz-Date") != "" }) {
+			_, signature, _ := strings.Cut(r.Header.Get("Authorization"), "Signature=")
+			b.clean(t, answer, signature)
+		}
+	})
+}
+
+// Of a server at a private address only the numbers of its answers are shown, so that no
+// user reads the banners and pages of the operator's network.
+func TestAnswersOfPrivateAddressesAreHidden(t *testing.T) {
+	t.Parallel()
+	web := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply {
+		return sendertest.Reply{Status: 404, Header: map[string]string{"X-Internal": "internal-header"}, Body: "internal page"}
+	})
+	b := newTrials(t, wire.Operator{AllowPrivate: true, Roots: web.Roots})
+	secret := signing.Secret([]byte("0123456789abcdef0123456789abcdef"))
+	answer := b.test(t, "http", fmt.Sprintf(`{"url":%q}`, web.URL), map[string]any{"signing_secret": secret})
+	b.shows(t, answer, "HTTP/2.0 404", "[hidden: the server has a private address]", `"version":"TLS 1.3"`, `"certificate_names":[]`)
+	b.clean(t, answer, "internal-header", "internal page", "example.com", "Acme")
+	host, port := betrayer(t, "PLAIN")
+	answer = b.test(t, "smtp", fmt.Sprintf(`{"host":%q,"port":%s,"tls":"none"}`, host, port), nil)
+	b.shows(t, answer, "220 [hidden: the server has a private address]", "550 5.1.1 RCPT TO")
+	b.clean(t, answer, "betrayer", "250-hello")
+	quiet := listenWith(t, "-ERR unknown command; redis 7.2 at db-17.internal\r\n")
+	host, port, _ = net.SplitHostPort(quiet)
+	answer = b.test(t, "smtp", fmt.Sprintf(`{"host":%q,"port":%s,"tls":"none"}`, host, port), nil)
+	b.shows(t, answer, `"reason":"greeting_refused"`)
+	b.clean(t, answer, "redis", "internal", "unknown command")
+	forbidden := newTrials(t, wire.Operator{AllowPrivate: false})
+	answer = forbidden.test(t, "smtp", fmt.Sprintf(`{"host":%q,"port":%s,"tls":"none"}`, "localtest.invalid", port), nil)
+	b.shows(t, answer, `"reason":"connect_failed"`, "the host name cannot be resolved")
+}
+
+// listenWith sends a text to each connection.
+func listenWith(t *testing.T, text string) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, text)
+			_ = conn.Close()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// trials tests providers by the API.
+type trials struct {
+	server *Server
+	web    *httptest.Server
+	ws     uuid.UUID
+	key    string
+}
+
+func newTrials(t *testing.T, o wire.Operator) trials {
+	t.Helper()
+	box, err := secrets.ParseKeys(secrets.NewKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := pgtest.DB(t)
+	s, err := New(Deps{Pool: pool, Box: box, Log: slog.New(slog.DiscardHandler)}, Config{Carriers: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := trials{server: s, web: httptest.NewServer(s.API), ws: pgtest.Workspace(t, pool)}
+	t.Cleanup(b.web.Close)
+	_, b.key, err = s.Workspaces.CreateKey(t.Context(), b.ws, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{"providers:test"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// test makes a provider and tests it, and returns the answer.
+func (b trials) test(t *testing.T, kind, config string, secret map[string]any) string {
+	t.Helper()
+	var raw json.RawMessage
+	if secret != nil {
+		raw, _ = json.Marshal(secret)
+	}
+	made, err := b.server.Providers.Create(t.Context(), b.ws,
+		providers.NewProvider{ID: lemma.NewID(), Name: uuid.NewString(), Kind: kind, Config: json.RawMessage(config), Secrets: raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		b.web.URL+"/v1/providers/"+lemma.FormatID(lemma.PrefixProvider, made.ID)+"/test",
+		strings.NewReader(map[lemma.Channel]string{lemma.SMS: `{"to":"+4915100000001"}`,
+			lemma.Email: `{"to":"ada@shop.example","from":{"email":"news@shop.example"}}`}[made.Channel]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+b.key)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%d: %s, %v", answer.StatusCode, text, err)
+	}
+	return string(text)
+}
+
+func (trials) shows(t *testing.T, answer string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(answer, text) {
+			t.Errorf("no %q in %s", text, answer)
+		}
+	}
+}
+
+var encodedRun = regexp.MustCompile(`[A-Za-z0-9+/_-]{8,}`)
+
+// clean fails when an answer contains one of the texts, as it is or encoded, or if
+// something in the answer is base64 of a text that contains it.
+func (trials) clean(t *testing.T, answer string, texts ...string) {
+	t.Helper()
+	views := []string{answer}
+	var decoded map[string]any
+	if json.Unmarshal([]byte(answer), &decoded) == nil {
+		for _, step := range decoded["conversation"].([]any) {
+			text, _ := step.(map[string]any)["text"].(string)
+			views = append(views, text)
+		}
+	}
+	for _, run := range encodedRun.FindAllString(answer, -1) {
+		for from := range 4 {
+			for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+				part := run[from:]
+				plain, _ := e.DecodeString(part[:len(part)/4*4])
+				views = append(views, string(plain))
+			}
+		}
+	}
+	for _, text := range texts {
+		quoted, _ := json.Marshal(text)
+		for _, form := range []string{text, strings.Trim(string(quoted), `"`), url.QueryEscape(text), url.PathEscape(text),
+			hex.EncodeToString([]byte(text)), base64.StdEncoding.EncodeToString([]byte(text))} {
+			for _, view := range views {
+				if text != "" && strings.Contains(view, form) {
+					t.Errorf("%q is in the answer: %s\n%s", form, view, answer)
+					return
+				}
+			}
+		}
+	}
+}
