@@ -24,6 +24,7 @@ import (
 	"lemma/campaigns"
 	"lemma/flows"
 	"lemma/flows/query"
+	"lemma/hooks"
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
@@ -47,6 +48,7 @@ type Deps struct {
 	Ledger     *notifications.Ledger
 
 	Suppressions *suppression.Suppressions
+	Hooks        *hooks.Hooks // nil: no webhooks of carriers are received
 }
 
 // Capabilities are the features of a kind of carrier.

@@ -23,8 +23,12 @@ import (
 	"lemma/campaigns"
 	"lemma/flows"
 	"lemma/flows/query"
+	"lemma/hooks"
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
+	"lemma/sender"
+	"lemma/sender/gateway"
+	"lemma/sender/wire"
 	"lemma/suppression"
 	"lemma/webhooks"
 	"lemma/workspaces"
@@ -59,6 +63,11 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	r.Flows = flows.New(flows.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
 		Webhooks: r.Webhooks, Log: quiet}, flows.Config{})
 	r.FlowReader = query.New(query.Deps{Pool: b.Pool, Flows: r.Flows, Ledger: r.Ledger, Audiences: r.Audiences, Webhooks: r.Webhooks})
+	r.Providers.OnReceive(func(_ string, _ lemma.Channel, _, secrets json.RawMessage) bool {
+		return bytes.Contains(secrets, []byte("webhook_secret"))
+	})
+	r.Hooks = hooks.New(hooks.Deps{Pool: b.Pool, Providers: r.Providers, Kinds: []sender.Kind{gateway.Kind(wire.Operator{})},
+		PublicURL: "https://lemma.example", Log: quiet})
 	b.deps = r
 	o := Options{Connections: 64, Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
 		Capabilities: func(kind string) Capabilities {
@@ -83,7 +92,7 @@ func (b *bundle) in(t *testing.T) *bundle {
 // checkAccount validates as the carriers do.
 func checkAccount(kind string, config, _ json.RawMessage) error {
 	switch {
-	case kind != "smtp" && kind != "null":
+	case kind != "smtp" && kind != "null" && kind != "http":
 		return lemma.Fault("/kind", "unknown_kind", "this server has no such carrier")
 	case kind == "smtp" && !bytes.Contains(config, []byte(`"host"`)):
 		return lemma.Fault("/config/host", "required", "must be the name of a server")
