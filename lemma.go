@@ -66,6 +66,8 @@
 //	suppression    addresses that are not sent to, and topics
 //	links          tokens in the links of messages
 //	events         provider events: what carriers report
+//	hooks          webhooks of carriers: receives and stores them
+//	deliveries     applies their effects: states, counts, suppressions
 //	webhooks       HTTP requests to the customer's systems, through an outbox
 //
 // Access and infrastructure:

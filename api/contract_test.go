@@ -160,6 +160,7 @@ func TestEveryOperationSucceeds(t *testing.T) {
 	b.checkSuppressions(w)
 	b.checkPower()
 	b.checkProviderTests(w)
+	b.checkHooks()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}

@@ -25,6 +25,7 @@ func (s *server) mountOperations(r chi.Router) {
 		r.Method(http.MethodGet, "/metrics", s.Metrics)
 	}
 	r.Get("/openapi.yaml", serveContract)
+	r.Post("/hooks/{carrier}/{provider}", s.receiveHook)
 	docs := newDocs()
 	r.Method(http.MethodGet, "/docs", docs)
 	r.Method(http.MethodGet, "/docs/", docs)

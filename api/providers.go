@@ -20,6 +20,7 @@ type providerBody struct {
 	Capabilities   Capabilities    `json:"capabilities"`
 	EffectiveBound effectiveBound  `json:"effective_bound"`
 	Health         providerHealth  `json:"health"`
+	WebhookURL     string          `json:"webhook_url,omitempty"`
 	Warnings       []string        `json:"warnings"`
 	CreatedAt      time.Time       `json:"created_at"`
 	UpdatedAt      time.Time       `json:"updated_at"`
@@ -62,10 +63,15 @@ func healthOf(p providers.Provider) providerHealth {
 
 func (s *server) showProvider(p providers.Provider) providerBody {
 	can := s.Capabilities(p.Kind)
-	return providerBody{ID: lemma.FormatID(lemma.PrefixProvider, p.ID), Name: p.Name, Channel: p.Channel, Kind: p.Kind,
+	body := providerBody{ID: lemma.FormatID(lemma.PrefixProvider, p.ID), Name: p.Name, Channel: p.Channel, Kind: p.Kind,
 		Config: p.Config, HasSecrets: p.HasSecrets, RatePerSecond: p.RatePerSecond, Capabilities: can, EffectiveBound: can.bounds(),
 		Health: healthOf(p), Warnings: each(s.Warnings(p.Kind, p.Config), asIs),
 		CreatedAt: p.CreatedAt.UTC(), UpdatedAt: p.UpdatedAt.UTC(), version: p.Version}
+	if s.Hooks != nil {
+		body.WebhookURL = s.Hooks.URL(p.Kind, p.ID)
+	}
+	body.Capabilities.Events = p.Receives && body.WebhookURL != ""
+	return body
 }
 
 // bounds returns the effective bounds: a second attempt is a second delivery unless the

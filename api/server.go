@@ -24,6 +24,7 @@ import (
 	"lemma/campaigns"
 	"lemma/flows"
 	"lemma/flows/query"
+	"lemma/hooks"
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
@@ -49,6 +50,7 @@ type Deps struct {
 
 	Suppressions *suppression.Suppressions
 	Sender       *sender.Sender // sends test messages
+	Hooks        *hooks.Hooks   // nil: no webhooks of carriers are received
 }
 
 // Capabilities are the features of a kind of carrier.

@@ -23,10 +23,13 @@ import (
 	"lemma/campaigns"
 	"lemma/flows"
 	"lemma/flows/query"
+	"lemma/hooks"
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
 	"lemma/sender"
 	"lemma/sender/smtp"
+	"lemma/sender/gateway"
+	"lemma/sender/wire"
 	"lemma/suppression"
 	"lemma/webhooks"
 	"lemma/workspaces"
@@ -66,6 +69,11 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 		Kinds: []sender.Kind{smtp.Kind(smtp.Options{AllowPrivate: true, ShowPrivate: true})}, Log: slog.New(slog.NewJSONHandler(b.log, nil))},
 		sender.Config{})
 	b.Must(err)
+	r.Providers.OnReceive(func(_ string, _ lemma.Channel, _, secrets json.RawMessage) bool {
+		return bytes.Contains(secrets, []byte("webhook_secret"))
+	})
+	r.Hooks = hooks.New(hooks.Deps{Pool: b.Pool, Providers: r.Providers, Kinds: []sender.Kind{gateway.Kind(wire.Operator{})},
+		PublicURL: "https://lemma.example", Log: quiet})
 	b.deps = r
 	o := Options{Connections: 64, Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
 		Capabilities: func(kind string) Capabilities {
@@ -90,7 +98,7 @@ func (b *bundle) in(t *testing.T) *bundle {
 // checkAccount validates as the carriers do.
 func checkAccount(kind string, config, _ json.RawMessage) error {
 	switch {
-	case kind != "smtp" && kind != "null":
+	case kind != "smtp" && kind != "null" && kind != "http":
 		return lemma.Fault("/kind", "unknown_kind", "this server has no such carrier")
 	case kind == "smtp" && !bytes.Contains(config, []byte(`"host"`)):
 		return lemma.Fault("/config/host", "required", "must be the name of a server")

@@ -13,11 +13,12 @@ import (
 )
 
 func event(id string, kind events.Kind, ordinal int16) events.Event {
-	return events.Event{ProviderID: lemma.NewID(), Source: "hook", SourceID: id, BatchID: batch, Ordinal: ordinal, Attempt: 1, Kind: kind,
+	return events.Event{ProviderID: provider, Source: "hook", SourceID: id, OriginID: origin, BatchID: batch, Ordinal: ordinal, Attempt: 1,
+		Kind:       kind,
 		OccurredAt: time.Now()}
 }
 
-var batch = lemma.NewID()
+var provider, origin, batch = lemma.NewID(), lemma.NewID(), lemma.NewID()
 
 // ProviderEvents!AppliedOnce: an event that arrives often, also concurrently, is
 // kept once; one without an id is kept each time.
@@ -60,7 +61,7 @@ func TestProofs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := events.Proofs(ctx, pool, ws, batch, []int16{1, 2, 3, 4, 5, 6})
+	got, err := events.Proofs(ctx, pool, ws, origin, batch, []int16{1, 2, 3, 4, 5, 6})
 	if err != nil || len(got) != 4 {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -80,7 +81,7 @@ func TestProofs(t *testing.T) {
 			t.Errorf("attempt %d of row %d: %+v, want %q of attempt %d", c.attempt, c.ordinal, p, c.kind, c.of)
 		}
 	}
-	if got, err := events.Proofs(ctx, pool, lemma.NewID(), batch, []int16{1}); err != nil || len(got) != 0 {
+	if got, err := events.Proofs(ctx, pool, lemma.NewID(), origin, batch, []int16{1}); err != nil || len(got) != 0 {
 		t.Errorf("another workspace sees %+v, %v", got, err)
 	}
 }

@@ -9,12 +9,15 @@ create table providers (
     config          jsonb not null,           -- what is not secret
     secrets         bytea,                    -- sealed JSON; the row's workspace and id are its additional data
     rate_per_second double precision check (rate_per_second > 0), -- null: unlimited
+    receives        boolean not null default false, -- it is configured to receive the carrier's webhooks
     version         int not null default 1,
     created_at      timestamptz not null default now(),
     updated_at      timestamptz not null default now(),
     primary key (workspace_id, id),
     constraint providers_name unique (workspace_id, name)
 );
+-- The webhook URL of a provider names no workspace.
+create index providers_id on providers (id);
 
 -- The rate and the circuit of a provider, shared by all processes. They are
 -- apart from providers, so that the hot updates touch a narrow row.

@@ -179,34 +179,103 @@ create table batch_log (
     until        timestamptz,                 -- the lease's end, or when the batch is due again
     message_date timestamptz,                 -- of a window under attempt 1: the Date of its messages, written before any call
     detail       text
-);
+) partition by range (batch_id);
+create table batch_log_default partition of batch_log default;
 create index batch_log_batch on batch_log (workspace_id, batch_id, at);
 
--- Evidence from carriers: replies that came too late to be committed, and
--- refusals that did not end a row. Without a foreign key, because an event may
--- arrive before Lemma's own commit, or for an unknown message.
+-- What carriers report: by webhook, and by replies that came too late to be
+-- committed. Without a foreign key, because an event may name an unknown message.
+-- Equal events have an equal origin, so that the unique index can be enforced in
+-- each partition.
 create table provider_events (
     workspace_id    uuid not null,
+    origin_id       uuid not null,            -- of the notification; all zero for an event that matches none
     id              uuid not null,
     provider_id     uuid not null,
-    source          text not null,            -- 'response', 'lookup', or the carrier's webhook
+    source          text not null,            -- 'response', 'lookup' or 'webhook'
     source_event_id text not null,            -- 'unknown' without one
     batch_id        uuid,                     -- the root batch, which with ordinal identifies the notification
     ordinal         smallint,
-    attempt         smallint,
-    kind            text not null constraint provider_events_kind check (kind in ('accepted', 'rejected', 'deferred')),
+    attempt         smallint,                 -- null: the event does not name it
+    type            text constraint provider_events_type check (type in
+        ('accepted', 'rejected', 'deferred', 'delayed', 'delivered', 'bounced', 'soft_bounced', 'undelivered', 'complained',
+         'opened', 'clicked', 'unsubscribed')), -- null for a response
+    kind            text not null constraint provider_events_kind check (kind in ('accepted', 'rejected', 'deferred')), -- what it proves
     code            smallint,
+    reason          text,
     carrier_id      text,
     detail          text,
     occurred_at     timestamptz not null,
-    recorded_at     timestamptz not null default now(),
-    primary key (workspace_id, id)
-);
-create unique index provider_events_once on provider_events (workspace_id, source, source_event_id) where source_event_id <> 'unknown';
+    recorded_at     timestamptz not null default now()
+) partition by range (origin_id);
+create table provider_events_default partition of provider_events default;
+create unique index provider_events_once on provider_events (workspace_id, origin_id, provider_id, source, source_event_id)
+    where source_event_id <> 'unknown';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
-create index provider_events_row on provider_events (workspace_id, batch_id, ordinal);
+create index provider_events_row on provider_events (workspace_id, batch_id, ordinal) where batch_id is not null;
+create index provider_events_unmatched on provider_events (recorded_at) where batch_id is null;
 
--- What a person found out about an orphaned notification. The first resolution
+-- Events whose effects are still to be applied, written with them. A row is
+-- deleted in the transaction that applies it.
+create table event_queue (
+    workspace_id uuid not null,
+    id           uuid not null,               -- of the event; UUIDv7, so that the oldest is first
+    provider_id  uuid not null,
+    origin_id    uuid,                        -- null with key, batch_id and ordinal: it matches no notification
+    key          uuid,
+    batch_id     uuid,
+    ordinal      smallint,
+    type         text not null,               -- of the event; 'orphaned': the reaper has orphaned the row, which has evidence perhaps
+    attempt      smallint,
+    address      text,                        -- of an event without a notification
+    detail       text,
+    occurred_at  timestamptz not null,
+    recorded_at  timestamptz not null default now(),
+    constraint event_queue_pkey primary key (workspace_id, id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+comment on constraint event_queue_pkey on event_queue is 'ProviderEvents!EveryEventApplied';
+
+-- The delivery state of a notification. It only rises by rank.
+create table deliveries (
+    workspace_id uuid not null,
+    origin_id    uuid not null,
+    key          uuid not null,
+    state        text not null,
+    rank         smallint not null,
+    at           timestamptz not null,        -- when the first event of this state occurred
+    constraint deliveries_pkey primary key (workspace_id, origin_id, key),
+    constraint deliveries_rank check (rank > 0 and rank = coalesce(array_position(
+        array['delayed', 'rejected', 'undelivered', 'delivered', 'bounced', 'complained'], state), 0))
+) partition by range (origin_id);
+create table deliveries_default partition of deliveries default with (fillfactor = 80);
+comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
+comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
+-- The few that were not delivered, for lists of them.
+create index deliveries_failed on deliveries (workspace_id, origin_id, state, key) where rank <> 4;
+
+-- How many notifications of an origin have each delivery state, by node of a flow.
+create table delivery_counts (
+    workspace_id uuid not null,
+    origin_id    uuid not null,
+    node         text not null,               -- empty for a campaign
+    state        text not null,
+    count        bigint not null constraint delivery_counts_positive check (count >= 0),
+    constraint delivery_counts_pkey primary key (workspace_id, origin_id, node, state)
+) with (fillfactor = 50);
+
+-- The newest event of each provider, exact to 100 ms. The reaper allows no second
+-- attempt of a call that is later than this.
+create table provider_watermarks (
+    workspace_id uuid not null,
+    provider_id  uuid not null,
+    occurred_at  timestamptz not null,        -- by the carrier's clock, and not after it was recorded
+    recorded_at  timestamptz not null,        -- when that event was recorded
+    constraint provider_watermarks_pkey primary key (workspace_id, provider_id),
+    foreign key (workspace_id, provider_id) references providers (workspace_id, id) on delete cascade
+) with (fillfactor = 50);
+comment on constraint provider_watermarks_pkey on provider_watermarks is 'SendingEngine!SingleSendUnderAssumptions';
+
+-- What a person or late evidence found out about an orphaned notification. The first resolution
 -- is final; the notification stays orphaned and is never sent again.
 create table resolutions (
     workspace_id uuid not null,
@@ -214,7 +283,7 @@ create table resolutions (
     key          uuid not null,
     resolution   text not null check (resolution in ('sent', 'not_sent')),
     note         text not null default '',
-    api_key_id   uuid not null,
+    api_key_id   uuid,                        -- null: late evidence
     at           timestamptz not null default now(),
     primary key (workspace_id, origin_id, key)
 );
@@ -313,6 +382,10 @@ left join contents c on c.workspace_id = n.workspace_id and c.id = coalesce(b.co
 drop view notification_status;
 drop table flow_origins;
 drop table resolutions;
+drop table provider_watermarks;
+drop table delivery_counts;
+drop table deliveries;
+drop table event_queue;
 drop table provider_events;
 drop table batch_log;
 drop table attempts;

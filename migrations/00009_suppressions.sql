@@ -28,6 +28,16 @@ create table topic_unsubscribes (
 );
 comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';
 
+-- Messages that were not delivered for a reason that may pass, until one to the same
+-- address is delivered.
+create table soft_bounces (
+    workspace_id uuid not null references workspaces (id),
+    key          uuid not null,               -- of the suppression
+    at           timestamptz not null,
+    constraint soft_bounces_pkey primary key (workspace_id, key, at)
+);
+
 -- +goose Down
+drop table soft_bounces;
 drop table topic_unsubscribes;
 drop table suppressions;

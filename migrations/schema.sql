@@ -74,7 +74,9 @@ create table batch_log (
     message_date timestamp with time zone,
     detail text,
     constraint batch_log_event CHECK ((event = ANY (ARRAY['claimed'::text, 'rendering'::text, 'window'::text, 'finished'::text, 'released'::text, 'deferred'::text, 'unresolved'::text, 'reaped'::text, 'crashed'::text, 'expired'::text, 'cancelled'::text, 'lost'::text])))
-);
+) partition by RANGE (batch_id);
+
+create table batch_log_default partition of batch_log default;
 
 create table batches (
     workspace_id uuid not null,
@@ -223,6 +225,29 @@ create table data_sources (
     constraint data_sources_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
+create table deliveries (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    key uuid not null,
+    state text not null,
+    rank smallint not null,
+    at timestamp with time zone not null,
+    constraint deliveries_pkey PRIMARY KEY (workspace_id, origin_id, key),
+    constraint deliveries_rank CHECK (((rank > 0) AND (rank = COALESCE(array_position(ARRAY['delayed'::text, 'rejected'::text, 'undelivered'::text, 'delivered'::text, 'bounced'::text, 'complained'::text], state), 0))))
+) partition by RANGE (origin_id);
+
+create table deliveries_default partition of deliveries default with (fillfactor=80);
+
+create table delivery_counts (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    node text not null,
+    state text not null,
+    count bigint not null,
+    constraint delivery_counts_pkey PRIMARY KEY (workspace_id, origin_id, node, state),
+    constraint delivery_counts_positive CHECK ((count >= 0))
+) with (fillfactor=50);
+
 create table enrollment_keys (
     workspace_id uuid not null,
     flow_id uuid not null,
@@ -277,6 +302,23 @@ create table enrollments (
     constraint enrollments_source CHECK ((source = ANY (ARRAY['event'::text, 'audience'::text, 'direct'::text]))),
     constraint enrollments_status CHECK ((status = ANY (ARRAY['active'::text, 'completed'::text, 'exited'::text, 'refused'::text])))
 ) with (fillfactor=80, autovacuum_vacuum_scale_factor=0.02);
+
+create table event_queue (
+    workspace_id uuid not null,
+    id uuid not null,
+    provider_id uuid not null,
+    origin_id uuid,
+    key uuid,
+    batch_id uuid,
+    ordinal smallint,
+    type text not null,
+    attempt smallint,
+    address text,
+    detail text,
+    occurred_at timestamp with time zone not null,
+    recorded_at timestamp with time zone not null default now(),
+    constraint event_queue_pkey PRIMARY KEY (workspace_id, id)
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 
 create table fanout_chunks (
     workspace_id uuid not null,
@@ -550,6 +592,7 @@ create table outbox (
 
 create table provider_events (
     workspace_id uuid not null,
+    origin_id uuid not null,
     id uuid not null,
     provider_id uuid not null,
     source text not null,
@@ -557,15 +600,19 @@ create table provider_events (
     batch_id uuid,
     ordinal smallint,
     attempt smallint,
+    type text,
     kind text not null,
     code smallint,
+    reason text,
     carrier_id text,
     detail text,
     occurred_at timestamp with time zone not null,
     recorded_at timestamp with time zone not null default now(),
-    constraint provider_events_pkey PRIMARY KEY (workspace_id, id),
-    constraint provider_events_kind CHECK ((kind = ANY (ARRAY['accepted'::text, 'rejected'::text, 'deferred'::text])))
-);
+    constraint provider_events_kind CHECK ((kind = ANY (ARRAY['accepted'::text, 'rejected'::text, 'deferred'::text]))),
+    constraint provider_events_type CHECK ((type = ANY (ARRAY['accepted'::text, 'rejected'::text, 'deferred'::text, 'delayed'::text, 'delivered'::text, 'bounced'::text, 'soft_bounced'::text, 'undelivered'::text, 'complained'::text, 'opened'::text, 'clicked'::text, 'unsubscribed'::text])))
+) partition by RANGE (origin_id);
+
+create table provider_events_default partition of provider_events default;
 
 create table provider_meters (
     workspace_id uuid not null,
@@ -598,6 +645,14 @@ create table provider_test_meters (
     constraint provider_test_meters_pkey PRIMARY KEY (workspace_id),
     constraint provider_test_meters_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
+create table provider_watermarks (
+    workspace_id uuid not null,
+    provider_id uuid not null,
+    occurred_at timestamp with time zone not null,
+    recorded_at timestamp with time zone not null,
+    constraint provider_watermarks_pkey PRIMARY KEY (workspace_id, provider_id),
+    constraint provider_watermarks_workspace_id_provider_id_fkey FOREIGN KEY (workspace_id, provider_id) REFERENCES providers(workspace_id, id) ON DELETE CASCADE
+) with (fillfactor=50);
 
 create table providers (
     workspace_id uuid not null,
@@ -608,6 +663,7 @@ create table providers (
     config jsonb not null,
     secrets bytea,
     rate_per_second double precision,
+    receives boolean not null default false,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
@@ -640,10 +696,18 @@ create table resolutions (
     key uuid not null,
     resolution text not null,
     note text not null default ''::text,
-    api_key_id uuid not null,
+    api_key_id uuid,
     at timestamp with time zone not null default now(),
     constraint resolutions_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint resolutions_resolution_check CHECK ((resolution = ANY (ARRAY['sent'::text, 'not_sent'::text])))
+);
+
+create table soft_bounces (
+    workspace_id uuid not null,
+    key uuid not null,
+    at timestamp with time zone not null,
+    constraint soft_bounces_pkey PRIMARY KEY (workspace_id, key, at),
+    constraint soft_bounces_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
 create table suppressions (
@@ -784,7 +848,7 @@ create table workspaces (
 -- )
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
-CREATE INDEX batch_log_batch ON batch_log USING btree (workspace_id, batch_id, at);
+CREATE INDEX batch_log_batch ON ONLY batch_log USING btree (workspace_id, batch_id, at);
 CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));
 CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (id <> root_id);
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
@@ -792,6 +856,7 @@ CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, 
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
+CREATE INDEX deliveries_failed ON ONLY deliveries USING btree (workspace_id, origin_id, state, key) WHERE (rank <> 4);
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, overlap_key) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (blocked_reason IS NOT NULL);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
@@ -810,8 +875,10 @@ CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at
 CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_at, id) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
-CREATE UNIQUE INDEX provider_events_once ON provider_events USING btree (workspace_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
-CREATE INDEX provider_events_row ON provider_events USING btree (workspace_id, batch_id, ordinal);
+CREATE UNIQUE INDEX provider_events_once ON ONLY provider_events USING btree (workspace_id, origin_id, provider_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
+CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal) WHERE (batch_id IS NOT NULL);
+CREATE INDEX provider_events_unmatched ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);
+CREATE INDEX providers_id ON providers USING btree (id);
 CREATE INDEX refusals_age ON refusals USING btree (at);
 CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_id, at) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX refusals_profile ON refusals USING btree (workspace_id, flow_id, profile_key, at);
@@ -829,10 +896,13 @@ comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
 comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
+comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
+comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint enrollment_keys_once on enrollment_keys is 'FlowEngine!OneEnrollmentPerKey';
 comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!EachStepOnce';
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
+comment on constraint event_queue_pkey on event_queue is 'ProviderEvents!EveryEventApplied';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!CountsBalance';
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!PublishMovesNoEnrollment';
 comment on constraint link_keys_pkey on link_keys is 'a number of a link key has one secret';
@@ -840,6 +910,7 @@ comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOne
 comment on constraint notifications_place on notifications is 'Campaign!CountsBalance';
 comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
+comment on constraint provider_watermarks_pkey on provider_watermarks is 'SendingEngine!SingleSendUnderAssumptions';
 comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';
 comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';
 comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';

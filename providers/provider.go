@@ -36,6 +36,7 @@ type Provider struct {
 	Kind          string          // the carrier; cannot be changed
 	Config        json.RawMessage // an object by the schema of the kind, without secrets
 	HasSecrets    bool
+	Receives      bool     // it is configured to receive the carrier's webhooks
 	RatePerSecond *float64 // messages per second of all processes; nil: as fast as the carrier accepts them
 	Version       int      // ETag
 	CreatedAt     time.Time
@@ -94,6 +95,9 @@ type Moves func(kind string, before, after, secrets json.RawMessage) []string
 // Channels returns the channels that a kind carries; the first is the default.
 type Channels func(kind string) []lemma.Channel
 
+// Receives reports whether an account is configured to receive the carrier's webhooks.
+type Receives func(kind string, channel lemma.Channel, config, secrets json.RawMessage) bool
+
 // Providers stores accounts at carriers.
 type Providers struct {
 	pool  *pgxpool.Pool
@@ -102,17 +106,23 @@ type Providers struct {
 	moves Moves
 
 	channels Channels
+	receives Receives
 }
 
 // New returns Providers. check is called before an account is saved.
 func New(pool *pgxpool.Pool, box *secrets.Box, check Check) *Providers {
 	return &Providers{pool: pool, box: box, check: check, moves: anyMember,
-		channels: func(string) []lemma.Channel { return []lemma.Channel{lemma.Email} }}
+		channels: func(string) []lemma.Channel { return []lemma.Channel{lemma.Email} },
+		receives: func(string, lemma.Channel, json.RawMessage, json.RawMessage) bool { return false }}
 }
 
 // OnChannel sets the function that returns the channels of a kind. Without it all
 // kinds carry email. It is called once, before any request.
 func (p *Providers) OnChannel(c Channels) { p.channels = c }
+
+// OnReceive sets the function that decides whether an account receives webhooks.
+// Without it none does. It is called once, before any request.
+func (p *Providers) OnReceive(r Receives) { p.receives = r }
 
 // channelOf returns the channel of a new provider: the requested one, or the default.
 func (p *Providers) channelOf(n NewProvider) (lemma.Channel, error) {

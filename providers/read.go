@@ -12,7 +12,7 @@ import (
 )
 
 const selectProviders = `
-	select p.workspace_id, p.id, p.name, p.channel, p.kind, p.config, p.secrets is not null as has_secrets, p.rate_per_second,
+	select p.workspace_id, p.id, p.name, p.channel, p.kind, p.config, p.secrets is not null as has_secrets, p.receives, p.rate_per_second,
 	       p.version, p.created_at, p.updated_at,
 	       coalesce(m.failures, 0) as failures, coalesce(m.first_error, '') as first_error, m.failing_since,
 	       coalesce(m.last_error, '') as last_error, m.failed_at, m.opened_at is not null as circuit_open, m.open_until as next_probe_at,
@@ -40,6 +40,16 @@ func (p *Providers) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Pro
 func (p *Providers) Account(ctx context.Context, ws, id uuid.UUID) (Account, error) {
 	found, err := p.account(ctx, p.pool, ws, id, "")
 	return found.Account, err
+}
+
+// Find reads the account of a webhook URL, which names no workspace.
+func (p *Providers) Find(ctx context.Context, id uuid.UUID) (workspace uuid.UUID, a Account, err error) {
+	err = p.pool.QueryRow(ctx, `select workspace_id from providers where id = $1 order by workspace_id limit 1`, id).Scan(&workspace)
+	if err := pgerr.Row(err, "provider", "find provider"); err != nil {
+		return uuid.Nil, Account{}, err
+	}
+	a, err = p.Account(ctx, workspace, id)
+	return workspace, a, err
 }
 
 // stored is an account and its name.

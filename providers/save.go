@@ -28,10 +28,11 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 	}
 	err = fence.Transact(ctx, p.pool, func(tx pgx.Tx) error {
 		made, err := tx.Exec(ctx, `
-			insert into providers (workspace_id, id, name, channel, kind, config, secrets, rate_per_second)
-			values ($1, $2, $3, $4, $5, $6, $7, $8)
+			insert into providers (workspace_id, id, name, channel, kind, config, secrets, rate_per_second, receives)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 			on conflict (workspace_id, id) do nothing`,
-			ws, n.ID, s.name, channel, n.Kind, s.config, p.seal(ws, n.ID, s.secrets), s.rate)
+			ws, n.ID, s.name, channel, n.Kind, s.config, p.seal(ws, n.ID, s.secrets), s.rate,
+			p.receives(n.Kind, channel, s.config, s.secrets))
 		if err != nil || made.RowsAffected() == 0 {
 			return err
 		}
@@ -64,8 +65,9 @@ func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 			return err
 		}
 		_, err = tx.Exec(ctx, `
-			update providers set name = $3, config = $4, secrets = $5, rate_per_second = $6, version = version + 1, updated_at = now()
-			where workspace_id = $1 and id = $2`, ws, id, s.name, s.config, p.seal(ws, id, s.secrets), s.rate)
+			update providers set name = $3, config = $4, secrets = $5, rate_per_second = $6, receives = $7, version = version + 1, updated_at = now()
+			where workspace_id = $1 and id = $2`, ws, id, s.name, s.config, p.seal(ws, id, s.secrets), s.rate,
+			p.receives(old.Kind, old.Channel, s.config, s.secrets))
 		return err
 	})
 	if err != nil {

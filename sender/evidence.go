@@ -19,7 +19,7 @@ func (s *Sender) keepEvidence(ctx context.Context, c *claim, done []outcome) err
 		}
 		known = append(known, events.Event{ProviderID: c.providerID, Source: events.SourceResponse,
 			SourceID: fmt.Sprintf("%s/%d/%d", c.root, o.ordinal, c.attempt),
-			BatchID:  c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code,
+			OriginID: c.OriginID, BatchID: c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code,
 			CarrierID: clip(o.carrierID), Detail: clip(o.detail), OccurredAt: o.at})
 	}
 	err := s.persist(c, func() error { _, err := events.Record(ctx, s.pool, c.WorkspaceID, known); return err })
@@ -48,7 +48,7 @@ func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, err
 	for i, r := range c.rows {
 		ordinals[i] = r.Ordinal
 	}
-	evidence, err := events.Proofs(ctx, s.pool, c.WorkspaceID, c.root, ordinals)
+	evidence, err := events.Proofs(ctx, s.pool, c.WorkspaceID, c.OriginID, c.root, ordinals)
 	if err != nil || len(evidence) == 0 {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func (s *Sender) unknownRows(ctx context.Context, ref notifications.Ref) (*unkno
 	if err != nil {
 		return nil, err
 	}
-	proven, err := events.Proofs(ctx, s.pool, ref.WorkspaceID, d.root, called)
+	proven, err := events.Proofs(ctx, s.pool, ref.WorkspaceID, ref.OriginID, d.root, called)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (s *Sender) recordFound(ctx context.Context, d *unknownRows, found map[int1
 			continue
 		}
 		known = append(known, events.Event{ProviderID: d.providerID, Source: events.SourceLookup,
-			SourceID: fmt.Sprintf("%s/%d/%d", d.root, ordinal, d.attempt), BatchID: d.root, Ordinal: ordinal, Attempt: d.attempt,
+			SourceID: fmt.Sprintf("%s/%d/%d", d.root, ordinal, d.attempt), OriginID: d.OriginID, BatchID: d.root, Ordinal: ordinal, Attempt: d.attempt,
 			Kind: events.Accepted, CarrierID: clip(ids[0]), OccurredAt: d.until})
 	}
 	_, err := events.Record(ctx, s.pool, d.WorkspaceID, known)

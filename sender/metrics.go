@@ -17,6 +17,7 @@ type Metrics struct {
 	expired   prometheus.Counter
 	lost      prometheus.Counter
 	retries   prometheus.Counter
+	held      prometheus.Counter
 	freed     prometheus.Counter
 	crashed   prometheus.Counter
 	opened    prometheus.Counter
@@ -43,9 +44,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		deferred: counter("lemma_deferrals_total", "Messages that were not accepted and are called again later."),
 		late: counter("lemma_send_deadlines_missed_total",
 			"Notifications that were not called because their send deadline had passed."),
-		expired:  counter("lemma_lease_expiries_total", "Batches whose lease expired and that the reaper settled."),
-		lost:     counter("lemma_leases_lost_total", "Commits without a lease; their known outcomes were kept as evidence."),
-		retries:  counter("lemma_second_attempts_total", "Notifications with a second attempt, since the first is unknown."),
+		expired: counter("lemma_lease_expiries_total", "Batches whose lease expired and that the reaper settled."),
+		lost:    counter("lemma_leases_lost_total", "Commits without a lease; their known outcomes were kept as evidence."),
+		retries: counter("lemma_second_attempts_total", "Notifications with a second attempt, since the first is unknown."),
+		held: counter("lemma_second_attempts_held_total",
+			"Rows whose second attempt was held back in a run of the reaper, since events of the carrier may still come."),
 		freed:    counter("lemma_rows_freed_total", "Rows of expired leases that were not called and went back."),
 		crashed:  counter("lemma_rows_crashed_total", "Rows that were ended because the claims of their batch crashed in a row."),
 		opened:   counter("lemma_circuit_opened_total", "Times that a provider began to fail and its circuit opened."),
@@ -66,7 +69,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}
 	if r != nil {
-		r.MustRegister(m.outcomes, m.claims, m.calls, m.messages, m.deferred, m.late, m.expired, m.lost, m.retries, m.freed,
+		r.MustRegister(m.outcomes, m.claims, m.calls, m.messages, m.deferred, m.late, m.expired, m.lost, m.retries, m.held, m.freed,
 			m.crashed, m.opened, m.closings, m.probes, m.pauses, m.noSlot, m.enqueues, m.uncertain, m.rechecks, m.stopped, m.unchecked,
 			m.tests)
 	}
@@ -107,6 +110,7 @@ func (m *Metrics) committed(done []outcome) {
 func (m *Metrics) reaped(r Reaped) {
 	m.expired.Add(float64(r.Batches))
 	m.retries.Add(float64(r.Retried))
+	m.held.Add(float64(r.Waiting))
 	m.freed.Add(float64(r.Freed))
 	m.crashed.Add(float64(r.Crashed))
 	m.outcomes.WithLabelValues("orphaned").Add(float64(r.Orphaned))

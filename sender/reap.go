@@ -21,6 +21,7 @@ type Reaped struct {
 	Freed    int // rows that were not called and went back
 	Settled  int // rows that evidence settled (tier 1)
 	Retried  int // rows that got their second attempt (tier 2)
+	Waiting  int // rows of tier 2 that wait for events of the carrier
 	Orphaned int // rows whose outcome stays unknown (tier 3)
 	Crashed  int // rows that were ended since the claims of their batch crashed in a row
 }
@@ -53,6 +54,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 		sum.Freed += one.Freed
 		sum.Settled += one.Settled
 		sum.Retried += one.Retried
+		sum.Waiting += one.Waiting
 		sum.Orphaned += one.Orphaned
 		if sum.Crashed += one.Crashed; one.Crashed > 0 {
 			s.pauseCrashed(ctx, ref, one.Crashed)
@@ -87,6 +89,7 @@ type stale struct {
 	Token       string
 	Expires     *time.Time
 	Refusals    []int16 // as committed; a second attempt continues from there
+	Events      eventState
 }
 
 func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reaped, err error) {
@@ -100,7 +103,11 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 		if err != nil {
 			return err
 		}
-		evidence, err := events.Proofs(ctx, tx, ref.WorkspaceID, b.Root, called)
+		// Before the evidence: events that are not later than the watermark are then visible.
+		if b.Events, err = s.readEvents(ctx, tx, ref, b); err != nil {
+			return err
+		}
+		evidence, err := events.Proofs(ctx, tx, ref.WorkspaceID, ref.OriginID, b.Root, called)
 		if err != nil {
 			return err
 		}
@@ -109,7 +116,7 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 			return fmt.Errorf("count crashes: %w", err)
 		}
 		sum = Reaped{Batches: 1, Freed: len(untouched)}
-		done, retry := decideAll(b, called, evidence, &sum)
+		done, retry, waiting := decideAll(b, called, evidence, &sum)
 		if crashes >= maxCrashes && b.Gate != "cancelled" {
 			crashed, rest, err := findCrashed(ctx, tx, ref, b.Token, untouched)
 			if err != nil {
@@ -117,6 +124,15 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 			}
 			sum.Freed, sum.Crashed = len(rest), len(crashed)
 			done, untouched = append(done, endCrashed(crashed)...), rest
+		}
+		if len(waiting) > 0 {
+			if len(done) == 0 && len(untouched) == 0 {
+				sum.Batches = 0
+				return s.reapLater(ctx, tx, ref, b)
+			}
+			if err := s.moveWaiting(ctx, tx, ref, b, waiting); err != nil {
+				return err
+			}
 		}
 		return s.apply(ctx, tx, ref, b, done, retry, untouched, afterCrash(crashes))
 	})
@@ -135,11 +151,16 @@ func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bo
 	if err != nil {
 		return stale{}, false, err
 	}
-	b, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[stale])
+	b, err := pgx.CollectExactlyOneRow(rows, scanStale)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return stale{}, false, nil
 	}
 	return b, err == nil, err
+}
+
+func scanStale(row pgx.CollectableRow) (b stale, err error) {
+	err = row.Scan(&b.Root, &b.ProviderID, &b.ContentID, &b.Attempt, &b.MaxAttempts, &b.Gate, &b.Late, &b.Token, &b.Expires, &b.Refusals)
+	return b, err
 }
 
 // partition returns the open rows of a stale batch: those that may have been called
@@ -178,6 +199,7 @@ type decision int
 const (
 	settle decision = iota // tier 1: evidence proves the outcome
 	again                  // tier 2: no evidence, and one attempt is left
+	wait                   // tier 2, and events of the carrier may still come
 	orphan                 // tier 3: no evidence, and none is left
 )
 
@@ -187,14 +209,19 @@ func decide(b stale, proven bool) decision {
 	switch {
 	case proven:
 		return settle
-	case b.Attempt < b.MaxAttempts && b.Gate != "cancelled" && !b.Late:
-		return again
-	default:
+	case b.Attempt == b.MaxAttempts || b.Gate == "cancelled" || b.Late:
 		return orphan
 	}
+	switch b.Events {
+	case eventsAwaited:
+		return wait
+	case eventsOverdue:
+		return orphan
+	}
+	return again
 }
 
-func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum *Reaped) (done []outcome, retry []int16) {
+func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum *Reaped) (done []outcome, retry, waiting []int16) {
 	for _, ordinal := range called {
 		e := evidence[ordinal]
 		o := outcome{ordinal: ordinal, kind: unknown, basis: "reaper", reason: "no_answer", at: time.Now()}
@@ -210,12 +237,16 @@ func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum 
 			o.open = true
 			retry = append(retry, ordinal)
 			sum.Retried++
+		case wait:
+			waiting = append(waiting, ordinal)
+			sum.Waiting++
+			continue
 		case orphan:
 			sum.Orphaned++
 		}
 		done = append(done, o)
 	}
-	return done, retry
+	return done, retry, waiting
 }
 
 // apply inserts the reaper's outcomes, makes the retry batch and gives the untouched
@@ -223,6 +254,9 @@ func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum 
 func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
 	done []outcome, retry, untouched []int16, after time.Duration) error {
 	if err := insertOutcomes(ctx, tx, ref, b, done); err != nil {
+		return err
+	}
+	if err := events.QueueOrphaned(ctx, tx, ref.WorkspaceID, b.ProviderID, ref.OriginID, b.Root, orphaned(done)); err != nil {
 		return err
 	}
 	var jobs []notifications.Job

@@ -216,7 +216,8 @@ func (b *bundle) record(ref notifications.Ref, i int, kind events.Kind) {
 		b.Workspace, b.origin, keyOf(i)).Scan(&ordinal)
 	b.Must(err)
 	_, err = events.Record(context.Background(), b.Pool, b.Workspace,
-		[]events.Event{{ProviderID: b.provider, Source: "test", BatchID: ref.BatchID, Ordinal: ordinal, Attempt: 1, Kind: kind,
+		[]events.Event{{ProviderID: b.provider, Source: "test", OriginID: ref.OriginID, BatchID: ref.BatchID,
+			Ordinal: ordinal, Attempt: 1, Kind: kind,
 			OccurredAt: time.Now()}})
 	b.Must(err)
 }

@@ -62,6 +62,9 @@ type Config struct {
 	PerProvider    int           // of these, for one provider; a third of it while it is slow or unknown; three quarters
 	PerWorkspace   int           // of these, for one workspace; three quarters
 
+	EventWait   time.Duration // how long after the lease a second attempt waits for events of the carrier, at most; 10 min
+	Unreachable bool          // carriers cannot reach the server, so that no events come and nothing waits for them
+
 	ReapEvery  time.Duration // 1 min
 	SweepEvery time.Duration // 30 s
 	SweepGrace time.Duration // how late a batch without a job must be to be enqueued again; 30 s
@@ -76,7 +79,7 @@ func (c Config) withDefaults() Config {
 		{&c.DeferFor, 30 * time.Second}, {&c.DeferMost, time.Hour},
 		{&c.RecheckAfter, time.Hour}, {&c.SuppressionAge, time.Second},
 		{&c.CircuitFirst, 500 * time.Millisecond}, {&c.CircuitMost, 30 * time.Second}, {&c.ProbeLease, 5 * time.Second},
-		{&c.PauseAfter, 15 * time.Minute},
+		{&c.PauseAfter, 15 * time.Minute}, {&c.EventWait, 10 * time.Minute},
 		{&c.ReapEvery, time.Minute}, {&c.SweepEvery, 30 * time.Second}, {&c.SweepGrace, 30 * time.Second},
 	} {
 		if *d.field == 0 {

@@ -64,6 +64,16 @@ func (k carriers) check(kind string, config, secrets json.RawMessage) error {
 	return nil
 }
 
+// receives reports whether an account is configured to receive webhooks.
+func (k carriers) receives(kind string, channel lemma.Channel, config, secrets json.RawMessage) bool {
+	receiver := k.find(kind).Receiver
+	if receiver == nil {
+		return false
+	}
+	_, err := receiver(sender.Account{Kind: kind, Channel: channel, Config: config, Secrets: secrets})
+	return err == nil
+}
+
 // channels are those that a kind carries; the first is the default.
 func (k carriers) channels(kind string) []lemma.Channel { return k.find(kind).Carried() }
 

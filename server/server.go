@@ -29,9 +29,11 @@ import (
 	"lemma/api"
 	"lemma/audience"
 	"lemma/campaigns"
+	"lemma/deliveries"
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/query"
+	"lemma/hooks"
 	"lemma/loop"
 	"lemma/message"
 	"lemma/migrations"
@@ -108,6 +110,8 @@ type Server struct {
 	Flows      *flows.Flows
 	FlowReader *query.Reader
 	Sender     *sender.Sender
+	Hooks      *hooks.Hooks
+	Deliveries *deliveries.Deliveries
 	API        http.Handler
 
 	cfg         Config
@@ -137,6 +141,10 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Providers = providers.New(d.Pool, d.Box, kinds.check)
 	s.Providers.OnMove(kinds.moves)
 	s.Providers.OnChannel(kinds.channels)
+	s.Providers.OnReceive(kinds.receives)
+	s.Hooks = hooks.New(hooks.Deps{Pool: d.Pool, Providers: s.Providers, Kinds: d.Kinds, PublicURL: cfg.PublicURL, Log: d.Log,
+		Metrics: hooks.NewMetrics(s.metrics)})
+	s.Deliveries = deliveries.New(d.Pool, d.Log, deliveries.NewMetrics(s.metrics))
 	cfg.Sources.Metrics = audience.NewMetrics(s.metrics)
 	s.Audiences = audience.New(d.Pool, d.Box, cfg.Sources)
 	s.Templates = message.New(d.Pool)
@@ -148,6 +156,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		Webhooks: s.Webhooks, Log: d.Log, Metrics: enrollment.NewMetrics(s.metrics)}, cfg.Flows)
 	s.FlowReader = query.New(query.Deps{Pool: d.Pool, Flows: s.Flows, Ledger: s.Ledger, Audiences: s.Audiences, Webhooks: s.Webhooks})
 	s.Webhooks.OnSettled(s.Flows.WebhookSettled)
+	cfg.Sender.Unreachable = cfg.PublicURL == ""
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
 		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Log: d.Log, Metrics: sender.NewMetrics(s.metrics)},
 		cfg.Sender)
@@ -155,7 +164,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		return nil, err
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
-		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool,
+		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool, Hooks: s.Hooks,
 		Suppressions: suppression.New(d.Pool), Sender: s.Sender},
 		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics),
 			Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
@@ -275,7 +284,7 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	s.river = client
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
-	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.upkeep} {
+	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop, s.upkeep} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil

@@ -45,6 +45,7 @@ type Config struct {
 	SendPerProvider  int           `var:"LEMMA_SEND_PER_PROVIDER" group:"Settings" default:"0" help:"Maximum of these for one provider; 0 for three quarters."`
 	SendPerWorkspace int           `var:"LEMMA_SEND_PER_WORKSPACE" group:"Settings" default:"0" help:"Maximum of these for one workspace; 0 for three quarters."`
 	FanoutWorkers    int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"16" help:"Audiences that this process reads at the same time."`
+	EventWait        time.Duration `var:"LEMMA_EVENT_WAIT" group:"Settings" default:"10m" help:"How long after its lease a second attempt waits for events of the carrier before the notification is orphaned."`
 	ProviderOutage   time.Duration `var:"LEMMA_PROVIDER_OUTAGE" group:"Settings" default:"15m" help:"How long a provider may fail before the campaigns and flows that use it are paused."`
 	MaxWindow        int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Maximum number of notifications of a batch whose outcome a crash can leave unknown."`
 
@@ -80,8 +81,8 @@ func (c Config) check() error {
 	var faults []error
 	for name, d := range map[string]time.Duration{
 		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery,
-		"LEMMA_PROVIDER_OUTAGE": c.ProviderOutage,
-		"LEMMA_SOURCE_TIMEOUT":  c.SourceTimeout, "LEMMA_RECHECK_AFTER": c.RecheckAfter, "LEMMA_EVENT_RETENTION": c.EventRetention,
+		"LEMMA_PROVIDER_OUTAGE": c.ProviderOutage, "LEMMA_EVENT_WAIT": c.EventWait,
+		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout, "LEMMA_RECHECK_AFTER": c.RecheckAfter, "LEMMA_EVENT_RETENTION": c.EventRetention,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s is %v: must be positive", name, d))
@@ -161,7 +162,7 @@ func (c Config) server() server.Config {
 // sender are the settings of package sender.
 func (c Config) sender() sender.Config {
 	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, RecheckAfter: c.RecheckAfter,
-		PauseAfter: c.ProviderOutage, Workers: c.SendWorkers, PerProvider: c.SendPerProvider, PerWorkspace: c.SendPerWorkspace,
+		PauseAfter: c.ProviderOutage, EventWait: c.EventWait, Workers: c.SendWorkers, PerProvider: c.SendPerProvider, PerWorkspace: c.SendPerWorkspace,
 		ReapEvery: c.ReapEvery, SweepEvery: c.SweepEvery, SweepGrace: c.SweepEvery}
 }
 

@@ -21,6 +21,7 @@ type settings struct {
 	url                    *url.URL
 	headers, secretHeaders map[string]string
 	key                    []byte // signs
+	webhookKey             []byte // checks the signatures of webhooks; nil: none are received
 	most                   int    // requests at a time
 	timeout                time.Duration
 	responses              responses
@@ -35,16 +36,19 @@ const (
 func parse(config, secrets json.RawMessage, o wire.Operator) (settings, error) {
 	f := form.Form{Noun: "an HTTP provider"}
 	s := settings{most: wire.DefaultMost, responses: responses{id: "/id", failure: "/error"}}
-	seconds, to, secret := defaultTimeout, "", ""
+	seconds, to, secret, webhook := defaultTimeout, "", "", ""
 	var mapping json.RawMessage
 	f.Object("/config", config, map[string]any{"url": &to, "headers": &s.headers, "responses": &mapping,
 		"max_requests": &s.most, "timeout_seconds": &seconds})
-	f.Object("/secrets", secrets, map[string]any{"signing_secret": &secret, "headers": &s.secretHeaders})
+	f.Object("/secrets", secrets, map[string]any{"signing_secret": &secret, "headers": &s.secretHeaders, "webhook_secret": &webhook})
 	s.responses.read(&f, mapping)
 	s.timeout = time.Duration(seconds) * time.Second
 	if f.OK() {
 		s.url = target(&f, to, o)
-		s.key = key(&f, secret)
+		s.key = key(&f, "/secrets/signing_secret", secret)
+		if webhook != "" {
+			s.webhookKey = key(&f, "/secrets/webhook_secret", webhook)
+		}
 		wire.CheckNumbers(&f, s.most, seconds)
 		checkHeaders(&f, "/config/headers", s.headers)
 		checkHeaders(&f, "/secrets/headers", s.secretHeaders)
@@ -66,10 +70,10 @@ func target(f *form.Form, text string, o wire.Operator) *url.URL {
 	return u
 }
 
-func key(f *form.Form, secret string) []byte {
+func key(f *form.Form, at, secret string) []byte {
 	k, ok := signing.Key(secret)
 	if !ok {
-		f.Fault("/secrets/signing_secret", "invalid_secret", "must be whsec_ and the base64 of 24 to 64 random bytes")
+		f.Fault(at, "invalid_secret", "must be whsec_ and the base64 of 24 to 64 random bytes")
 	}
 	return k
 }

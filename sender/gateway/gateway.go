@@ -46,15 +46,16 @@ import (
 	"lemma/sender/wire"
 )
 
-// Kind is a customer's own HTTP service. It has no capabilities: whether it recognises a
-// repeated message is not known.
+// Kind is a customer's own HTTP service. Whether it recognises a repeated message is not
+// known. It may report events by webhook.
 func Kind(o wire.Operator) sender.Kind {
 	return sender.Kind{Name: "http", Channels: []lemma.Channel{lemma.Email, lemma.SMS, lemma.Push}, Moves: Moves, Warnings: Warnings,
 		Check: func(config, secrets json.RawMessage) error {
 			_, err := parse(config, secrets, o)
 			return err
 		},
-		Open: func(a sender.Account) (sender.Carrier, error) { return open(a, o) }}
+		Open:     func(a sender.Account) (sender.Carrier, error) { return open(a, o) },
+		Receiver: func(a sender.Account) (sender.Receiver, error) { return receiverOf(a, o) }}
 }
 
 // carrier sends over one account.

@@ -1,0 +1,173 @@
+// Package deliveries applies what carriers report about messages: the delivery state
+// of notifications, its counts, suppressions, and resolutions of orphaned
+// notifications. It guarantees:
+//
+//   - Each stored event is applied once: the transaction that takes it from the queue
+//     has all its effects.
+//   - The state of a notification never goes back, so that the order in which events
+//     come changes nothing.
+//   - An event never changes the status of a notification, and no message is sent
+//     because of it.
+//
+// The states by rank:
+//
+//	rank  state        event
+//	1     delayed      delayed
+//	2     rejected     rejected: the carrier has not accepted it, or has dropped it
+//	3     undelivered  soft_bounced, undelivered
+//	4     delivered    delivered, opened, clicked
+//	5     bounced      bounced
+//	6     complained   complained
+//
+// A bounce adds the suppression hard_bounce, a complaint complaint, and a recipient that
+// unsubscribed at the carrier unsubscribed. Package suppression has the rule for soft
+// bounces.
+package deliveries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lemma/events"
+	"lemma/loop"
+	"lemma/notifications"
+)
+
+// chunk is how many events one transaction applies.
+const chunk = 1000
+
+// period is how often the queue is read.
+const period = 250 * time.Millisecond
+
+// Deliveries applies events. Any number of processes may.
+type Deliveries struct {
+	pool    *pgxpool.Pool
+	log     *slog.Logger
+	metrics *Metrics
+}
+
+// New returns Deliveries.
+func New(pool *pgxpool.Pool, log *slog.Logger, m *Metrics) *Deliveries {
+	if m == nil {
+		m = NewMetrics(nil)
+	}
+	return &Deliveries{pool, log, m}
+}
+
+// Metrics count applied events. The names are documented in docs/reference/metrics.md.
+type Metrics struct {
+	applied, suppressed, resolved prometheus.Counter
+	states                        *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics; with nil they are not exported.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &Metrics{
+		applied:    counter("lemma_events_applied_total", "Events of carriers whose effects were applied."),
+		suppressed: counter("lemma_events_suppressions_total", "Suppressions that events of carriers added."),
+		resolved:   counter("lemma_events_resolutions_total", "Orphaned notifications that late evidence resolved."),
+		states: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_deliveries_total",
+			Help: "Notifications by the delivery state that they reached."}, []string{"state"}),
+	}
+	if r != nil {
+		r.MustRegister(m.applied, m.suppressed, m.resolved, m.states)
+	}
+	return m
+}
+
+// Loop applies events until ctx ends.
+func (d *Deliveries) Loop(ctx context.Context) {
+	loop.Every(ctx, period, func(ctx context.Context) error {
+		for {
+			n, err := d.Apply(ctx)
+			if n == 0 || err != nil {
+				return err
+			}
+		}
+	}, func(err error) { d.log.Error("apply events of carriers", "error", err) })
+}
+
+// Apply applies at most one chunk of each workspace and returns how many events these
+// were. A workspace that fails does not stop the others.
+func (d *Deliveries) Apply(ctx context.Context) (applied int, err error) {
+	workspaces, err := events.Waiting(ctx, d.pool)
+	if err != nil {
+		return 0, err
+	}
+	var failed error
+	for _, ws := range workspaces {
+		n, err := d.applyChunk(ctx, ws)
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("apply events of workspace %s: %w", ws, err))
+		}
+		applied += n
+	}
+	return applied, failed
+}
+
+func (d *Deliveries) applyChunk(ctx context.Context, ws uuid.UUID) (n int, err error) {
+	var t transaction
+	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		t = transaction{tx: tx, ws: ws}
+		queued, err := events.Take(ctx, tx, ws, chunk)
+		if n = len(queued); err != nil || n == 0 {
+			return err
+		}
+		return t.apply(ctx, queued)
+	})
+	if err != nil {
+		return 0, err
+	}
+	d.metrics.applied.Add(float64(n))
+	d.metrics.suppressed.Add(float64(t.suppressed))
+	d.metrics.resolved.Add(float64(t.resolved))
+	for _, r := range t.raised {
+		d.metrics.states.WithLabelValues(r.state).Inc()
+	}
+	return n, nil
+}
+
+// transaction applies a chunk of one workspace.
+type transaction struct {
+	tx pgx.Tx
+	ws uuid.UUID
+
+	raised               []*change
+	suppressed, resolved int
+}
+
+func (t *transaction) apply(ctx context.Context, queued []events.Queued) (err error) {
+	changes := changesOf(queued)
+	if t.raised, err = t.raise(ctx, changes); err != nil {
+		return err
+	}
+	about, err := t.read(ctx, queued, t.raised)
+	if err != nil {
+		return err
+	}
+	if err := t.count(ctx, about); err != nil {
+		return err
+	}
+	if err := t.suppress(ctx, queued, about); err != nil {
+		return err
+	}
+	var rows []notifications.Row
+	for _, q := range queued {
+		if q.BatchID.Valid && q.Ordinal != nil {
+			rows = append(rows, notifications.Row{OriginID: q.OriginID.UUID, BatchID: q.BatchID.UUID, Ordinal: *q.Ordinal})
+		}
+	}
+	t.resolved, err = notifications.ResolveByEvidence(ctx, t.tx, t.ws, rows)
+	return err
+}

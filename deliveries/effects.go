@@ -1,0 +1,206 @@
+package deliveries
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/events"
+	"lemma/suppression"
+)
+
+// recipient is what the effects need to know about a notification.
+type recipient struct {
+	address *string // nil: the profile was erased
+	channel lemma.Channel
+	node    string // of a flow; empty for a campaign
+}
+
+// read reads the recipients of the notifications whose state was raised, and of those
+// that bounced, complained or unsubscribed.
+func (t *transaction) read(ctx context.Context, queued []events.Queued, raised []*change) (map[notification]recipient, error) {
+	wanted := map[notification]bool{}
+	for _, c := range raised {
+		wanted[c.notification] = true
+	}
+	for _, q := range queued {
+		if causeOf(q.Type) != "" && q.Key.Valid {
+			wanted[notification{q.OriginID.UUID, q.Key.UUID}] = true
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	var origins, keys []uuid.UUID
+	for n := range wanted {
+		origins, keys = append(origins, n.origin), append(keys, n.key)
+	}
+	rows, err := t.tx.Query(ctx, `
+		select n.origin_id, n.key, n.address, coalesce(c.channel, ''), coalesce(c.node, '')
+		from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
+		cross join lateral (
+			select n.origin_id, n.key, n.address, n.batch_id from notifications n
+			where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key offset 0
+		) n
+		left join lateral (
+			select b.content_id from batches b where b.workspace_id = $1 and b.origin_id = n.origin_id and b.id = n.batch_id offset 0
+		) b on true
+		left join contents c on c.workspace_id = $1 and c.id = b.content_id`, t.ws, origins, keys)
+	if err != nil {
+		return nil, fmt.Errorf("read %d recipients: %w", len(wanted), err)
+	}
+	about := make(map[notification]recipient, len(wanted))
+	var n notification
+	var r recipient
+	_, err = pgx.ForEachRow(rows, []any{&n.origin, &n.key, &r.address, &r.channel, &r.node}, func() error {
+		about[n] = r
+		r = recipient{}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %d recipients: %w", len(wanted), err)
+	}
+	return about, nil
+}
+
+// counted is a row of delivery_counts.
+type counted struct {
+	origin uuid.UUID
+	node   string
+	state  string
+}
+
+func (c counted) compare(o counted) int {
+	return cmp.Or(slices.Compare(c.origin[:], o.origin[:]), cmp.Compare(c.node, o.node), cmp.Compare(c.state, o.state))
+}
+
+// count moves raised notifications from the count of one state to that of another. What
+// a transaction adds to a state is written before what is taken away, so that no count
+// is negative meanwhile.
+func (t *transaction) count(ctx context.Context, about map[notification]recipient) error {
+	change := map[counted]int64{}
+	for _, c := range t.raised {
+		node := about[c.notification].node
+		change[counted{c.origin, node, c.state}]++
+		if c.old != "" {
+			change[counted{c.origin, node, c.old}]--
+		}
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	var origins []uuid.UUID
+	var nodes, states []string
+	var counts []int64
+	for _, c := range slices.SortedFunc(maps.Keys(change), counted.compare) {
+		origins, nodes, states, counts = append(origins, c.origin), append(nodes, c.node), append(states, c.state), append(counts, change[c])
+	}
+	_, err := t.tx.Exec(ctx, `
+		insert into delivery_counts (workspace_id, origin_id, node, state, count)
+		select $1, r.origin_id, r.node, r.state, 0 from unnest($2::uuid[], $3::text[], $4::text[]) as r (origin_id, node, state)
+		on conflict (workspace_id, origin_id, node, state) do nothing`, t.ws, origins, nodes, states)
+	if err != nil {
+		return fmt.Errorf("count deliveries: %w", err)
+	}
+	_, err = t.tx.Exec(ctx, `
+		update delivery_counts d set count = d.count + r.count
+		from (
+			select d.workspace_id, d.origin_id, d.node, d.state, r.count
+			from unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[]) as r (origin_id, node, state, count)
+			cross join lateral (
+				select d.workspace_id, d.origin_id, d.node, d.state from delivery_counts d
+				where d.workspace_id = $1 and d.origin_id = r.origin_id and d.node = r.node and d.state = r.state for update
+			) d limit $6
+		) r
+		where d.workspace_id = r.workspace_id and d.origin_id = r.origin_id and d.node = r.node and d.state = r.state`,
+		t.ws, origins, nodes, states, counts, len(counts))
+	if err != nil {
+		return fmt.Errorf("count deliveries: %w", err)
+	}
+	return nil
+}
+
+// causeOf is the cause of the suppression that an event adds; empty for none.
+func causeOf(t events.Type) string {
+	switch t {
+	case events.TypeBounced:
+		return suppression.HardBounce
+	case events.TypeComplained:
+		return suppression.Complaint
+	case events.TypeUnsubscribed:
+		return suppression.Unsubscribed
+	}
+	return ""
+}
+
+// suppress adds what bounces, complaints and unsubscribing recipients mean for their
+// addresses.
+func (t *transaction) suppress(ctx context.Context, queued []events.Queued, about map[notification]recipient) (err error) {
+	channels, err := t.channels(ctx, queued)
+	if err != nil {
+		return err
+	}
+	var entries []suppression.Entry
+	for _, q := range queued {
+		e := suppression.Entry{Cause: causeOf(q.Type), Detail: "the carrier reported: " + string(q.Type)}
+		if e.Cause == "" {
+			continue
+		}
+		if q.Detail != nil {
+			e.Detail += ": " + *q.Detail
+		}
+		if r := about[notification{q.OriginID.UUID, q.Key.UUID}]; q.Key.Valid && r.address != nil {
+			e.Channel, e.Address = r.channel, *r.address
+		} else if q.Address != nil {
+			e.Channel, e.Address = channels[q.ProviderID], *q.Address
+		}
+		if e.Address != "" {
+			entries = append(entries, e)
+		}
+	}
+	added, err := suppression.Record(ctx, t.tx, t.ws, entries)
+	if err != nil {
+		return err
+	}
+	var all []suppression.Delivery
+	for _, c := range t.raised {
+		if r := about[c.notification]; r.address != nil && (c.soft || c.state == "delivered") {
+			all = append(all, suppression.Delivery{Channel: r.channel, Address: *r.address, Delivered: !c.soft, At: c.at})
+		}
+	}
+	soft, err := suppression.RecordDeliveries(ctx, t.tx, t.ws, all)
+	t.suppressed = added + soft
+	return err
+}
+
+// channels are those of the providers of events that name an address instead of a
+// notification.
+func (t *transaction) channels(ctx context.Context, queued []events.Queued) (map[uuid.UUID]lemma.Channel, error) {
+	var ids []uuid.UUID
+	for _, q := range queued {
+		if q.Address != nil && !slices.Contains(ids, q.ProviderID) {
+			ids = append(ids, q.ProviderID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	rows, err := t.tx.Query(ctx, `select id, channel from providers where workspace_id = $1 and id = any($2)`, t.ws, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read channels of providers: %w", err)
+	}
+	channels := map[uuid.UUID]lemma.Channel{}
+	var id uuid.UUID
+	var channel lemma.Channel
+	_, err = pgx.ForEachRow(rows, []any{&id, &channel}, func() error { channels[id] = channel; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("read channels of providers: %w", err)
+	}
+	return channels, nil
+}

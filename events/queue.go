@@ -1,0 +1,88 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// TypeOrphaned is queued when the reaper orphans a row: an event about it may have been
+// recorded at the same time.
+const TypeOrphaned Type = "orphaned"
+
+// Queued is an event whose effects are to be applied.
+type Queued struct {
+	ProviderID uuid.UUID
+	OriginID   uuid.NullUUID // with BatchID null: it matches no notification
+	Key        uuid.NullUUID // null also for the answer to a call
+	BatchID    uuid.NullUUID
+	Ordinal    *int16
+	Type       Type
+	Attempt    *int16
+	Address    *string // of an event without a notification
+	Detail     *string
+	OccurredAt time.Time
+	RecordedAt time.Time
+}
+
+// Waiting returns workspaces with queued events. It skips from one to the next.
+func Waiting(ctx context.Context, db DB) ([]uuid.UUID, error) {
+	rows, err := db.Query(ctx, `
+		with recursive w as (
+			(select workspace_id from event_queue order by workspace_id limit 1)
+			union all
+			select n.workspace_id from w cross join lateral (
+				select q.workspace_id from event_queue q where q.workspace_id > w.workspace_id order by q.workspace_id limit 1) n
+		)
+		select workspace_id from w`)
+	if err != nil {
+		return nil, fmt.Errorf("find queued events: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+}
+
+// Take deletes the oldest queued events of a workspace, in the transaction that applies
+// them. Events that another transaction takes are left out.
+func Take(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, most int) ([]Queued, error) {
+	rows, err := tx.Query(ctx, `
+		delete from event_queue q
+		using (
+			select workspace_id, id from event_queue where workspace_id = $1 order by id limit $2 for update skip locked
+		) first
+		where q.workspace_id = first.workspace_id and q.id = first.id
+		returning q.provider_id, q.origin_id, q.key, q.batch_id, q.ordinal, q.type, q.attempt, q.address, q.detail, q.occurred_at, q.recorded_at`,
+		workspaceID, most)
+	if err != nil {
+		return nil, fmt.Errorf("take queued events: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Queued])
+	if err != nil {
+		return nil, fmt.Errorf("take queued events: %w", err)
+	}
+	return all, nil
+}
+
+// QueueOrphaned queues rows of a root batch that are orphaned in the caller's
+// transaction, so that evidence that is recorded at the same time resolves them.
+func QueueOrphaned(ctx context.Context, tx pgx.Tx, workspaceID, provider, origin, rootBatch uuid.UUID, ordinals []int16) error {
+	if len(ordinals) == 0 {
+		return nil
+	}
+	ids := make([]uuid.UUID, len(ordinals))
+	for i := range ids {
+		ids[i] = lemma.NewID()
+	}
+	_, err := tx.Exec(ctx, `
+		insert into event_queue (workspace_id, id, provider_id, origin_id, batch_id, ordinal, type, occurred_at)
+		select $1, r.id, $2, $3, $4, r.ordinal, '`+string(TypeOrphaned)+`', now() from unnest($5::uuid[], $6::smallint[]) as r (id, ordinal)`,
+		workspaceID, provider, origin, rootBatch, ids, ordinals)
+	if err != nil {
+		return fmt.Errorf("queue %d orphaned rows: %w", len(ordinals), err)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package events
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Received is a report and the provider whose carrier sent it.
+type Received struct {
+	ProviderID uuid.UUID
+	Report     Report
+}
+
+// Recorded is what became of a report.
+type Recorded struct {
+	New     bool // it was not known before
+	Matched bool // it is about a notification of the workspace; false also if it is not New
+}
+
+// Receive records reports, and queues their effects, in one statement. A report with a
+// known id changes nothing; one without an id is always kept. A report that names no
+// notification of the workspace is kept without one (ProviderEvents!EveryEventApplied).
+func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) ([]Recorded, error) {
+	done := make([]Recorded, len(all))
+	if len(all) == 0 {
+		return done, nil
+	}
+	c, places := reportColumns(all)
+	rows, err := db.Query(ctx, receive, workspaceID, uuid.Nil, c.ids, c.providers, c.sourceIDs, c.origins, c.keys, c.attempts, c.types,
+		c.kinds, c.codes, c.reasons, c.carrierIDs, c.details, c.addresses, c.times, c.prompt)
+	if err != nil {
+		return nil, fmt.Errorf("record %d reports: %w", len(all), err)
+	}
+	var id uuid.UUID
+	var matched bool
+	_, err = pgx.ForEachRow(rows, []any{&id, &matched}, func() error {
+		done[places[id]] = Recorded{New: true, Matched: matched}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record %d reports: %w", len(all), err)
+	}
+	return done, nil
+}
+
+// receive inserts in the order of the unique index, so that two transactions with the
+// same reports do not wait for each other. Watermarks are written last: the aggregate
+// reads all new rows first. A watermark is exact to 100 ms, so that its row is not
+// updated for each report.
+const receive = `
+	with given as (
+		select e.*, n.batch_id, n.ordinal
+		from unnest($3::uuid[], $4::uuid[], $5::text[], $6::uuid[], $7::uuid[], $8::smallint[], $9::text[], $10::text[], $11::smallint[],
+			$12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::boolean[])
+			as e (id, provider_id, source_id, origin_id, key, attempt, type, kind, code, reason, carrier_id, detail, address, at, prompt)
+		left join lateral (
+			select n.batch_id, n.ordinal from notifications n
+			where n.workspace_id = $1 and n.origin_id = e.origin_id and n.key = e.key and n.batch_id is not null offset 0
+		) n on true
+	), new as (
+		insert into provider_events (workspace_id, id, provider_id, source, source_event_id, origin_id, batch_id, ordinal, attempt,
+			type, kind, code, reason, carrier_id, detail, occurred_at)
+		select $1, e.id, e.provider_id, '` + SourceWebhook + `', e.source_id, case when e.batch_id is null then $2 else e.origin_id end,
+			e.batch_id, e.ordinal, nullif(e.attempt, 0), e.type, e.kind, nullif(e.code, 0), nullif(e.reason, ''),
+			nullif(e.carrier_id, ''), nullif(e.detail, ''), e.at
+		from given e
+		on conflict (workspace_id, origin_id, provider_id, source, source_event_id) where source_event_id <> 'unknown' do nothing
+		returning id, batch_id is not null as matched
+	), queued as (
+		insert into event_queue (workspace_id, id, provider_id, origin_id, key, batch_id, ordinal, type, attempt, address, detail, occurred_at)
+		select $1, e.id, e.provider_id, case when n.matched then e.origin_id end, case when n.matched then e.key end, e.batch_id, e.ordinal,
+			e.type, nullif(e.attempt, 0), nullif(e.address, ''), nullif(coalesce(nullif(e.detail, ''), e.reason), ''), e.at
+		from new n join given e on e.id = n.id
+		where (n.matched or e.address <> '') and e.type <> '` + string(TypeDeferred) + `'
+	), watermarks as (
+		insert into provider_watermarks (workspace_id, provider_id, occurred_at, recorded_at)
+		select $1, e.provider_id, max(least(e.at, now())), now() from new n join given e on e.id = n.id
+		where e.prompt group by e.provider_id order by e.provider_id
+		on conflict (workspace_id, provider_id) do update set occurred_at = excluded.occurred_at, recorded_at = excluded.recorded_at
+		where excluded.occurred_at > provider_watermarks.occurred_at + interval '100 ms'
+	)
+	select id, matched from new`
+
+// reportColumns are the columns of reports, as unnest takes them, and the place in all
+// of each id.
+type reported struct {
+	ids, providers, origins, keys []uuid.UUID
+	sourceIDs, types, kinds       []string
+	reasons, carrierIDs, details  []string
+	addresses                     []string
+	attempts, codes               []int16
+	times                         []time.Time
+	prompt                        []bool
+}
+
+func reportColumns(all []Received) (c reported, places map[uuid.UUID]int) {
+	type named struct {
+		Received
+		origin, key uuid.UUID
+		sourceID    string
+		place       int
+	}
+	sorted := make([]named, len(all))
+	for i, r := range all {
+		n := named{Received: r, sourceID: storedID(r.Report.ID), place: i}
+		n.origin, n.key, _ = lemma.ParseNotificationID(r.Report.Notification)
+		sorted[i] = n
+	}
+	slices.SortFunc(sorted, func(a, b named) int {
+		return cmp.Or(bytes.Compare(a.origin[:], b.origin[:]), bytes.Compare(a.ProviderID[:], b.ProviderID[:]), cmp.Compare(a.sourceID,
+			b.sourceID))
+	})
+	places = make(map[uuid.UUID]int, len(all))
+	for _, n := range sorted {
+		r, id := n.Report, lemma.NewID()
+		places[id] = n.place
+		c.ids, c.providers, c.origins, c.keys = append(c.ids, id), append(c.providers, n.ProviderID), append(c.origins, n.origin),
+			append(c.keys, n.key)
+		c.sourceIDs, c.types, c.kinds = append(c.sourceIDs, n.sourceID), append(c.types, string(r.Type)),
+			append(c.kinds, string(r.Type.Proves()))
+		c.reasons, c.carrierIDs, c.details = append(c.reasons, stored(r.Reason)), append(c.carrierIDs, stored(r.CarrierID)),
+			append(c.details, stored(r.Detail))
+		c.addresses, c.times, c.prompt = append(c.addresses, stored(r.Address)), append(c.times, within(r.OccurredAt)),
+			append(c.prompt, r.Type.Prompt())
+		c.attempts, c.codes = append(c.attempts, attemptOf(r.Attempt)), append(c.codes, int16(min(max(r.Code, 0), math.MaxInt16)))
+	}
+	return c, places
+}
+
+// attemptOf is 0 for an attempt that cannot be.
+func attemptOf(n int) int16 {
+	if n == 1 || n == 2 {
+		return int16(n)
+	}
+	return 0
+}
+
+// within is a time that can be stored and read again: now for none, and for one that
+// no carrier can mean.
+func within(t time.Time) time.Time {
+	if now := time.Now(); t.Year() < 2000 || t.After(now.AddDate(1, 0, 0)) {
+		return now
+	}
+	return t
+}

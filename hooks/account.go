@@ -1,0 +1,124 @@
+package hooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/providers"
+	"lemma/sender"
+)
+
+const (
+	accountAge   = 5 * time.Second // after it a provider is read again
+	mostAccounts = 10_000          // in memory
+	mostReads    = 8               // of providers at a time
+)
+
+// account is a provider that receives webhooks.
+type account struct {
+	workspace uuid.UUID
+	kind      string
+	version   int
+	receiver  sender.Receiver
+	err       error // why there is none
+	until     time.Time
+}
+
+// accounts are the providers that were read last, with their secrets decrypted.
+type accounts struct {
+	providers *providers.Providers
+	kinds     map[string]sender.Kind
+	reads     chan struct{} // a slot for each read: the ids of requests are not trusted
+
+	mu  sync.Mutex
+	all map[uuid.UUID]*account
+}
+
+func newAccounts(p *providers.Providers, kinds []sender.Kind) *accounts {
+	a := &accounts{providers: p, kinds: map[string]sender.Kind{}, reads: make(chan struct{}, mostReads), all: map[uuid.UUID]*account{}}
+	for _, k := range kinds {
+		a.kinds[k.Name] = k
+	}
+	return a
+}
+
+// find returns the account of a webhook URL.
+func (a *accounts) find(ctx context.Context, carrier string, id uuid.UUID) (*account, error) {
+	found := a.cached(id)
+	if found == nil || time.Now().After(found.until) {
+		select {
+		case a.reads <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		fresh, err := a.read(ctx, id, found)
+		<-a.reads
+		if err != nil {
+			return nil, err
+		}
+		a.put(id, fresh)
+		found = fresh
+	}
+	if found.err != nil {
+		return nil, found.err
+	}
+	if found.kind != carrier {
+		return nil, ErrUnknown
+	}
+	return found, nil
+}
+
+func (a *accounts) cached(id uuid.UUID) *account {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[id]
+}
+
+// put keeps an account. Above mostAccounts all others are read again.
+func (a *accounts) put(id uuid.UUID, found *account) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.all) >= mostAccounts {
+		clear(a.all)
+	}
+	a.all[id] = found
+}
+
+// read reads a provider. It keeps the receiver of an unchanged one, which may have
+// certificates in memory.
+func (a *accounts) read(ctx context.Context, id uuid.UUID, old *account) (*account, error) {
+	ws, found, err := a.providers.Find(ctx, id)
+	until := time.Now().Add(accountAge)
+	if lemma.KindOf(err) == lemma.NotFound {
+		return &account{err: ErrUnknown, until: until}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the provider of a webhook: %w", err)
+	}
+	fresh := &account{workspace: ws, kind: found.Kind, version: found.Version, until: until}
+	if old != nil && old.workspace == ws && old.version == found.Version && old.kind == found.Kind {
+		fresh.receiver, fresh.err = old.receiver, old.err
+		return fresh, nil
+	}
+	fresh.receiver, fresh.err = a.open(ws, id, found)
+	return fresh, nil
+}
+
+func (a *accounts) open(ws, id uuid.UUID, p providers.Account) (sender.Receiver, error) {
+	kind, ok := a.kinds[p.Kind]
+	if !ok || kind.Receiver == nil {
+		return nil, sender.ErrNoReceiver
+	}
+	receiver, err := kind.Receiver(sender.Account{WorkspaceID: ws, ProviderID: id, Kind: p.Kind, Channel: p.Channel, Config: p.Config,
+		Secrets: p.Secrets, Version: p.Version})
+	if err != nil && !errors.Is(err, sender.ErrNoReceiver) {
+		err = fmt.Errorf("%w: %w", sender.ErrNoReceiver, err)
+	}
+	return receiver, err
+}

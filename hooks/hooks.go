@@ -1,0 +1,242 @@
+// Package hooks receives the webhooks of carriers: what they report about messages
+// after the call. It guarantees:
+//
+//   - A request that does not come from the carrier of the provider, or that cannot be
+//     read, changes nothing but a counter.
+//   - A request is accepted only when all its reports are stored. Requests that arrive
+//     together are stored in one transaction.
+//   - A report with an id is stored once, however often and wherever it is received.
+//     One without an id is stored each time, and counted.
+//
+// A carrier's package checks signatures and reads bodies (sender.Receiver). Package
+// deliveries applies what is stored.
+package hooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/events"
+	"lemma/flows/admission"
+	"lemma/providers"
+	"lemma/sender"
+)
+
+// MostBody is the largest body of a request, in bytes.
+const MostBody = sender.MostWebhook
+
+const (
+	smallBody = 64 << 10 // larger bodies need one of largeSlots
+	mostLarge = 32       // of them in memory at a time
+	together  = 100      // requests that are stored in one transaction, at most
+)
+
+// Deps are the dependencies of Hooks.
+type Deps struct {
+	Pool      *pgxpool.Pool
+	Providers *providers.Providers
+	Kinds     []sender.Kind
+	PublicURL string // under which carriers reach the server
+	Log       *slog.Logger
+	Metrics   *Metrics
+}
+
+// Hooks receives webhooks. It is safe for concurrent use.
+type Hooks struct {
+	pool      *pgxpool.Pool
+	publicURL string
+	accounts  *accounts
+	known     *known
+	gather    *admission.Gatherer[[]events.Received, []events.Recorded]
+	large     chan struct{} // a slot for each large body
+	log       *slog.Logger
+	metrics   *Metrics
+	noID      rare
+}
+
+// New returns Hooks.
+func New(d Deps) *Hooks {
+	h := &Hooks{pool: d.Pool, publicURL: strings.TrimSuffix(d.PublicURL, "/"), accounts: newAccounts(d.Providers, d.Kinds),
+		known: newKnown(mostKnown), large: make(chan struct{}, mostLarge), log: d.Log, metrics: d.Metrics}
+	if h.log == nil {
+		h.log = slog.Default()
+	}
+	if h.metrics == nil {
+		h.metrics = NewMetrics(nil)
+	}
+	h.gather = admission.NewGatherer(together, h.store)
+	return h
+}
+
+// ErrTooLarge is the refusal of a body above MostBody.
+var ErrTooLarge = errors.New("the body is too large")
+
+// ErrUnknown is the refusal of a request to a URL that no provider has.
+var ErrUnknown = errors.New("there is no such webhook URL")
+
+// Receive stores the reports of one request. Its refusals are ErrTooLarge, ErrUnknown
+// and the errors of sender.Receiver; any other error means that the carrier must send
+// the request again.
+func (h *Hooks) Receive(r *http.Request, carrier, provider string) error {
+	began := time.Now()
+	err := h.receive(r, carrier, provider)
+	if label := Refusal(err); label != "" {
+		h.metrics.refused.WithLabelValues(h.label(carrier), label).Inc()
+		h.log.DebugContext(r.Context(), "webhook refused", "carrier", carrier, "provider_id", provider, "refusal", label, "error", err)
+	}
+	h.metrics.took.Observe(time.Since(began).Seconds())
+	return err
+}
+
+func (h *Hooks) receive(r *http.Request, carrier, provider string) error {
+	id, ok := lemma.ParseID(lemma.PrefixProvider, provider)
+	if !ok {
+		return ErrUnknown
+	}
+	a, err := h.accounts.find(r.Context(), carrier, id)
+	if err != nil {
+		return err
+	}
+	body, done, err := h.body(r)
+	if err != nil {
+		return err
+	}
+	defer done()
+	reports, err := a.receiver.Receive(r.Context(),
+		sender.WebhookRequest{URL: h.url(r), Header: r.Header, Body: body, At: time.Now()})
+	if err != nil {
+		return unverified(err)
+	}
+	return h.record(r.Context(), a, id, reports)
+}
+
+// url is the URL that the carrier has called, also behind a proxy.
+func (h *Hooks) url(r *http.Request) string {
+	if h.publicURL == "" {
+		return "https://" + r.Host + r.URL.RequestURI()
+	}
+	return h.publicURL + r.URL.RequestURI()
+}
+
+// URL is the webhook URL of a provider, or "" if carriers cannot reach the server or
+// the kind has no webhooks.
+func (h *Hooks) URL(kind string, provider uuid.UUID) string {
+	if h.publicURL == "" || h.accounts.kinds[kind].Receiver == nil {
+		return ""
+	}
+	return h.publicURL + "/hooks/" + kind + "/" + lemma.FormatID(lemma.PrefixProvider, provider)
+}
+
+// body reads the body. Large ones, and those of an unknown length, need a slot.
+func (h *Hooks) body(r *http.Request) (body []byte, done func(), err error) {
+	done = func() {}
+	if r.ContentLength > MostBody {
+		return nil, done, ErrTooLarge
+	}
+	if r.ContentLength < 0 || r.ContentLength > smallBody {
+		select {
+		case h.large <- struct{}{}:
+			done = func() { <-h.large }
+		default:
+			return nil, done, busy
+		}
+	}
+	body, err = io.ReadAll(io.LimitReader(r.Body, MostBody+1))
+	switch {
+	case err != nil:
+		done()
+		return nil, func() {}, fmt.Errorf("read the body: %w: %w", sender.ErrUnreadable, err)
+	case len(body) > MostBody:
+		done()
+		return nil, func() {}, ErrTooLarge
+	}
+	return body, done, nil
+}
+
+var busy = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
+	Message: "too many large webhooks are being read; try again in a moment"}
+
+// record stores the reports that are not known to be stored.
+func (h *Hooks) record(ctx context.Context, a *account, provider uuid.UUID, reports []events.Report) error {
+	var all []events.Received
+	var ids []uuid.UUID
+	for _, r := range reports {
+		if r.ID != "" {
+			id := lemma.Key("report/1", provider.String(), r.ID)
+			if h.known.has(id) {
+				h.metrics.duplicates.WithLabelValues(a.kind).Inc()
+				continue
+			}
+			ids = append(ids, id)
+		}
+		all = append(all, events.Received{ProviderID: provider, Report: r})
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	done, err := h.gather.Do(ctx, a.workspace, all)
+	if err != nil {
+		return err
+	}
+	h.known.add(ids)
+	h.count(a, provider, all, done)
+	return nil
+}
+
+// store is one transaction for the requests of a workspace that arrived together.
+func (h *Hooks) store(ctx context.Context, ws uuid.UUID, requests [][]events.Received) ([][]events.Recorded, error) {
+	var all []events.Received
+	for _, r := range requests {
+		all = append(all, r...)
+	}
+	done, err := events.Receive(ctx, h.pool, ws, all)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]events.Recorded, len(requests))
+	for i, r := range requests {
+		out[i], done = done[:len(r)], done[len(r):]
+	}
+	return out, nil
+}
+
+func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, done []events.Recorded) {
+	for i, r := range all {
+		if r.Report.ID == "" {
+			h.metrics.noID.WithLabelValues(a.kind).Inc()
+			if h.noID.now() {
+				h.log.Warn("a carrier reports events without an id; each is stored, also when it is repeated",
+					"carrier", a.kind, "provider_id", lemma.FormatID(lemma.PrefixProvider, provider), "type", r.Report.Type)
+			}
+		}
+		switch {
+		case !done[i].New:
+			h.metrics.duplicates.WithLabelValues(a.kind).Inc()
+			continue
+		case !done[i].Matched:
+			h.metrics.unmatched.WithLabelValues(a.kind).Inc()
+		}
+		h.metrics.events.WithLabelValues(a.kind, string(r.Report.Type)).Inc()
+		if at := r.Report.OccurredAt; r.Report.Type.Prompt() && !at.IsZero() {
+			h.metrics.lag.WithLabelValues(a.kind).Observe(max(0, time.Since(at).Seconds()))
+		}
+	}
+}
+
+// label bounds the values of the label carrier.
+func (h *Hooks) label(carrier string) string {
+	if _, ok := h.accounts.kinds[carrier]; ok {
+		return carrier
+	}
+	return "unknown"
+}

@@ -1,0 +1,111 @@
+package sender
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/events"
+	"lemma/notifications"
+)
+
+// reports makes the provider one that reports events.
+func (b *bundle) reports() { b.Exec(`update providers set receives = true where id = $1`, b.provider) }
+
+// report receives a webhook about notification i: of the attempt, which occurred at.
+func (b *bundle) report(i, attempt int, kind events.Type, at time.Time) {
+	b.T.Helper()
+	_, err := events.Receive(context.Background(), b.Pool, b.Workspace, []events.Received{{ProviderID: b.provider, Report: events.Report{
+		Notification: lemma.FormatNotificationID(b.origin, keyOf(i)), Attempt: attempt, Type: kind, OccurredAt: at}}})
+	b.Must(err)
+}
+
+// pass lets time pass for the calls.
+func (b *bundle) pass(minutes int) {
+	b.Exec(`update batch_log set at = at - make_interval(mins => $1)`, minutes)
+}
+
+// SendingEngine: WaitsForEvents. A row with an unknown outcome waits until events have
+// come that are later than its call, while the others of its batch go on.
+func TestASecondAttemptWaitsForEvents(t *testing.T) {
+	for name, c := range map[string]struct {
+		then func(b *bundle)
+		want Reaped
+	}{
+		"none has come":       {func(*bundle) {}, Reaped{Waiting: 1}},
+		"only an older one":   {func(b *bundle) { b.report(5, 1, events.TypeDelivered, time.Now().Add(-time.Hour)) }, Reaped{Waiting: 1}},
+		"only an open":        {func(b *bundle) { b.report(5, 1, events.TypeOpened, time.Now().Add(time.Hour)) }, Reaped{Waiting: 1}},
+		"a newer one":         {func(b *bundle) { b.report(5, 1, events.TypeDelivered, time.Now().Add(time.Hour)) }, Reaped{Batches: 1, Retried: 1}},
+		"one about the row":   {func(b *bundle) { b.report(1, 1, events.TypeBounced, time.Now().Add(-time.Hour)) }, Reaped{Batches: 1, Settled: 1}},
+		"none, for too long":  {func(b *bundle) { b.pass(12) }, Reaped{Batches: 1, Orphaned: 1}},
+		"none, for less long": {func(b *bundle) { b.pass(10) }, Reaped{Waiting: 1}},
+		"a newer one, after the bound": {func(b *bundle) {
+			b.pass(12)
+			b.report(5, 1, events.TypeDelivered, time.Now().Add(-11*time.Minute))
+		}, Reaped{Batches: 1, Retried: 1}},
+		"its campaign was cancelled": {func(b *bundle) { b.cancel() }, Reaped{Batches: 1, Orphaned: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.reports()
+			b.insert(10, 10, 2)
+			b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
+			s := b.sender()
+			b.work(s)
+			c.then(b)
+			for range 2 { // a row that waits is left as it is
+				if got := b.reap(s); got != c.want {
+					t.Errorf("reaped %+v, want %+v", got, c.want)
+				}
+				if c.want.Waiting == 0 {
+					return
+				}
+			}
+			b.report(5, 1, events.TypeDelivered, time.Now().Add(time.Minute))
+			if got := b.reap(s); got.Retried != 1 {
+				t.Errorf("reaped %+v after a newer event", got)
+			}
+			b.work(s)
+			b.wantCounts(notifications.Counts{Sent: 10})
+		})
+	}
+}
+
+// of is the notification with an ordinal.
+func (b *bundle) of(ordinal int16) int {
+	b.T.Helper()
+	return int(b.Count(`select profile_key::bigint from notifications where workspace_id = $1 and ordinal = $2`, b.Workspace, ordinal))
+}
+
+// A worker is killed: rows of its window wait for events, and those that were not
+// called or have evidence do not wait with them.
+func TestOtherRowsDoNotWaitForEvents(t *testing.T) {
+	b := setup(t)
+	b.reports()
+	refs := b.insert(30, 30, 2)
+	killed := b.sender()
+	reached := stop(killed, "opened", 2)
+	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
+	<-reached
+	b.report(b.of(12), 1, events.TypeDelivered, time.Now().Add(-time.Hour))
+	s := b.sender()
+	if got := b.reap(s); got != (Reaped{Batches: 1, Freed: 10, Settled: 1, Waiting: 9}) {
+		t.Fatalf("reaped %+v", got)
+	}
+	b.work(s)
+	if got := b.statuses(); got["sent"] != 21 || got["processing"] != 9 {
+		t.Errorf("statuses are %v", got)
+	}
+	if got := b.reap(s); got != (Reaped{Waiting: 9}) {
+		t.Errorf("reaped %+v", got)
+	}
+	b.pass(12)
+	if got := b.reap(s); got != (Reaped{Batches: 1, Orphaned: 9}) {
+		t.Errorf("reaped %+v", got)
+	}
+	b.wantCounts(notifications.Counts{Sent: 21, Orphaned: 9})
+	if got := b.statuses(); got["sent"] != 21 || got["orphaned"] != 9 {
+		t.Errorf("statuses are %v", got)
+	}
+}
