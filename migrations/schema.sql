@@ -645,6 +645,7 @@ create table provider_test_meters (
     constraint provider_test_meters_pkey PRIMARY KEY (workspace_id),
     constraint provider_test_meters_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
+
 create table provider_watermarks (
     workspace_id uuid not null,
     provider_id uuid not null,
