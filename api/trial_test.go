@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -83,9 +84,7 @@ func TestProviderTestOfATemplate(t *testing.T) {
 	sms := b.do("POST", "/v1/templates", object{"name": "SMS", "channel": "sms", "text": "Hi"}).is(201).id()
 	with := func(change object) object {
 		in := object{"to": "ada@shop.example", "from": toAda["from"], "template_id": template, "data": object{"name": "Grace"}}
-		for name, value := range change {
-			in[name] = value
-		}
+		maps.Copy(in, change)
 		return in
 	}
 	b.do("POST", path, with(nil)).is(200)

@@ -130,7 +130,8 @@ func TestNoSecretIsInTheAnswerOfAProviderTest(t *testing.T) {
 	t.Run("http", func(t *testing.T) {
 		secret := signing.Secret([]byte("0123456789abcdef0123456789abcdef"))
 		answer := b.test(t, "http", fmt.Sprintf(`{"url":%q,"headers":{"X-Tenant":"shop"}}`, web.URL+"/send?a=b"),
-			map[string]any{"signing_secret": secret, "headers": map[string]string{"Authorization": "Bearer " + token, "X-Odd-Name": password[:4] + "123"}})
+			map[string]any{"signing_secret": secret,
+				"headers": map[string]string{"Authorization": "Bearer " + token, "X-Odd-Name": password[:4] + "123"}})
 		b.clean(t, answer, secret, secret[6:], token, password[:4]+"123")
 		b.shows(t, answer, `"reason":"access_denied"`, `"failure_of":"provider"`, `"definite":true`, "POST "+web.URL+"/send?a=b",
 			"X-Tenant: shop", "Webhook-Signature: [redacted]", "HTTP/2.0 403", `"protocol":"h2"`, `\"subject\":\"Test message\"`)
@@ -225,7 +226,8 @@ func newTrials(t *testing.T, o wire.Operator) trials {
 	}
 	b := trials{server: s, web: httptest.NewServer(s.API), ws: pgtest.Workspace(t, pool)}
 	t.Cleanup(b.web.Close)
-	_, b.key, err = s.Workspaces.CreateKey(t.Context(), b.ws, workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{"providers:test"}})
+	_, b.key, err = s.Workspaces.CreateKey(t.Context(), b.ws,
+		workspaces.NewKey{ID: lemma.NewID(), Name: "test", Scopes: []string{"providers:test"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,8 @@ func (e *env) sendCampaign(ctx context.Context, process *instance, name string, 
 	f.Missing, f.Duplicates = seen()
 	var first float64
 	err = process.Pool.QueryRow(ctx,
-		`select extract(epoch from min(at) - $2)::float8 from attempts where workspace_id = $1 and at >= $2`, process.workspace, c.StartedAt).Scan(&first)
+		`select extract(epoch from min(at) - $2)::float8 from attempts where workspace_id = $1 and at >= $2`,
+		process.workspace, c.StartedAt).Scan(&first)
 	f.FirstSeconds = round(first)
 	return f, err
 }

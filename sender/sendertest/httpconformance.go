@@ -189,10 +189,11 @@ func (h HTTPHarness) trace(t *testing.T, proto string) {
 	server.Trace = sender.NewTrace(nil)
 	h.open(t, server).Send(t.Context(), Harness{Address: h.Address}.messages(1, 1))
 	steps, _ := server.Trace.Steps()
-	seen, all := map[string]bool{}, ""
+	seen := map[string]bool{}
+	var all strings.Builder
 	for _, s := range steps {
 		seen[s.Type+" "+s.Part] = true
-		all += s.Text + "\n"
+		_, _ = all.WriteString(s.Text + "\n") // a strings.Builder does not fail
 	}
 	for _, want := range []string{sender.StepConnected + " ", sender.StepSecured + " ", "sent line", "sent header", "sent body",
 		"received line", "received header", "received body"} {
@@ -201,7 +202,7 @@ func (h HTTPHarness) trace(t *testing.T, proto string) {
 		}
 	}
 	for _, r := range server.Received(func(Received) bool { return true }) {
-		if secret := r.Header.Get("Authorization"); secret != "" && strings.Contains(all, secret) {
+		if secret := r.Header.Get("Authorization"); secret != "" && strings.Contains(all.String(), secret) {
 			t.Error("the header Authorization is recorded")
 		}
 	}

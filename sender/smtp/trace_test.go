@@ -62,7 +62,8 @@ func TestTheConversationIsRecorded(t *testing.T) {
 	trusting := func(c *carrier) { c.tls.RootCAs = roots }
 	s := serve(t, &server{offers: "PIPELINING AUTH=x STARTTLS AUTH PLAIN", tls: config})
 	got, r := traced(t, s, `,"tls":"starttls"`, "hunter22", Options{ShowPrivate: true}, trusting)
-	greeting := []string{"s EHLO here", "r 250-test", "r 250-PIPELINING", "r 250-AUTH=x", "r 250-STARTTLS", "r 250-AUTH", "r 250-PLAIN", "r 250 HELP"}
+	greeting := []string{"s EHLO here", "r 250-test", "r 250-PIPELINING", "r 250-AUTH=x", "r 250-STARTTLS", "r 250-AUTH", "r 250-PLAIN",
+		"r 250 HELP"}
 	want := append([]string{"c server", "r 220 test ESMTP"}, greeting...)
 	want = append(want, "s STARTTLS", "r 220 go", "s TLS 1.3[127.0.0.1]")
 	want = append(want, greeting...)
@@ -111,8 +112,8 @@ func TestRepliesOfPrivateServersAreHidden(t *testing.T) {
 	s := serve(t, &server{offers: "STARTTLS", tls: config})
 	got, _ := traced(t, s, `,"tls":"starttls"`, "", Options{}, func(c *carrier) { c.tls.RootCAs = roots })
 	const hidden = " [hidden: the server has a private address]"
-	want := []string{"c server", "r 220" + hidden, "s EHLO here", "r 250" + hidden, "s STARTTLS", "r 220" + hidden, "s TLS 1.3[]", "s EHLO here",
-		"r 250" + hidden, "s MAIL FROM:<news@shop.example>", "r 250 ok"}
+	want := []string{"c server", "r 220" + hidden, "s EHLO here", "r 250" + hidden, "s STARTTLS", "r 220" + hidden, "s TLS 1.3[]",
+		"s EHLO here", "r 250" + hidden, "s MAIL FROM:<news@shop.example>", "r 250 ok"}
 	if d := cmp.Diff(want, got[:len(want)]); d != "" {
 		t.Error(d)
 	}
