@@ -82,14 +82,18 @@ type session struct {
 
 type recipient struct{ address, provider string }
 
+// Mail is part of smtp.Session, as the next three are.
 func (s *session) Mail(string, *smtp.MailOptions) error { return nil }
 
+// Reset ends a mail.
 func (s *session) Reset() { s.to = nil }
 
+// Logout ends a connection.
 func (s *session) Logout() error { return nil }
 
 var errNoMailbox = &smtp.SMTPError{Code: 550, EnhancedCode: smtp.EnhancedCode{5, 1, 1}, Message: ErrNoProvider.Error()}
 
+// Rcpt adds a recipient.
 func (s *session) Rcpt(to string, _ *smtp.RcptOptions) error {
 	provider, ok := providerOf(to)
 	if !ok {

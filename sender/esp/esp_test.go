@@ -182,7 +182,8 @@ func TestSendGrid(t *testing.T) {
 			`"category":["a"],"sg_event_id":"ZGVsaXZlcmVk","sg_message_id":"14c5d75ce93.filter0001","lemma_ntf":"` + ntf + `"}`
 	}
 	bounce := func(kind, class string) string {
-		return event("bounce", `"reason":"550 5.1.1 user@example.test unknown","status":"5.0.0","type":"`+kind+`","bounce_classification":"`+class+`",`)
+		return event("bounce", `"reason":"550 5.1.1 user@example.test unknown","status":"5.0.0","type":"`+kind+
+			`","bounce_classification":"`+class+`",`)
 	}
 	drop := func(reason string) string { return event("dropped", `"reason":"`+reason+`","status":"5.0.0",`) }
 	of := func(kind events.Type, reason, detail string, code int) events.Report {
@@ -225,7 +226,8 @@ func TestSendGrid(t *testing.T) {
 			t.Errorf("%s: %v\n%s", c.name, err, diff)
 		}
 	}
-	several := `[{"event":"delivered","sg_event_id":"1","smtp-id":"<` + ntf + `@shop.example>"},{"event":"open","sg_event_id":"2"},{"event":"x"}]`
+	several := `[{"event":"delivered","sg_event_id":"1","smtp-id":"<` + ntf + `@shop.example>"},` +
+		`{"event":"open","sg_event_id":"2"},{"event":"x"}]`
 	got, err := receiver(t, SendGrid).Receive(t.Context(), signed(SendGrid, several, now))
 	if err != nil || len(got) != 2 || got[0].Notification != ntf || got[1].Notification != "" || got[1].OccurredAt != now {
 		t.Errorf("%+v, %v", got, err)

@@ -35,6 +35,7 @@ func receive(a sender.Account, o wire.Operator) (sender.Receiver, error) {
 	return receiver{s.account, s.authToken}, nil
 }
 
+// Receive is part of sender.Receiver.
 func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.Report, error) {
 	if err := sender.CheckSize(w.Body); err != nil {
 		return nil, err
