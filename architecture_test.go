@@ -72,6 +72,7 @@ var mayImport = map[string][]string{
 	"sender/ses":             {"sender", "sender/form", "sender/mime", "sender/wire", "sender/report", "sender/ses/sns", "events"},
 	"sender/ses/sns":         {"sender", "dial"},
 	"sender/ses/sns/snstest": {"dial"},
+	"lmtp":                   {},
 	"sender/fcm":             {"sender", "sender/form", "sender/wire"},
 	"sender/twilio":          {"sender", "sender/form", "sender/wire", "sender/report", "events"},
 	"sender/gateway":         {"sender", "sender/form", "sender/wire", "events", "signing", "dial"},

@@ -53,7 +53,9 @@
 //	sender/smtp    the SMTP carrier
 //	sender/ses     the Amazon SES carrier, and its events by Amazon SNS (sender/ses/sns)
 //	sender/fcm     the Firebase Cloud Messaging carrier
-//	sender/twilio  the Twilio carrier
+//	sender/twilio  the Twilio carrier, and its status callbacks
+//	sender/esp     events of Postmark, Mailgun and SendGrid
+//	sender/dsn     mails about bounces and complaints
 //	sender/gateway the carrier to a customer's own HTTP service
 //	sender/apns    the APNs carrier
 //	sender/webpush the carrier to browsers: Web Push
@@ -68,6 +70,7 @@
 //	events         provider events: what carriers report
 //	hooks          webhooks of carriers: receives and stores them
 //	deliveries     applies their effects: states, counts, suppressions
+//	lmtp           receives mails about bounces from the operator's mail server
 //	webhooks       HTTP requests to the customer's systems, through an outbox
 //
 // Access and infrastructure:

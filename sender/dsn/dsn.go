@@ -19,7 +19,7 @@
 //	failed     5.1.1 and other addresses  bounced
 //	failed     4.x.x, 5.2.2               soft_bounced
 //	failed     other                      undelivered
-//	delayed                               delayed
+//	delayed                               the same
 //	relayed                               accepted
 //	delivered, expanded                   delivered
 //	other                                 (none)
@@ -142,15 +142,19 @@ func read(body []byte) (*mailReport, error) {
 	}
 	m := &mailReport{}
 	m.date, _ = text.Header.Date() // without one, the time of arrival
-	parts := multipart.NewReader(text.Body, params["boundary"])
+	m.addAll(multipart.NewReader(text.Body, params["boundary"]))
+	return m, nil
+}
+
+// addAll reads the parts that have arrived.
+func (m *mailReport) addAll(parts *multipart.Reader) {
 	for range mostParts {
 		part, err := parts.NextPart()
 		if err != nil {
-			break // also the end of what has arrived
+			return
 		}
 		m.add(part)
 	}
-	return m, nil
 }
 
 // add reads one part.

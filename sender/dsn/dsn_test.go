@@ -152,8 +152,8 @@ func TestReceive(t *testing.T) {
 		{"no recipient", notification(ours), nil},
 		{"the id in the status", strings.Replace(notification("", recipient("failed", "5.1.1", "550 no")), "X-Postfix-Queue-ID: 4F1A",
 			"X-Original-Message-ID:\n\t"+ours, 1), one(events.TypeBounced, "5.1.1", 550, "smtp; 550 no")},
-		{"a whole message", strings.Replace(notification(ours, recipient("failed", "5.1.1", "550 no")),
-			"text/rfc822-headers", "message/rfc822", 1),
+		{"a whole message",
+			strings.Replace(notification(ours, recipient("failed", "5.1.1", "550 no")), "text/rfc822-headers", "message/rfc822", 1),
 			one(events.TypeBounced, "5.1.1", 550, "smtp; 550 no")},
 		{"CRLF", strings.ReplaceAll(notification(ours, recipient("failed", "5.1.1", "550 no")), "\n", "\r\n"),
 			one(events.TypeBounced, "5.1.1", 550, "smtp; 550 no")},
@@ -211,8 +211,8 @@ func TestForgery(t *testing.T) {
 func TestRepeats(t *testing.T) {
 	t.Parallel()
 	ids := map[string]bool{}
-	for _, date := range []string{"Sun, 22 Nov 2026 17:58:00 +0000", "Mon, 22 Nov 2060 17:58:00 +0000", "Sat, 22 Nov 1980 17:58:00 +0000",
-		"x"} {
+	for _, date := range []string{"Sun, 22 Nov 2026 17:58:00 +0000", "Mon, 22 Nov 2060 17:58:00 +0000",
+		"Sat, 22 Nov 1980 17:58:00 +0000", "x"} {
 		body := strings.ReplaceAll(notification(ours, recipient("failed", "5.1.1", "550 "+date)), "Sun, 22 Nov 2026 17:58:00 +0000", date)
 		got, err := receive(body)
 		if err != nil || len(got) != 1 || now.Sub(got[0].OccurredAt) > time.Hour || got[0].OccurredAt.After(now) {
@@ -241,8 +241,8 @@ func TestBounds(t *testing.T) {
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte(notification(ours, recipient("failed", "5.1.1", "550 5.1.1 no"))))
 	f.Add([]byte(complaint("abuse")))
-	f.Add([]byte("Content-Type: multipart/report; boundary=a\n\n--a\nContent-Type: message/rfc822\n" +
-		"Content-Transfer-Encoding: base64\n\n%%\n--a"))
+	f.Add([]byte("Content-Type: multipart/report; boundary=a\n\n--a\n" +
+		"Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n%%\n--a"))
 	f.Add([]byte("Content-Type: multipart/report; boundary=\"\"\n\n----"))
 	f.Add([]byte("Content-Type: multipart/report; boundary=a\n\n--a\nContent-Type: message/delivery-status\n\n : \n\t\n--a--"))
 	f.Fuzz(func(t *testing.T, body []byte) {

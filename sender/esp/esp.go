@@ -36,8 +36,8 @@
 //	other                                               (none)
 //
 //	mailgun                                             report
-//	accepted                                            accepted
-//	delivered                                           delivered
+//	accepted                                            the same
+//	delivered                                           the same
 //	failed, temporary                                   delayed
 //	failed, permanent: bounce type hard, suppress-bounce  bounced
 //	failed, permanent: bounce type soft, old            soft_bounced
@@ -50,7 +50,7 @@
 //
 //	sendgrid                                            report
 //	processed                                           accepted
-//	delivered                                           delivered
+//	delivered                                           the same
 //	deferred                                            delayed
 //	bounce, of the types Content, Reputation, Technical,
 //	  Frequency or Volume Too High; blocked             undelivered
@@ -93,7 +93,7 @@ const (
 // AppendHeader writes the header with the notification's id that a service reports with
 // its events.
 func (f Format) AppendHeader(out []byte, notification string) []byte {
-	before, after := "", ""
+	var before, after string
 	switch f {
 	case Postmark:
 		before = "X-PM-Metadata-lemma-ntf: "

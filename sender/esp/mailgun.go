@@ -43,6 +43,7 @@ type mailgunEvent struct {
 	Variables json.RawMessage `json:"user-variables"` // an object; without variables also a list
 }
 
+// Receive is part of sender.Receiver.
 func (m mailgun) Receive(_ context.Context, r sender.WebhookRequest) ([]events.Report, error) {
 	if err := sender.CheckSize(r.Body); err != nil {
 		return nil, err

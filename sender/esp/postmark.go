@@ -34,6 +34,7 @@ type postmarkEvent struct {
 	Metadata          map[string]string
 }
 
+// Receive is part of sender.Receiver.
 func (p postmark) Receive(_ context.Context, r sender.WebhookRequest) ([]events.Report, error) {
 	if err := sender.CheckSize(r.Body); err != nil {
 		return nil, err

@@ -34,6 +34,7 @@ type sendgridEvent struct {
 	Response       string
 }
 
+// Receive is part of sender.Receiver.
 func (s sendgrid) Receive(_ context.Context, r sender.WebhookRequest) ([]events.Report, error) {
 	if err := sender.CheckSize(r.Body); err != nil {
 		return nil, err

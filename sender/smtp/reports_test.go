@@ -19,8 +19,8 @@ import (
 )
 
 // sendgridKey is a verification key in the form of SendGrid.
-const sendgridKey = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEy3Mwb20yMlrozKSGJULOP2jRBLAjmEiBmuNzvJEWFT0" +
-	"t5SijL05YKI3PO6wEnBQGCSzzCMjOZ4I53bQDwU/9AA=="
+const sendgridKey = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEy3Mwb20yMlrozKSGJULOP2jRBLAjmEiBmu" +
+	"NzvJEWFT0t5SijL05YKI3PO6wEnBQGCSzzCMjOZ4I53bQDwU/9AA=="
 
 func TestCheckOfReports(t *testing.T) {
 	t.Parallel()
@@ -99,8 +99,8 @@ func TestReturnPath(t *testing.T) {
 	if !mail {
 		t.Errorf("%q", s.commands)
 	}
-	bounce := "Content-Type: multipart/report; report-type=delivery-status; boundary=b\r\n\r\n--b\r\n" +
-		"Content-Type: message/delivery-status\r\n\r\n" +
+	bounce := "Content-Type: multipart/report; report-type=delivery-status; boundary=b\r\n\r\n" +
+		"--b\r\nContent-Type: message/delivery-status\r\n\r\n" +
 		"Reporting-MTA: dns; mx.example.test\r\n\r\nFinal-Recipient: rfc822; user1@example.test\r\nAction: failed\r\nStatus: 5.1.1\r\n\r\n" +
 		"--b\r\nContent-Type: message/rfc822\r\n\r\n" + s.kept()[0] + "\r\n--b--\r\n"
 	got, err := c.receiver.Receive(t.Context(), sender.WebhookRequest{Body: []byte(bounce), At: time.Now()})

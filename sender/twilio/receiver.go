@@ -29,12 +29,13 @@ func receive(a sender.Account, o wire.Operator) (sender.Receiver, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case s.authToken == "":
-		return nil, fmt.Errorf("no auth_token: %w", sender.ErrNoReceiver)
+	case s.authToken == "" || o.PublicURL == "":
+		return nil, fmt.Errorf("no auth_token or no public URL, so no callbacks are requested: %w", sender.ErrNoReceiver)
 	}
 	return receiver{s.account, s.authToken}, nil
 }
 
+// Receive is part of sender.Receiver.
 func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.Report, error) {
 	if err := sender.CheckSize(w.Body); err != nil {
 		return nil, err

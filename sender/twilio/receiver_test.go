@@ -203,11 +203,15 @@ func TestReceiverOfAccount(t *testing.T) {
 	t.Parallel()
 	config := []byte(`{"account_sid":"` + hookAccount + `","from":"+15017122661"}`)
 	key := []byte(`{"api_key_sid":"SK0123456789abcdef0123456789abcdef","api_key_secret":"0123456789abcdef"}`)
-	of := Kind(wire.Operator{}).Receiver
+	token := []byte(`{"auth_token":"` + hookToken + `"}`)
+	of := Kind(wire.Operator{PublicURL: "https://lemma.example.com"}).Receiver
+	if _, err := Kind(wire.Operator{}).Receiver(sender.Account{Config: config, Secrets: token}); !errors.Is(err, sender.ErrNoReceiver) {
+		t.Errorf("without a public URL: %v", err)
+	}
 	if _, err := of(sender.Account{Config: config, Secrets: key}); !errors.Is(err, sender.ErrNoReceiver) {
 		t.Errorf("without an auth token: %v", err)
 	}
-	if _, err := of(sender.Account{Config: config, Secrets: []byte(`{"auth_token":"` + hookToken + `"}`)}); err != nil {
+	if _, err := of(sender.Account{Config: config, Secrets: token}); err != nil {
 		t.Error(err)
 	}
 }

@@ -49,7 +49,7 @@
 //
 //	status or message                                         report        proves
 //	accepted, scheduled, queued, sending, sent                accepted      acceptance
-//	delivered                                                 delivered     acceptance
+//	delivered                                                 the same      acceptance
 //	read                                                      opened        acceptance
 //	canceled                                                  undelivered   acceptance
 //	failed, undelivered: 21211, 21214, 21217, 21614, 30005    bounced       acceptance

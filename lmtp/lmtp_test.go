@@ -1,0 +1,159 @@
+package lmtp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/emersion/go-smtp"
+
+	"lemma"
+	"lemma/lmtp"
+)
+
+// inbox keeps what was handled.
+type inbox struct {
+	mu    sync.Mutex
+	mails map[string][]string // by provider
+	fail  error
+}
+
+func (b *inbox) receive(_ context.Context, provider string, mail []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fail == nil {
+		b.mails[provider] = append(b.mails[provider], string(mail))
+	}
+	return b.fail
+}
+
+func serve(t *testing.T) (*inbox, *smtp.Client) {
+	t.Helper()
+	b := &inbox{mails: map[string][]string{}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := lmtp.New(b.receive, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := smtp.NewClientLMTP(conn)
+	t.Cleanup(func() {
+		client.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return b, client
+}
+
+// deliver sends a mail and returns the code of each answer: to the recipients, and to the
+// mail for those that were accepted.
+func deliver(t *testing.T, c *smtp.Client, mail string, to ...string) (codes []int) {
+	t.Helper()
+	code := func(err error) int {
+		if err == nil {
+			return 250
+		}
+		var answer *smtp.SMTPError
+		if !errors.As(err, &answer) {
+			t.Fatal(err)
+		}
+		return answer.Code
+	}
+	if err := c.Mail("", nil); err != nil {
+		t.Fatal(err)
+	}
+	var accepted []string
+	for _, address := range to {
+		err := c.Rcpt(address, nil)
+		codes = append(codes, code(err))
+		if err == nil {
+			accepted = append(accepted, address)
+		}
+	}
+	if len(accepted) == 0 {
+		return codes
+	}
+	w, err := c.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(w, mail); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.CloseWithLMTPResponse()
+	refused, _ := errors.AsType[smtp.LMTPDataError](err)
+	for _, address := range accepted {
+		if refused[address] != nil {
+			codes = append(codes, refused[address].Code)
+		} else {
+			codes = append(codes, 250)
+		}
+	}
+	return codes
+}
+
+func TestReceive(t *testing.T) {
+	t.Parallel()
+	b, c := serve(t)
+	one, two := lemma.FormatID(lemma.PrefixProvider, lemma.NewID()), lemma.FormatID(lemma.PrefixProvider, lemma.NewID())
+	got := deliver(t, c, "Subject: x\r\n\r\nhello\r\n..dot\r\n", one+"@bounces.shop.example", "bounces+"+strings.ToUpper(two)+"@shop.example",
+		"postmaster@shop.example", "prv_1@shop.example", lemma.FormatID(lemma.PrefixCampaign, lemma.NewID())+"@shop.example")
+	if want := []int{250, 250, 550, 550, 550, 250, 250}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for _, provider := range []string{one, two} {
+		if mails := b.mails[provider]; len(mails) != 1 || !strings.Contains(mails[0], "hello") {
+			t.Errorf("%q", mails)
+		}
+	}
+}
+
+// The mail server keeps a mail that is not handled, and a connection serves the next one.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	b, c := serve(t)
+	to := lemma.FormatID(lemma.PrefixProvider, lemma.NewID()) + "@shop.example"
+	for _, step := range []struct {
+		fail error
+		want []int
+	}{
+		{errors.New("the database is gone"), []int{250, 451}}, {lmtp.ErrNoProvider, []int{250, 550}}, {nil, []int{250, 250}},
+	} {
+		b.fail = step.fail
+		if got := deliver(t, c, "x", to); !slices.Equal(got, step.want) {
+			t.Errorf("%v: %v, want %v", step.fail, got, step.want)
+		}
+	}
+}
+
+// Of a large mail the beginning is kept.
+func TestLargeMails(t *testing.T) {
+	t.Parallel()
+	b, c := serve(t)
+	provider := lemma.FormatID(lemma.PrefixProvider, lemma.NewID())
+	mail := "Subject: x\r\n\r\n" + strings.Repeat(strings.Repeat("x", 998)+"\r\n", 5000)
+	if got := deliver(t, c, mail, provider+"@shop.example"); !slices.Equal(got, []int{250, 250}) {
+		t.Error(got)
+	}
+	if mails := b.mails[provider]; len(mails) != 1 || len(mails[0]) != 256<<10 {
+		t.Errorf("%d mails", len(mails))
+	}
+}
