@@ -126,6 +126,7 @@ const (
 	PrefixEndpoint     = "whe"
 	PrefixSuppression  = "sup"
 	PrefixTopic        = "top"
+	PrefixIteration    = "itr"
 	PrefixLinkKey      = "lnk"
 )
 

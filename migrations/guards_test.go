@@ -207,7 +207,9 @@ func TestPromisesAreWrittenOnTheConstraints(t *testing.T) {
 		where obj_description(oid, 'pg_constraint') like '%!%'
 		union all
 		select relname::text, obj_description(oid, 'pg_class') from pg_class
-		where relkind = 'i' and obj_description(oid, 'pg_class') like '%!%'`)
+		where relkind = 'i' and obj_description(oid, 'pg_class') like '%!%'
+		union all
+		select tgname::text, obj_description(oid, 'pg_trigger') from pg_trigger where obj_description(oid, 'pg_trigger') like '%!%'`)
 	if err != nil {
 		t.Fatal(err)
 	}
