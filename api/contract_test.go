@@ -159,6 +159,7 @@ func TestEveryOperationSucceeds(t *testing.T) {
 	b.checkKeys()
 	b.checkSuppressions(w)
 	b.checkPower()
+	b.checkIterations(w)
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}
