@@ -16,7 +16,7 @@ type iterationBody struct {
 	StatusReason *string                   `json:"status_reason"`
 	StatusDetail *string                   `json:"status_detail"`
 	Experiment   experimentBody            `json:"experiment"`
-	Assignment   assignmentPlan                  `json:"assignment"`
+	Assignment   assignmentPlan            `json:"assignment"`
 	StartedAt    *time.Time                `json:"started_at"`
 	CutOffAt     *time.Time                `json:"cut_off_at"`
 	Winner       *string                   `json:"winner"`

@@ -75,7 +75,7 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 		from contents where workspace_id = $1 and id = $2`, workspaceID, contentID).
 		Scan(&template, &version, &d.fromName, &d.fromEmail, &d.replyTo, &headers,
 			&d.suppressed.Channel, &d.suppressed.Transactional, &topic,
-				&replaced.Subject, &replaced.Preheader)
+			&replaced.Subject, &replaced.Preheader)
 	if err != nil {
 		return nil, fmt.Errorf("read content %s: %w", contentID, err)
 	}
