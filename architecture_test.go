@@ -153,6 +153,11 @@ var mayWrite = map[string]map[string]string{
 	"campaigns":            {"campaigns": "insert update delete"},
 	"campaign_requests":    {"campaigns": "insert"},
 	"fanouts":              {"campaigns": "insert update"},
+	"iterations":           {"campaigns": "insert update delete"}, // delete: drafts
+	"iteration_variants":   {"campaigns": "insert"},
+	"iteration_log":        {"campaigns": "insert"},
+	"iteration_results":    {"campaigns": "insert"},
+	"iteration_members":    {"notifications": "insert", "campaigns": "delete"},
 	"contents":             {"campaigns": "insert", "flows": "insert"},
 	"notifications":        {"notifications": "insert update"}, // update: a profile is erased
 	"opt_outs":             {"notifications": "insert"},

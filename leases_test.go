@@ -16,32 +16,43 @@ import (
 
 // tokenColumns are the columns that fence writes, of tables whose lease is not
 // called leased_by.
-var tokenColumns = map[string]string{"idempotency_keys": "locked_by"}
+var tokenColumns = map[string]string{"idempotency_keys": "locked_by", "iterations": "evaluating_by"}
 
 // unfenced are the statements that write to a table with a lease without a token
 // in their WHERE clause, each with the reason why that is right. The key is
 // package.function or package.constant, and the table.
 var unfenced = map[string]string{
-	"campaigns.acquire fanouts":           "acquires the lease if it is free; endExpired ends one that has expired",
-	"sender.claimBatch batches":           "acquires the lease of a ready batch, which has no holder",
-	"flows.claimShard flow_shards":        "acquires the lease if it is free or has expired",
-	"flows.claimMove flow_moves":          "acquires the lease if it is free or has expired",
-	"flows/intake.claimPoll flow_polls":   "acquires the lease if it is free or has expired",
-	"webhooks.lease outbox":               "acquires the lease of messages that claim and claimMore have locked: free, or expired",
-	"api.claim idempotency_keys":          "acquires the key if it is free or its lock has expired",
-	"sender.endLease batches":             "the reaper: lockStale has locked the row with its expired lease in the same transaction",
-	"sender.Expire batches":               "only of a ready batch, which has no holder",
-	"sender.enqueueAgain batches":         "only the time of the last job; of a ready batch, which has no holder",
-	"notifications.Hold batches":          "a pause: the gate, which a holder reads at its next commit",
-	"notifications.unhold batches":        "a resume: the gate, which a holder reads at its next commit",
-	"notifications.cancelBatches batches": "a cancel: the gate, and the status of batches without a holder",
-	"flows.endMoves flow_moves":           "a later order ends the earlier one; the holder finds that at its next write",
-	"flows.release flow_shards":           "the end of a pause: the number of released enrollments, which no holder writes during the pause",
-	"flows.listen flow_polls":             "publishing: the time of the next poll, or none; a holder finds that at its next write",
-	"flows.retryPolls flow_polls":         "only of polls without a holder: when they are polled next",
-	"webhooks.Erase outbox":               "a profile is erased: only of messages without a holder",
-	"webhooks.Clean outbox":               "only of messages that have ended",
-	"api.Purge idempotency_keys":          "only of keys whose lock has expired",
+	"campaigns.acquire fanouts":              "acquires the lease if it is free; endExpired ends one that has expired",
+	"campaigns.restartFanout fanouts":        "the fan-out of the sample has finished and has no holder; a decision reads the audience again",
+	"campaigns.startIteration iterations":    "the campaign starts; only of a draft, which nobody evaluates",
+	"campaigns.sampled iterations":           "only of a sample that is being written, which nobody evaluates",
+	"campaigns.beginDeal iterations":         "only of an iteration that is decided",
+	"campaigns.completeIteration iterations": "only of an iteration without an evaluation",
+	"campaigns.cancelIteration iterations":   "a cancel ends the claim of an evaluation, which finds that at its commit",
+	"campaigns.saveExperiment iterations":    "only of a draft",
+	"campaigns.claimEvaluation iterations":   "acquires the claim if it is free or has expired",
+	"campaigns.byPerson iterations":          "acquires the claim if it is free or has expired",
+	"campaigns.Extend iterations":            "the cut-off of an iteration that nobody evaluates",
+	"campaigns.measureOne iterations":        "when the results are measured next",
+	"sender.claimBatch batches":              "acquires the lease of a ready batch, which has no holder",
+	"flows.claimShard flow_shards":           "acquires the lease if it is free or has expired",
+	"flows.claimMove flow_moves":             "acquires the lease if it is free or has expired",
+	"flows/intake.claimPoll flow_polls":      "acquires the lease if it is free or has expired",
+	"webhooks.lease outbox":                  "acquires the lease of messages that claim and claimMore have locked: free, or expired",
+	"api.claim idempotency_keys":             "acquires the key if it is free or its lock has expired",
+	"sender.endLease batches":                "the reaper: lockStale has locked the row with its expired lease in the same transaction",
+	"sender.Expire batches":                  "only of a ready batch, which has no holder",
+	"sender.enqueueAgain batches":            "only the time of the last job; of a ready batch, which has no holder",
+	"notifications.Hold batches":             "a pause: the gate, which a holder reads at its next commit",
+	"notifications.unhold batches":           "a resume: the gate, which a holder reads at its next commit",
+	"notifications.cancelBatches batches":    "a cancel: the gate, and the status of batches without a holder",
+	"flows.endMoves flow_moves":              "a later order ends the earlier one; the holder finds that at its next write",
+	"flows.release flow_shards":              "the end of a pause: the number of released enrollments, which no holder writes during the pause",
+	"flows.listen flow_polls":                "publishing: the time of the next poll, or none; a holder finds that at its next write",
+	"flows.retryPolls flow_polls":            "only of polls without a holder: when they are polled next",
+	"webhooks.Erase outbox":                  "a profile is erased: only of messages without a holder",
+	"webhooks.Clean outbox":                  "only of messages that have ended",
+	"api.Purge idempotency_keys":             "only of keys whose lock has expired",
 }
 
 // forHolder are functions that change other tables for the holder of a lease: the

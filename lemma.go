@@ -131,6 +131,7 @@ const (
 	PrefixEndpoint     = "whe"
 	PrefixSuppression  = "sup"
 	PrefixTopic        = "top"
+	PrefixIteration    = "itr"
 	PrefixLinkKey      = "lnk"
 )
 

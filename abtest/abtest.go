@@ -50,16 +50,20 @@ func (s Split) Salt() string {
 // of buckets.
 func (s Split) Thresholds() []uint64 { return s.ends }
 
-// Bucket is xxhash64 of the salt, a zero byte and the profile key, modulo the number
-// of buckets.
+// Bucket is the hash of the profile key, modulo the number of buckets.
 func (s Split) Bucket(profileKey string) uint64 {
 	if len(s.ends) == 0 || s.ends[len(s.ends)-1] == 0 {
 		return 0
 	}
+	return s.Hash(profileKey) % s.ends[len(s.ends)-1]
+}
+
+// Hash is xxhash64 of the salt, a zero byte and the profile key.
+func (s Split) Hash(profileKey string) uint64 {
 	var scratch [512]byte
 	form := append(scratch[:0], s.salt...)
 	form = append(form, profileKey...)
-	return xxhash.Sum64(form) % s.ends[len(s.ends)-1]
+	return xxhash.Sum64(form)
 }
 
 // Arm is the arm of a profile key: the first whose threshold is above its bucket.
@@ -72,10 +76,6 @@ func (s Split) Arm(profileKey string) int {
 	}
 	return 0
 }
-
-// Fingerprint is the hash of a profile key under which an experiment remembers its
-// recipients.
-func Fingerprint(profileKey string) uint64 { return xxhash.Sum64String(profileKey) }
 
 // Group is the part of an experiment that a profile belongs to.
 type Group string

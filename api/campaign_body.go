@@ -35,6 +35,7 @@ type campaignBody struct {
 	FannedOutAt     *time.Time        `json:"fanned_out_at"`
 	FinishedAt      *time.Time        `json:"finished_at"`
 	RowsRead        *int64            `json:"rows_read"`
+	IterationID     *string           `json:"iteration_id"`
 	Counts          campaignCounts    `json:"counts"`
 	Progress        progress          `json:"progress"`
 	Allowed         []string          `json:"allowed_actions"`
@@ -75,7 +76,8 @@ func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 		Transactional: c.Transactional, TopicID: idOrNull(lemma.PrefixTopic, c.TopicID),
 		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt),
 		SendingAt: utc(c.SendingAt), FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
-		Counts: showCounts(c), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
+		IterationID: idOrNull(lemma.PrefixIteration, c.IterationID),
+		Counts:      showCounts(c), Progress: s.progressOf(c), Allowed: each(c.Allowed, asIs),
 		CreatedAt: c.CreatedAt.UTC(), UpdatedAt: c.UpdatedAt.UTC(), version: c.Version}
 }
 

@@ -26,6 +26,7 @@ type newCampaign struct {
 	TopicID         *string           `json:"topic_id"`
 	SendDeadline    *time.Time        `json:"send_deadline"`
 	ErrorLimit      *float64          `json:"template_error_limit"`
+	Experiment      *experimentBody   `json:"experiment"`
 }
 
 type newFrom struct {
@@ -48,6 +49,8 @@ type campaignPatch struct {
 	TopicID         optional[string]    `json:"topic_id"`
 	SendDeadline    optional[time.Time] `json:"send_deadline"`
 	ErrorLimit      optional[float64]   `json:"template_error_limit"`
+
+	Experiment optional[experimentBody] `json:"experiment"`
 }
 
 func (s *server) listCampaigns(ctx context.Context, c *call, _ none) (list[campaignBody], error) {
@@ -63,11 +66,15 @@ func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (c
 	if in.From == nil {
 		in.From = &newFrom{}
 	}
+	experiment, err := in.Experiment.experiment()
+	if err != nil {
+		return campaignBody{}, err
+	}
 	made, err := s.Campaigns.Create(ctx, c.workspace(),
 		campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
 			TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,
 			ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional, TopicID: refs.topic,
-			SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit})
+			SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit, Experiment: experiment})
 	return s.showCampaign(made), err
 }
 
@@ -118,8 +125,9 @@ func (in campaignPatch) patch() (campaigns.Patch, error) {
 	if in.ErrorLimit.Set && !in.ErrorLimit.Null {
 		p.TemplateErrorLimit = &in.ErrorLimit.Value
 	}
-	p.NoErrorLimit = in.ErrorLimit.Null
-	return p, nil
+	p.NoErrorLimit, p.NoExperiment = in.ErrorLimit.Null, in.Experiment.Null
+	p.Experiment, err = in.Experiment.given().experiment()
+	return p, err
 }
 
 func (s *server) deleteCampaign(ctx context.Context, c *call, _ none) (none, error) {

@@ -161,6 +161,7 @@ func TestEveryOperationSucceeds(t *testing.T) {
 	b.checkPower()
 	b.checkProviderTests(w)
 	b.checkHooks()
+	b.checkIterations(w)
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}

@@ -87,6 +87,7 @@ type explanationBody struct {
 	Bound        int              `json:"bound"`
 	Waiting      *waitingBody     `json:"waiting"`
 	Steps        []stepBody       `json:"steps"`
+	Assignment   *assignmentBody  `json:"assignment"`
 }
 
 // deliveryRange is how often a notification may have been delivered.
@@ -123,9 +124,18 @@ func (s *server) explainNotification(ctx context.Context, c *call, _ none) (expl
 		return explanationBody{}, err
 	}
 	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
-	return explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary,
+	if err != nil {
+		return explanationBody{}, err
+	}
+	b := explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary,
 		Deliveries: deliveryRange{e.DeliveriesAtLeast, e.DeliveriesAtMost, e.DeliveriesPossible},
-		Waiting:    showWaiting(e.Waiting), Bound: e.Bound, Steps: each(e.Steps, showStep)}, err
+		Waiting:    showWaiting(e.Waiting), Bound: e.Bound, Steps: each(e.Steps, showStep)}
+	assigned, err := s.Campaigns.AssignmentOf(ctx, c.workspace(), origin, e.Notification.ProfileKey)
+	if assigned != nil {
+		shown := showAssignment(e.Notification.ProfileKey, *assigned)
+		b.Assignment = &shown
+	}
+	return b, err
 }
 
 func showStep(n notifications.Step) stepBody {

@@ -185,9 +185,9 @@ func (s *server) routes() []route {
 		{put, "/v1/preferences", "suppressions:write", ok, on(s.setPreference)},
 
 		{get, "/v1/campaigns", "campaigns:read", ok, on(s.listCampaigns)},
-		{post, "/v1/campaigns", "campaigns:write", made, on(s.createCampaign)},
+		{post, "/v1/campaigns", "campaigns:write", made, costly(connects, on(s.createCampaign))},
 		{get, "/v1/campaigns/{id}", "campaigns:read", ok, on(s.getCampaign)},
-		{patch, "/v1/campaigns/{id}", "campaigns:write", ok, on(s.updateCampaign)},
+		{patch, "/v1/campaigns/{id}", "campaigns:write", ok, costly(connects, on(s.updateCampaign))},
 		{del, "/v1/campaigns/{id}", "campaigns:write", gone, on(s.deleteCampaign)},
 		{post, "/v1/campaigns/{id}/send", "campaigns:send", accepted, costly(dryRunPreviews, on(s.sendCampaign))},
 		{post, "/v1/campaigns/{id}/schedule", "campaigns:send", accepted, on(s.scheduleCampaign)},
@@ -197,6 +197,12 @@ func (s *server) routes() []route {
 		{post, "/v1/campaigns/{id}/cancel", "campaigns:send", accepted, on(s.cancelCampaign)},
 		{get, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, costly(previews, on(s.previewCampaign))},
 
+		{get, "/v1/iterations/{id}", "campaigns:read", ok, on(s.getIteration)},
+		{get, "/v1/iterations/{id}/results", "campaigns:read", ok, on(s.readResults)},
+		{get, "/v1/iterations/{id}/assignment", "campaigns:read", ok, on(s.readAssignment)},
+		{post, "/v1/iterations/{id}/select_winner", "campaigns:send", accepted, on(s.selectWinner)},
+		{post, "/v1/iterations/{id}/stop", "campaigns:send", accepted, on(s.stopIteration)},
+		{post, "/v1/iterations/{id}/extend", "campaigns:send", accepted, on(s.extendIteration)},
 		{post, "/v1/iterations/power", "campaigns:read", ok, reads(s.computePower)},
 
 		{get, "/v1/flows", "flows:read", ok, on(s.listFlows)},

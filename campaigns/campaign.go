@@ -61,6 +61,8 @@ type Campaign struct {
 	Allowed         []string // the verbs that the status allows
 
 	TemplateErrorLimit *float64 // fraction of messages that may fail to render before it is paused; nil: the setting
+
+	IterationID *uuid.UUID // its experiment; nil: none
 }
 
 // Counts has the number of recipients by outcome. Audience is counted
@@ -99,6 +101,8 @@ type NewCampaign struct {
 	SendDeadline    *time.Time
 
 	TemplateErrorLimit *float64 // from 0 to 1; nil: as configured
+
+	Experiment *Experiment // nil: none
 }
 
 // Patch changes a draft; a nil field stays unchanged.
@@ -122,6 +126,9 @@ type Patch struct {
 
 	TemplateErrorLimit *float64
 	NoErrorLimit       bool // TemplateErrorLimit was given as null
+
+	Experiment   *Experiment
+	NoExperiment bool // Experiment was given as null
 }
 
 // Preview is the result that a send would have now.

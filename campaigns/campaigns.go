@@ -44,6 +44,10 @@ type Config struct {
 	TickEvery  time.Duration // period of schedules, completion, and the check whether a fan-out must stop; 500 ms
 	Grace      time.Duration // period of Sweep, which enqueues fan-outs that have no job; 30 s
 
+	CutOffGrace   time.Duration // between a cut-off and its evaluation: events of open transactions may have an earlier time; 5 s
+	EvaluateLease time.Duration // of an evaluation, renewed at a third of it; 1 min
+	MeasureEvery  time.Duration // least time between two measurements of an experiment; 2 s
+
 	RecheckTimeout time.Duration // how long Recheck may fail before the campaign is paused; 15 min
 
 	PerWorkspace int // audiences of one workspace that all processes together read at a time; 4
@@ -79,6 +83,9 @@ func (c Config) withDefaults() Config {
 	wait(&c.RetryFor, 5*time.Second)
 	wait(&c.TickEvery, 500*time.Millisecond)
 	wait(&c.Grace, 30*time.Second)
+	wait(&c.CutOffGrace, 5*time.Second)
+	wait(&c.EvaluateLease, time.Minute)
+	wait(&c.MeasureEvery, 2*time.Second)
 	wait(&c.RecheckTimeout, 15*time.Minute)
 	return c
 }
@@ -149,8 +156,10 @@ const selectCampaign = `
 		c.audience_id, c.template_id, c.template_version, c.provider_id, c.strategy, c.from_name, c.from_email, c.reply_to,
 		c.headers, c.metadata, c.transactional, c.topic_id, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at,
 		c.sending_at, c.finished_at,
-		f.finished_at as fanned_out_at, f.rows_read, f.profiles, c.version, c.created_at, c.updated_at, t.channel
-	from campaigns c left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
+		f.finished_at as fanned_out_at, f.rows_read, f.profiles, c.version, c.created_at, c.updated_at, t.channel,
+		i.id as iteration_id
+	from campaigns c left join iterations i on i.workspace_id = c.workspace_id and i.campaign_id = c.id
+	left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
 	join templates t on t.workspace_id = c.workspace_id and t.id = c.template_id`
 
 // Create makes a draft. Creating one id twice makes one draft.
@@ -168,8 +177,13 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 	if n.Strategy == "" {
 		n.Strategy = "at_least_once"
 	}
+	err = c.prepareExperiment(ctx, Campaign{WorkspaceID: workspaceID, Channel: channel, TemplateID: n.TemplateID, TemplateVersion: version,
+		Headers: n.Headers}, n.Experiment)
+	if err != nil {
+		return Campaign{}, err
+	}
 	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
+		tag, err := tx.Exec(ctx, `
 		insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, strategy,
 			from_name, from_email, reply_to, headers, metadata, send_deadline, template_error_limit, transactional, topic_id)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
@@ -177,7 +191,10 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 			workspaceID, n.ID, n.Name, n.AudienceID, n.TemplateID, version, n.ProviderID, n.Strategy,
 			n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit,
 			n.Transactional, n.TopicID)
-		return err
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return saveExperiment(ctx, tx, workspaceID, n.ID, n.Experiment)
 	})
 	if err != nil {
 		return Campaign{}, saving.Explain(err, "create campaign")
@@ -211,8 +228,10 @@ func (c *Campaigns) List(ctx context.Context, workspaceID uuid.UUID, q page.Quer
 // provider with an id: the newest ones first, at most limit.
 func (c *Campaigns) UsersOf(ctx context.Context, workspaceID, id uuid.UUID, limit int) ([]string, error) {
 	rows, _ := c.pool.Query(ctx, `
-		select name from campaigns where workspace_id = $1 and $2 in (audience_id, template_id, provider_id, topic_id)
-		order by id desc limit $3`, workspaceID, id, limit)
+		select c.name from campaigns c where c.workspace_id = $1 and ($2 in (audience_id, template_id, provider_id, topic_id)
+			or exists (select from iterations i left join iteration_variants v on v.workspace_id = i.workspace_id and v.iteration_id = i.id
+				where i.workspace_id = c.workspace_id and i.campaign_id = c.id and $2 in (v.template_id, i.data_source_id)))
+		order by c.id desc limit $3`, workspaceID, id, limit)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("find campaigns that use %s: %w", id, err)
@@ -259,10 +278,11 @@ func (c *Campaigns) addCounts(ctx context.Context, found []Campaign) error {
 
 // saving maps violated constraints to errors for the caller.
 var saving = pgerr.Rules{
-	"campaigns_workspace_id_audience_id_fkey":                  unknownID("audience"),
-	"campaigns_workspace_id_provider_id_fkey":                  unknownID("provider"),
-	"campaigns_workspace_id_template_id_template_version_fkey": unknownID("template"),
-	"campaigns_workspace_id_topic_id_fkey":                     unknownID("topic"),
+	"campaigns_workspace_id_audience_id_fkey":                         unknownID("audience"),
+	"campaigns_workspace_id_provider_id_fkey":                         unknownID("provider"),
+	"campaigns_workspace_id_template_id_template_version_fkey":        unknownID("template"),
+	"campaigns_workspace_id_topic_id_fkey":                            unknownID("topic"),
+	"iteration_variants_workspace_id_template_id_template_versi_fkey": unknownID("template"),
 	"campaigns_topic": lemma.Fault("/topic_id", "not_allowed",
 		"must not be given for a transactional campaign: recipients cannot unsubscribe from it"),
 }

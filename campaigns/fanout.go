@@ -103,6 +103,9 @@ type plan struct {
 	batches atomic.Int64 // made so far; determines when the next ones are due
 	copies  copyPolicy
 	optOuts atomic.Bool // the audience has rows that are opted out
+
+	deal      *deal // of an experiment; nil: all get the campaign's content
+	iteration *Iteration
 }
 
 // plan checks the campaign against the current audience, writes its content and
@@ -124,8 +127,11 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, l lease, run int) (*
 		p.BatchSize = max(1, min(c.cfg.BatchSize, int(*rate*batchLasts.Seconds())))
 		p.DueStep = time.Duration(float64(p.BatchSize) / *rate * float64(time.Second))
 	}
+	if err := c.dealOf(ctx, now, p); err != nil {
+		return nil, err
+	}
 	return p, pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		if err := c.begin(ctx, tx, now); err != nil {
+		if err := c.begin(ctx, tx, now, p); err != nil {
 			return err
 		}
 		return tx.QueryRow(ctx, `select now()`).Scan(&p.ReadAt)
@@ -147,15 +153,13 @@ func maxAttempts(strategy string) int {
 // campaign so that each run writes the same row, and moves the campaign from
 // preparing to sending. now may be outdated: the campaign may have been paused and
 // resumed since it was read.
-func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign) error {
-	_, err := tx.Exec(ctx, `
-		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers,
-			transactional, topic_id)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) on conflict (workspace_id, id) do nothing`,
-		now.WorkspaceID, now.ID, now.Channel, now.TemplateID, now.TemplateVersion, now.FromName, now.FromEmail, now.ReplyTo,
-		orEmpty(now.Headers), now.Transactional, now.TopicID)
+func (c *Campaigns) begin(ctx context.Context, tx pgx.Tx, now Campaign, p *plan) error {
+	if err := writeContent(ctx, tx, now, now.ID, nil); err != nil {
+		return err
+	}
+	err := beginDeal(ctx, tx, now, p)
 	if err != nil {
-		return fmt.Errorf("write content of %s: %w", now.ID, err)
+		return err
 	}
 	err = move(ctx, tx, now.WorkspaceID, now.ID, begin, `status = 'sending', sending_at = now()`)
 	var e *lemma.Error
@@ -201,7 +205,10 @@ func (c *Campaigns) readAudience(ctx context.Context, now Campaign, p *plan, chu
 			p.optOuts.Store(true)
 		}
 		from := len(chunk)
-		chunk = appendRecipients(chunk, now.ID, p.channel, r)
+		chunk = p.deals(appendRecipients(chunk, now.ID, p.channel, r), from, r.Key)
+		if len(chunk) == from { // it is not in the sample
+			return nil
+		}
 		for i := range chunk[from:] {
 			chunk[from+i].Late = r.OptedOut && sending
 		}

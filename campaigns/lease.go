@@ -212,13 +212,18 @@ func (c *Campaigns) finishFanout(ctx context.Context, l lease, read int64) error
 	if err != nil {
 		return err
 	}
-	tag, err := c.pool.Exec(ctx, `
-		update fanouts set finished_at = now(), rows_read = $4, profiles = $5, leased_by = null, lease_until = null
-		where workspace_id = $1 and campaign_id = $2 and leased_by = $3`, l.workspaceID, l.campaignID, l.token, read, profiles)
+	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			update fanouts set finished_at = now(), rows_read = $4, profiles = $5, leased_by = null, lease_until = null
+			where workspace_id = $1 and campaign_id = $2 and leased_by = $3`, l.workspaceID, l.campaignID, l.token, read, profiles)
+		if err != nil || !c.wasHeld(l, tag.RowsAffected()) {
+			return err
+		}
+		return sampled(ctx, tx, l.workspaceID, l.campaignID)
+	})
 	if err != nil {
 		return fmt.Errorf("finish fan-out of %s: %w", l.campaignID, err)
 	}
-	c.wasHeld(l, tag.RowsAffected())
 	return nil
 }
 
@@ -308,8 +313,10 @@ func (c *Campaigns) fail(ctx context.Context, l lease, reason, detail string) er
 		if err != nil {
 			return err
 		}
-		_, err = c.ledger.Cancel(ctx, tx, l.workspaceID, l.campaignID)
-		return err
+		if _, err = c.ledger.Cancel(ctx, tx, l.workspaceID, l.campaignID); err != nil {
+			return err
+		}
+		return cancelIteration(ctx, tx, l.workspaceID, l.campaignID, "campaign_failed")
 	})
 	if lemma.KindOf(err) == lemma.WrongStatus { // the campaign was cancelled meanwhile
 		_, err = c.releaseFanout(ctx, l, release{})

@@ -42,6 +42,9 @@ func (c *Campaigns) start(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.U
 	if err != nil {
 		return fmt.Errorf("make fan-out of %s: %w", id, err)
 	}
+	if err := startIteration(ctx, tx, workspaceID, id); err != nil {
+		return err
+	}
 	return c.enqueue(ctx, tx, workspaceID, id)
 }
 
@@ -87,7 +90,42 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 	if err := c.checkCarried(ctx, workspaceID, now.Channel, now.ProviderID, now.AudienceID); err != nil {
 		return err
 	}
-	_, err = c.content(ctx, now)
+	if _, err = c.content(ctx, now); err != nil {
+		return err
+	}
+	return c.checkExperiment(ctx, now)
+}
+
+// checkExperiment finds errors of a campaign's experiment that its other fields, or the
+// time, have caused since it was saved.
+func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign) error {
+	if now.IterationID == nil {
+		return nil
+	}
+	it, found, err := iterationOf(ctx, c.pool, now.WorkspaceID, now.ID)
+	if err != nil || !found {
+		return err
+	}
+	if it.EvaluateAt != nil && !it.EvaluateAt.After(time.Now()) {
+		return lemma.Fault("/experiment/evaluate_at", "in_the_past", "must be in the future")
+	}
+	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
+	if err != nil {
+		return err
+	}
+	for i, v := range it.Variants {
+		if v.TemplateID == nil {
+			continue
+		}
+		channel, _, err := c.templateVersion(ctx, now.WorkspaceID, *v.TemplateID, v.TemplateVersion)
+		if err == nil && channel != now.Channel {
+			err = lemma.Fault("/template_id", "wrong_channel", "must be a template for %s, the channel of the campaign", now.Channel)
+		}
+		if err != nil {
+			return under(variantPointer(i), err)
+		}
+	}
+	_, err = c.variantContents(ctx, now, it.Experiment, aud)
 	return err
 }
 

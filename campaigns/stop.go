@@ -92,6 +92,9 @@ func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UU
 		if found, err = c.ledger.Cancel(ctx, tx, workspaceID, id); err != nil {
 			return err
 		}
+		if err = cancelIteration(ctx, tx, workspaceID, id, "campaign_cancelled"); err != nil {
+			return err
+		}
 		return recordRequest(ctx, tx, workspaceID, id, cancel, request)
 	})
 	now, repeated := c.done(ctx, workspaceID, id, request, err)

@@ -13,13 +13,19 @@ import (
 	"lemma/loop"
 )
 
-// Loop starts campaigns that are due, completes those that have ended, and enqueues
-// fan-outs without a job, until ctx ends. It may run in every process at once.
+// Loop starts campaigns that are due, completes those that have ended, enqueues
+// fan-outs without a job, and measures and evaluates experiments, until ctx ends. It may run in every process at once.
 func (c *Campaigns) Loop(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(func() { loop.Every(ctx, c.cfg.TickEvery, c.Tick, c.failed("tick")) })
 	loops.Go(func() {
 		loop.Every(ctx, c.cfg.Grace, func(ctx context.Context) error { _, err := c.Sweep(ctx); return err }, c.failed("sweep"))
+	})
+	loops.Go(func() {
+		loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error { _, err := c.EvaluateDue(ctx); return err }, c.failed("evaluation"))
+	})
+	loops.Go(func() {
+		loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error { _, err := c.MeasureDue(ctx); return err }, c.failed("measurement"))
 	})
 	loops.Wait()
 }
@@ -81,7 +87,10 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 						where b.workspace_id = c.workspace_id and b.origin_id = c.id), now())
 				where c.workspace_id = $1 and c.id = $2 and `+hasEnded, r.WorkspaceID, r.ID)
 			n += int(tag.RowsAffected())
-			return err
+			if err != nil || tag.RowsAffected() == 0 {
+				return err
+			}
+			return completeIteration(ctx, tx, r.WorkspaceID, r.ID)
 		})
 		if err != nil {
 			return n, fmt.Errorf("settle campaign %s: %w", r.ID, err)
@@ -97,7 +106,8 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 const hasEnded = `c.status in ('sending', 'paused')
 	and exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null)
 	and (select true from batches b
-		where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased') limit 1) is null`
+		where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased') limit 1) is null
+	and not ` + undecided
 
 // Sweep enqueues fan-outs that are not finished, have no lease and no job in
 // River's queue.

@@ -34,6 +34,14 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 	if ifMatch != nil && *ifMatch != now.Version {
 		return Campaign{}, &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
 	}
+	if err := c.prepareExperiment(ctx, n, p.Experiment); err != nil {
+		return Campaign{}, err
+	}
+	if p.Experiment == nil && !p.NoExperiment {
+		if err := c.checkExperiment(ctx, n); err != nil {
+			return Campaign{}, err
+		}
+	}
 	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		// A change after the read above must not be overwritten.
 		var unchanged bool
@@ -45,11 +53,15 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		if !unchanged {
 			return &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
 		}
-		return move(ctx, tx, workspaceID, id, edit, `name = $4, audience_id = $5, template_id = $6, template_version = $7, provider_id = $8,
+		err = move(ctx, tx, workspaceID, id, edit, `name = $4, audience_id = $5, template_id = $6, template_version = $7, provider_id = $8,
 			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15,
 			template_error_limit = $16, transactional = $17, topic_id = $18`,
 			n.Name, n.AudienceID, n.TemplateID, n.TemplateVersion, n.ProviderID, n.Strategy, n.FromName, n.FromEmail, n.ReplyTo,
 			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit, n.Transactional, n.TopicID)
+		if err != nil || p.Experiment == nil && !p.NoExperiment {
+			return err
+		}
+		return saveExperiment(ctx, tx, workspaceID, id, p.Experiment)
 	})
 	if err != nil {
 		return Campaign{}, saving.Explain(err, "update campaign")

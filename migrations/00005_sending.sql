@@ -19,6 +19,8 @@ create table contents (
     created_at       timestamptz not null default now(),
     flow_id          uuid,                    -- with node: what sends it; null for a campaign
     node             text,
+    subject          text,                    -- of a variant: replaces that of the template
+    preheader        text,                    -- of a variant: precedes the HTML of the template, and is not shown
     primary key (workspace_id, id),
     foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version)
 );
@@ -36,7 +38,7 @@ create table notifications (
     address       text,
     payload       text,                       -- the columns that the template uses, a JSON object; text is cheaper than jsonb here
     skip_reason   text constraint notifications_skip_reason check (skip_reason in
-        ('missing_address', 'invalid_address', 'duplicate_address', 'too_many_addresses', 'unsubscribed', 'invalid_key')),
+        ('missing_address', 'invalid_address', 'duplicate_address', 'too_many_addresses', 'unsubscribed', 'invalid_key', 'holdout')),
     created_at    timestamptz not null default now(),
     enrollment_id uuid,                       -- null for a campaign
     content_id    uuid,                       -- of a skipped notification of a flow: the content that it would have had

@@ -23,7 +23,7 @@ var expected = []want{
 			`NULLABLE address, batch_id, ordinal, skip_reason`},
 	{"notifications", "notifications_skip_reason", "skip reasons are a closed list",
 		`CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, ` +
-			`'too_many_addresses'::text, 'unsubscribed'::text, 'invalid_key'::text]))) NULLABLE skip_reason`},
+			`'too_many_addresses'::text, 'unsubscribed'::text, 'invalid_key'::text, 'holdout'::text]))) NULLABLE skip_reason`},
 
 	{"opt_outs", "opt_outs_pkey", "an opt-out is marked once",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},
@@ -114,6 +114,27 @@ var expected = []want{
 		`PRIMARY KEY (workspace_id, campaign_id)`},
 	{"fanouts", "fanouts_lease", "a fan-out is leased exactly while it has a holder",
 		`CHECK (((leased_by IS NULL) = (lease_until IS NULL))) NULLABLE lease_until, leased_by`},
+	{"iterations", "iterations_pkey", "an experiment is one row",
+		`PRIMARY KEY (workspace_id, id)`},
+	{"iterations", "iterations_campaign", "a campaign has one experiment",
+		`UNIQUE (workspace_id, campaign_id)`},
+	{"iterations", "iterations_status", "the statuses of an iteration are a closed list",
+		`CHECK ((status = ANY (ARRAY['draft'::text, 'sampling'::text, 'running'::text, 'evaluating'::text, 'inconclusive'::text, ` +
+			`'decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text])))`},
+	{"iterations", "iterations_claim", "CampaignIteration!WinnerOnce",
+		`CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) ` +
+			`AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['evaluating'::text, 'inconclusive'::text]))))) ` +
+			`NULLABLE evaluating_by, evaluating_until`},
+	{"iterations", "iterations_decided", "CampaignIteration!RolloutIsRecorded",
+		`CHECK ((((winner IS NULL) = (decided_by IS NULL)) AND ((winner IS NULL) = (decided_at IS NULL)) ` +
+			`AND ((winner IS NULL) = (rollout_id IS NULL)) ` +
+			`AND ((winner IS NOT NULL) OR (status <> ALL (ARRAY['decided'::text, 'rolling_out'::text]))) ` +
+			`AND ((winner IS NULL) OR (status = ANY (ARRAY['decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text]))))) ` +
+			`NULLABLE decided_at, decided_by, rollout_id, winner`},
+	{"iterations", "iterations_forward", "CampaignIteration!OnlyForward",
+		`TRIGGER iterations_forward`},
+	{"iterations", "iterations_winner", "CampaignIteration!WinnerCompeted",
+		`FOREIGN KEY (workspace_id, id, winner) REFERENCES iteration_variants(workspace_id, iteration_id, ordinal) NULLABLE winner`},
 	{"template_versions", "template_versions_pkey", "two attempts send the same bytes",
 		`PRIMARY KEY (workspace_id, template_id, version)`},
 	{"template_versions", "template_versions_request", "a repeated request makes one version",

@@ -89,7 +89,10 @@ with tables as (
     from pg_constraint c
     left join pg_constraint p on p.oid = c.conparentid
     left join pg_index i on i.indexrelid = c.conindid and c.contype in ('p', 'u')
-    where c.contype in ('p', 'u', 'c')
+    where c.contype in ('p', 'u', 'c', 'f')
+    union all
+    select t.tgrelid, t.tgname::text, 'TRIGGER ' || t.tgfoid::regproc::text, '{}'::int2[], t.tgenabled = 'O'
+    from pg_trigger t where not t.tgisinternal
     union all
     select i.indrelid, coalesce(parent.relname, x.relname)::text,
            'UNIQUE ' || substr(pg_get_indexdef(i.indexrelid), position('USING ' in pg_get_indexdef(i.indexrelid))),

@@ -74,8 +74,11 @@ func redAfter(t *testing.T, pool *pgxpool.Pool, statements ...string) []string {
 
 // drop removes a rule, with the foreign keys that depend on it.
 func drop(w migrations.Want) string {
-	if strings.Contains(w.Definition, "USING") {
+	switch {
+	case strings.Contains(w.Definition, "USING"):
 		return "drop index " + w.Name
+	case strings.HasPrefix(w.Definition, "TRIGGER"):
+		return fmt.Sprintf("drop trigger %s on %s", w.Name, w.Table)
 	}
 	return fmt.Sprintf("alter table %s drop constraint %s cascade", w.Table, w.Name)
 }
@@ -112,6 +115,12 @@ func weakened(w migrations.Want) map[string]string {
 			"always true": add + "check (true)",
 			"not valid":   add + definition + " not valid",
 		}
+	case strings.HasPrefix(definition, "TRIGGER"):
+		created := fmt.Sprintf("create trigger %s before update on %s for each row execute function ", w.Name, w.Table)
+		return map[string]string{
+			"disabled":         created + fmt.Sprintf("%[2]s(); alter table %[1]s disable trigger %[2]s", w.Table, w.Name),
+			"another function": created + "suppress_redundant_updates_trigger()",
+		}
 	case strings.HasPrefix(definition, "UNIQUE USING"):
 		on := strings.TrimPrefix(definition, "UNIQUE ")
 		columns, predicate, _ := strings.Cut(on, " WHERE")
@@ -125,6 +134,8 @@ func weakened(w migrations.Want) map[string]string {
 			"in another order": add + strings.Replace(strings.TrimSuffix(definition, ", workspace_id)")+")", "(", "(workspace_id, ", 1),
 			"deferrable":       add + definition + " deferrable",
 		}
+	case strings.HasPrefix(definition, "FOREIGN KEY"):
+		return map[string]string{"not valid": add + definition + " not valid", "deferrable": add + definition + " deferrable"}
 	case strings.Contains(w.Definition, "workspace_id"):
 		return map[string]string{
 			"in another order": add + strings.TrimSuffix(strings.Replace(definition, "workspace_id, ", "", 1), ")") + ", workspace_id)",
@@ -215,7 +226,9 @@ func TestPromisesAreWrittenOnTheConstraints(t *testing.T) {
 		where obj_description(oid, 'pg_constraint') like '%!%'
 		union all
 		select relname::text, obj_description(oid, 'pg_class') from pg_class
-		where relkind in ('i', 'I') and obj_description(oid, 'pg_class') like '%!%'`)
+		where relkind in ('i', 'I') and obj_description(oid, 'pg_class') like '%!%'
+		union all
+		select tgname::text, obj_description(oid, 'pg_trigger') from pg_trigger where obj_description(oid, 'pg_trigger') like '%!%'`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,13 +11,13 @@ import (
 //go:generate go test -count=1 -run TestSchemaDump . -update
 
 // Schema describes the schema from the catalog, in a fixed order: tables with
-// columns, constraints and indexes, views by their columns, and comments. It
+// columns, constraints and indexes, views by their columns, triggers, and comments. It
 // leaves out the partitions of months and the tables of goose and River. It is
 // written to schema.sql for review, not to be run.
 func Schema(ctx context.Context, q querier) (string, error) {
 	var out strings.Builder
 	out.WriteString("-- The schema after all migrations. `make schema` writes this file; review it, do not run it.\n")
-	for _, part := range []string{schemaTables, schemaViews, schemaIndexes, schemaComments} {
+	for _, part := range []string{schemaTables, schemaViews, schemaIndexes, schemaTriggers, schemaComments} {
 		rows, err := q.Query(ctx, part)
 		if err != nil {
 			return "", fmt.Errorf("describe schema: %w", err)
@@ -57,6 +57,12 @@ left join pg_inherits h on h.inhrelid = c.oid
 left join pg_class parent on parent.oid = h.inhparent
 where c.relkind in ('r', 'p') and` + ours + `order by c.relname collate "C"`
 
+// schemaTriggers writes each trigger with its function.
+const schemaTriggers = `
+select pg_get_triggerdef(t.oid) || E';\n' || pg_get_functiondef(t.tgfoid)
+from pg_trigger t join pg_class c on c.oid = t.tgrelid
+where not t.tgisinternal and` + ours + `order by c.relname collate "C", t.tgname`
+
 // schemaViews writes only the columns: versions of Postgres print the query of a
 // view differently.
 const schemaViews = `
@@ -82,6 +88,9 @@ select text from (
         case c.relkind when 'i' then 'index' when 'I' then 'index' when 'v' then 'view' else 'table' end,
         c.relname, obj_description(c.oid, 'pg_class'))
     from pg_class c where obj_description(c.oid, 'pg_class') is not null and` + ours + `
+    union all
+    select format('comment on trigger %s on %s is %L;', t.tgname, c.relname, obj_description(t.oid, 'pg_trigger'))
+    from pg_trigger t join pg_class c on c.oid = t.tgrelid where obj_description(t.oid, 'pg_trigger') is not null and` + ours + `
     union all
     select format('comment on column %s.%s is %L;', c.relname, a.attname, col_description(c.oid, a.attnum))
     from pg_class c join pg_attribute a on a.attrelid = c.oid where col_description(c.oid, a.attnum) is not null and` + ours + `

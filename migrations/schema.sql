@@ -194,6 +194,8 @@ create table contents (
     created_at timestamp with time zone not null default now(),
     flow_id uuid,
     node text,
+    subject text,
+    preheader text,
     constraint contents_pkey PRIMARY KEY (workspace_id, id),
     constraint contents_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
     constraint contents_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
@@ -528,6 +530,116 @@ create table idempotency_keys (
     constraint idempotency_keys_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
+create table iteration_log (
+    workspace_id uuid not null,
+    iteration_id uuid not null,
+    id uuid not null,
+    at timestamp with time zone not null default now(),
+    event text not null,
+    detail text not null default ''::text,
+    constraint iteration_log_pkey PRIMARY KEY (workspace_id, iteration_id, id),
+    constraint iteration_log_event CHECK ((event = ANY (ARRAY['started'::text, 'sampled'::text, 'evaluated'::text, 'evaluation_failed'::text, 'extended'::text, 'decided'::text, 'held'::text, 'rollout_started'::text, 'completed'::text, 'stopped'::text, 'cancelled'::text])))
+);
+
+create table iteration_members (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    id uuid not null,
+    ordinal smallint not null,
+    profiles bytea not null,
+    constraint iteration_members_pkey PRIMARY KEY (workspace_id, origin_id, id)
+);
+
+create table iteration_results (
+    workspace_id uuid not null,
+    iteration_id uuid not null,
+    at timestamp with time zone not null,
+    ordinal smallint not null,
+    recipients bigint not null,
+    sent bigint not null,
+    failed bigint not null,
+    skipped bigint not null,
+    converted bigint,
+    constraint iteration_results_pkey PRIMARY KEY (workspace_id, iteration_id, at, ordinal)
+);
+
+create table iteration_variants (
+    workspace_id uuid not null,
+    iteration_id uuid not null,
+    ordinal smallint not null,
+    name text not null,
+    weight integer not null,
+    template_id uuid,
+    template_version integer,
+    subject text,
+    preheader text,
+    from_name text,
+    send_offset interval not null default '00:00:00'::interval,
+    content_id uuid not null,
+    constraint iteration_variants_pkey PRIMARY KEY (workspace_id, iteration_id, ordinal),
+    constraint iteration_variants_name UNIQUE (workspace_id, iteration_id, name),
+    constraint iteration_variants_name_check CHECK (((length(name) >= 1) AND (length(name) <= 100))),
+    constraint iteration_variants_ordinal_check CHECK ((ordinal >= 0)),
+    constraint iteration_variants_send_offset_check CHECK ((send_offset >= '00:00:00'::interval)),
+    constraint iteration_variants_weight_check CHECK ((weight > 0)),
+    constraint iteration_variants_workspace_id_iteration_id_fkey FOREIGN KEY (workspace_id, iteration_id) REFERENCES iterations(workspace_id, id) ON DELETE CASCADE,
+    constraint iteration_variants_workspace_id_template_id_template_versi_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
+);
+
+create table iterations (
+    workspace_id uuid not null,
+    id uuid not null,
+    campaign_id uuid not null,
+    status text not null default 'draft'::text,
+    status_reason text,
+    status_detail text,
+    sample_percent double precision not null,
+    holdout_percent double precision not null,
+    metric text,
+    event_name text,
+    data_source_id uuid,
+    sql text,
+    duration interval,
+    evaluate_at timestamp with time zone,
+    min_sample bigint not null default 0,
+    confidence double precision not null default 0.95,
+    on_inconclusive text not null default 'hold'::text,
+    started_at timestamp with time zone,
+    cut_off_at timestamp with time zone,
+    measure_at timestamp with time zone,
+    evaluating_by text,
+    evaluating_until timestamp with time zone,
+    retry_at timestamp with time zone not null default now(),
+    failures integer not null default 0,
+    winner smallint,
+    decided_by text,
+    decided_at timestamp with time zone,
+    verdict jsonb,
+    rollout_id uuid,
+    created_at timestamp with time zone not null default now(),
+    constraint iterations_pkey PRIMARY KEY (workspace_id, id),
+    constraint iterations_campaign UNIQUE (workspace_id, campaign_id),
+    constraint iterations_claim CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['evaluating'::text, 'inconclusive'::text]))))),
+    constraint iterations_confidence_check CHECK (((confidence >= (0.5)::double precision) AND (confidence < (1)::double precision))),
+    constraint iterations_decided CHECK ((((winner IS NULL) = (decided_by IS NULL)) AND ((winner IS NULL) = (decided_at IS NULL)) AND ((winner IS NULL) = (rollout_id IS NULL)) AND ((winner IS NOT NULL) OR (status <> ALL (ARRAY['decided'::text, 'rolling_out'::text]))) AND ((winner IS NULL) OR (status = ANY (ARRAY['decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text]))))),
+    constraint iterations_decided_by CHECK ((decided_by = ANY (ARRAY['evaluation'::text, 'on_inconclusive'::text, 'person'::text]))),
+    constraint iterations_holdout_percent_check CHECK (((holdout_percent >= (0)::double precision) AND (holdout_percent <= (50)::double precision))),
+    constraint iterations_metric CHECK ((
+CASE metric
+    WHEN 'event'::text THEN ((event_name IS NOT NULL) AND (data_source_id IS NULL) AND (sql IS NULL))
+    WHEN 'sql'::text THEN ((event_name IS NULL) AND (data_source_id IS NOT NULL) AND (sql IS NOT NULL))
+    ELSE ((event_name IS NULL) AND (data_source_id IS NULL) AND (sql IS NULL))
+END AND ((metric IS NOT NULL) = ((duration IS NOT NULL) OR (evaluate_at IS NOT NULL))) AND ((duration IS NULL) OR (evaluate_at IS NULL)))),
+    constraint iterations_metric_kind CHECK ((metric = ANY (ARRAY['event'::text, 'sql'::text]))),
+    constraint iterations_min_sample_check CHECK ((min_sample >= 0)),
+    constraint iterations_on_inconclusive_check CHECK ((on_inconclusive = ANY (ARRAY['best'::text, 'control'::text, 'hold'::text]))),
+    constraint iterations_sample_percent_check CHECK (((sample_percent > (0)::double precision) AND (sample_percent <= (100)::double precision))),
+    constraint iterations_status CHECK ((status = ANY (ARRAY['draft'::text, 'sampling'::text, 'running'::text, 'evaluating'::text, 'inconclusive'::text, 'decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text]))),
+    constraint iterations_winner FOREIGN KEY (workspace_id, id, winner) REFERENCES iteration_variants(workspace_id, iteration_id, ordinal),
+    constraint iterations_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES campaigns(workspace_id, id) ON DELETE CASCADE,
+    constraint iterations_workspace_id_data_source_id_fkey FOREIGN KEY (workspace_id, data_source_id) REFERENCES data_sources(workspace_id, id)
+);
+
 create table link_keys (
     workspace_id uuid not null,
     number integer not null,
@@ -554,7 +666,7 @@ create table notifications (
     content_id uuid,
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
-    constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'too_many_addresses'::text, 'unsubscribed'::text, 'invalid_key'::text])))
+    constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'too_many_addresses'::text, 'unsubscribed'::text, 'invalid_key'::text, 'holdout'::text])))
 ) partition by RANGE (origin_id);
 
 create table notifications_default partition of notifications default;
@@ -868,6 +980,7 @@ CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_i
 CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
+CREATE INDEX iterations_open ON iterations USING btree (id) WHERE (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text]));
 CREATE UNIQUE INDEX link_keys_id ON link_keys USING btree (workspace_id, id);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
@@ -888,6 +1001,25 @@ CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, i
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
 
+CREATE TRIGGER iterations_forward BEFORE UPDATE ON public.iterations FOR EACH ROW EXECUTE FUNCTION iterations_forward();
+CREATE OR REPLACE FUNCTION public.iterations_forward()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+declare
+    statuses constant text[] := array['draft', 'sampling', 'running', 'evaluating', 'inconclusive', 'decided', 'rolling_out',
+        'completed', 'cancelled'];
+begin
+    if array_position(statuses, new.status) < array_position(statuses, old.status) then
+        raise exception 'an iteration that is % does not become %', old.status, new.status using errcode = 'check_violation';
+    end if;
+    if old.winner is not null and new.winner is distinct from old.winner then
+        raise exception 'the winner of an iteration does not change' using errcode = 'check_violation';
+    end if;
+    return new;
+end
+$function$
+
 comment on constraint attempts_bound on attempts is 'SendingEngine!BoundedSendCount';
 comment on constraint attempts_final on attempts is 'SendingEngine!TerminalStable';
 comment on constraint attempts_pkey on attempts is 'SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal';
@@ -906,6 +1038,9 @@ comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnc
 comment on constraint event_queue_pkey on event_queue is 'ProviderEvents!EveryEventApplied';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!CountsBalance';
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!PublishMovesNoEnrollment';
+comment on constraint iterations_claim on iterations is 'CampaignIteration!WinnerOnce';
+comment on constraint iterations_decided on iterations is 'CampaignIteration!RolloutIsRecorded';
+comment on constraint iterations_winner on iterations is 'CampaignIteration!WinnerCompeted';
 comment on constraint link_keys_pkey on link_keys is 'a number of a link key has one secret';
 comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode';
 comment on constraint notifications_place on notifications is 'Campaign!CountsBalance';
@@ -917,3 +1052,4 @@ comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipi
 comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
+comment on trigger iterations_forward on iterations is 'CampaignIteration!OnlyForward';

@@ -28,6 +28,7 @@ const (
 	Expired          = "expired"           // the send deadline passed first
 	TemplateError    = "template_error"    // the template cannot be rendered with the profile's data
 	BatchCrashed     = "batch_crashed"     // the processes that claimed its batch crashed at it, before any call
+	Holdout          = "holdout"           // the profile is in the holdout of an experiment
 )
 
 // Recipient is one profile of an audience at one address.
@@ -40,6 +41,7 @@ type Recipient struct {
 	Payload      string
 	Skip         string // the reason, when nothing is to be sent
 	Late         bool   // in a campaign, with Skip set: it opted out while the audience was read
+	Variant      int    // of an experiment: an index of Chunk.Variants
 }
 
 // Chunk is some thousands of recipients that are inserted together.
@@ -59,6 +61,11 @@ type Chunk struct {
 	DueAfter    time.Duration // of the first batch, from now
 	DueStep     time.Duration // from one batch to the next
 	Recipients  []Recipient   // reordered by Insert
+	Variants    []Variant     // the contents that compete; nil: all get ContentID
+
+	// Fingerprint, if not nil, is the hash of a profile key under which the recipients of
+	// each variant are remembered.
+	Fingerprint func(profileKey string) uint64
 }
 
 // Written counts what a chunk has added; a repeated chunk adds nothing.
@@ -110,6 +117,9 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	for _, b := range batches {
 		w.Created += b.size
 	}
+	if err := insertMembers(ctx, tx, c, send, batches); err != nil {
+		return w, fmt.Errorf("remember recipients of %s: %w", c.OriginID, err)
+	}
 	if w.Created < len(send) {
 		conflicting = append(conflicting, send...)
 	}
@@ -122,6 +132,9 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	}
 	if err = insertSkips(ctx, tx, c, skip, w.Skipped); err != nil {
 		return w, fmt.Errorf("insert skipped recipients of %s: %w", c.OriginID, err)
+	}
+	if err = insertHoldout(ctx, tx, c, w.Skipped[Holdout]); err != nil {
+		return w, fmt.Errorf("remember holdout of %s: %w", c.OriginID, err)
 	}
 	if err = insertOptOuts(ctx, tx, c, late); err != nil {
 		return w, fmt.Errorf("insert opt-outs of %s: %w", c.OriginID, err)
@@ -163,9 +176,10 @@ func split(c Chunk) (send, conflicting, keyed, skip []Recipient) {
 }
 
 type newBatch struct {
-	id    uuid.UUID
-	size  int
-	after time.Duration
+	id      uuid.UUID
+	size    int
+	after   time.Duration
+	variant int
 }
 
 // insertIntents inserts intents, and then their batches with the number of rows
@@ -229,15 +243,17 @@ func insertBatches(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch) 
 		return nil
 	}
 	ids, sizes, after := make([]uuid.UUID, len(batches)), make([]int16, len(batches)), make([]float64, len(batches))
+	contents := make([]uuid.UUID, len(batches))
 	for i, b := range batches {
-		ids[i], sizes[i], after[i] = b.id, int16(b.size), b.after.Seconds()
+		ids[i], sizes[i], after[i], contents[i] = b.id, int16(b.size), b.after.Seconds(), c.contentOf(b.variant)
 	}
 	_, err := tx.Exec(ctx, `
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at,
 			due_at, created_at)
-		select $1, $2, b.id as id, b.id as root_id, $3, $4, b.size, $5, $6, now() + make_interval(secs => b.after), coalesce($10, now())
-		from unnest($7::uuid[], $8::smallint[], $9::float8[]) as b (id, size, after)`,
-		c.WorkspaceID, c.OriginID, c.ProviderID, c.ContentID, c.MaxAttempts, c.ExpiresAt, ids, sizes, after,
+		select $1, $2, b.id as id, b.id as root_id, $3, b.content_id, b.size, $5, $6, now() + make_interval(secs => b.after),
+			coalesce($10, now())
+		from unnest($7::uuid[], $8::smallint[], $9::float8[], $4::uuid[]) as b (id, size, after, content_id)`,
+		c.WorkspaceID, c.OriginID, c.ProviderID, contents, c.MaxAttempts, c.ExpiresAt, ids, sizes, after,
 		pgtype.Timestamptz{Time: c.ReadAt, Valid: !c.ReadAt.IsZero()})
 	return err
 }
@@ -275,15 +291,13 @@ func columnsOf(c Chunk, send []Recipient) intentColumns {
 		keys: make([]pgtype.UUID, n), batchOf: make([]pgtype.UUID, n), ordinals: make([]int16, n),
 		profiles: make([]string, n), addresses: make([]string, n), payloads: make([]string, n),
 	}
+	dealer := newDealer(c, send)
 	for i, r := range send {
-		if i%c.BatchSize == 0 {
-			col.batches = append(col.batches, newBatch{id: lemma.NewID(), after: c.after(len(col.batches))})
-		}
-		last := &col.batches[len(col.batches)-1]
-		last.size++
+		batch, ordinal := dealer.place(r.Variant)
 		col.keys[i], col.profiles[i], col.addresses[i], col.payloads[i] = wire(r.Key), r.ProfileKey, r.Address, r.Payload
-		col.batchOf[i], col.ordinals[i] = wire(last.id), int16(i%c.BatchSize)
+		col.batchOf[i], col.ordinals[i] = wire(batch), int16(ordinal)
 	}
+	col.batches = dealer.batches
 	return col
 }
 

@@ -67,18 +67,23 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 	var version int
 	var headers map[string]string
 	var topic uuid.NullUUID
+	var replaced message.Replacement
 	err := s.pool.QueryRow(ctx, `
 		select template_id, template_version, from_name, from_email, reply_to, headers,
-			channel, transactional, topic_id
+			channel, transactional, topic_id, coalesce(subject, ''), coalesce(preheader, '')
 		from contents where workspace_id = $1 and id = $2`, workspaceID, contentID).
 		Scan(&template, &version, &d.fromName, &d.fromEmail, &d.replyTo, &headers,
-			&d.suppressed.Channel, &d.suppressed.Transactional, &topic)
+			&d.suppressed.Channel, &d.suppressed.Transactional, &topic,
+			&replaced.Subject, &replaced.Preheader)
 	if err != nil {
 		return nil, fmt.Errorf("read content %s: %w", contentID, err)
 	}
 	d.suppressed.TopicID = topic.UUID
 	compiled, err := s.templates.Compiled(ctx, workspaceID, template, version)
 	if err != nil {
+		return nil, err
+	}
+	if compiled, err = compiled.Replaced(replaced); err != nil {
 		return nil, err
 	}
 	if compiled, err = compiled.WithHeaders(headers); err != nil {

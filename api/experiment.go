@@ -1,0 +1,148 @@
+package api
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/campaigns"
+	"lemma/flows/graph"
+)
+
+type experimentBody struct {
+	Variants       []variantBody `json:"variants"`
+	SamplePercent  *float64      `json:"sample_percent"`
+	HoldoutPercent float64       `json:"holdout_percent"`
+	Metric         *metricBody   `json:"metric"`
+	Duration       *string       `json:"duration"`
+	EvaluateAt     *time.Time    `json:"evaluate_at"`
+	MinSample      int64         `json:"min_sample"`
+	Confidence     *float64      `json:"confidence"`
+	OnInconclusive string        `json:"on_inconclusive"`
+}
+
+type variantBody struct {
+	Name            string  `json:"name"`
+	Weight          int     `json:"weight"`
+	TemplateID      *string `json:"template_id"`
+	TemplateVersion *int    `json:"template_version"`
+	Subject         *string `json:"subject"`
+	Preheader       *string `json:"preheader"`
+	FromName        *string `json:"from_name"`
+	SendOffset      *string `json:"send_offset"`
+}
+
+type metricBody struct {
+	Event        *string `json:"event"`
+	DataSourceID *string `json:"data_source_id"`
+	SQL          *string `json:"sql"`
+}
+
+// experiment reads the experiment of a campaign; nil: none.
+func (in *experimentBody) experiment() (*campaigns.Experiment, error) {
+	if in == nil {
+		return nil, nil
+	}
+	e := &campaigns.Experiment{SamplePercent: 100, HoldoutPercent: in.HoldoutPercent, EvaluateAt: in.EvaluateAt, MinSample: in.MinSample,
+		OnInconclusive: in.OnInconclusive}
+	var faults []lemma.Field
+	if in.SamplePercent != nil {
+		e.SamplePercent = *in.SamplePercent
+	}
+	if in.Confidence != nil {
+		e.Confidence = *in.Confidence
+	}
+	e.Duration = readDuration("/experiment/duration", in.Duration, &faults)
+	e.Metric = in.Metric.metric(&faults)
+	for i, v := range in.Variants {
+		e.Variants = append(e.Variants, v.variant(fmt.Sprintf("/experiment/variants/%d", i), &faults))
+	}
+	return e, invalid(faults)
+}
+
+func (v variantBody) variant(at string, faults *[]lemma.Field) campaigns.Variant {
+	one := campaigns.Variant{Name: v.Name, Weight: v.Weight, Subject: orEmpty(v.Subject), Preheader: orEmpty(v.Preheader),
+		FromName: orEmpty(v.FromName), SendOffset: readDuration(at+"/send_offset", v.SendOffset, faults)}
+	if v.TemplateVersion != nil {
+		one.TemplateVersion = *v.TemplateVersion
+	}
+	if v.TemplateID != nil {
+		id, ok := lemma.ParseID(lemma.PrefixTemplate, *v.TemplateID)
+		if !ok {
+			*faults = append(*faults, unknownID(at+"/template_id", "template").Fields...)
+		}
+		one.TemplateID = &id
+	}
+	return one
+}
+
+func (m *metricBody) metric(faults *[]lemma.Field) *campaigns.Metric {
+	if m == nil {
+		return nil
+	}
+	one := &campaigns.Metric{Event: orEmpty(m.Event), SQL: orEmpty(m.SQL)}
+	if one.SQL != "" {
+		var id uuid.UUID
+		ok := m.DataSourceID != nil
+		if ok {
+			id, ok = lemma.ParseID(lemma.PrefixDataSource, *m.DataSourceID)
+		}
+		if !ok {
+			*faults = append(*faults, unknownID("/experiment/metric/data_source_id", "data source").Fields...)
+		}
+		one.DataSourceID = id
+	} else if m.DataSourceID != nil {
+		*faults = append(*faults, lemma.Field{Pointer: "/experiment/metric/sql", Code: "required", Detail: "must be given with data_source_id"})
+	}
+	return one
+}
+
+func readDuration(pointer string, text *string, faults *[]lemma.Field) time.Duration {
+	if text == nil {
+		return 0
+	}
+	d, err := graph.ParseDuration(*text)
+	if err != nil {
+		*faults = append(*faults, lemma.Field{Pointer: pointer, Code: "bad_format", Detail: err.Error()})
+	}
+	return d
+}
+
+func orEmpty(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+// showExperiment shows an experiment with all its fields.
+func showExperiment(e campaigns.Experiment) experimentBody {
+	b := experimentBody{SamplePercent: &e.SamplePercent, HoldoutPercent: e.HoldoutPercent, EvaluateAt: utc(e.EvaluateAt),
+		MinSample: e.MinSample, Confidence: &e.Confidence, OnInconclusive: e.OnInconclusive, Variants: []variantBody{}}
+	if e.Duration != 0 {
+		b.Duration = iso(e.Duration)
+	}
+	if m := e.Metric; m != nil {
+		b.Metric = &metricBody{Event: orNull(m.Event), SQL: orNull(m.SQL)}
+		if m.SQL != "" {
+			b.Metric.DataSourceID = idOrNull(lemma.PrefixDataSource, &m.DataSourceID)
+		}
+	}
+	for _, v := range e.Variants {
+		one := variantBody{Name: v.Name, Weight: v.Weight, TemplateID: idOrNull(lemma.PrefixTemplate, v.TemplateID), Subject: orNull(v.Subject),
+			Preheader: orNull(v.Preheader), FromName: orNull(v.FromName), SendOffset: iso(v.SendOffset)}
+		if v.TemplateID != nil {
+			one.TemplateVersion = &v.TemplateVersion
+		}
+		b.Variants = append(b.Variants, one)
+	}
+	return b
+}
+
+// iso writes a duration in seconds (ISO 8601).
+func iso(d time.Duration) *string {
+	text := fmt.Sprintf("PT%dS", int64(d/time.Second))
+	return &text
+}

@@ -1,0 +1,127 @@
+package api
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"lemma"
+)
+
+// experimentWith is a valid experiment with changes.
+func experimentWith(change object) object {
+	e := object{"variants": []object{{"name": "A", "weight": 50}, {"name": "B", "weight": 50, "subject": "Look, {{ name }}",
+		"preheader": "New", "from_name": "Ada", "send_offset": "PT1H"}},
+		"metric": object{"event": "bought"}, "duration": "P1D", "sample_percent": 50, "min_sample": 1}
+	for name, value := range change {
+		e[name] = value
+		if value == nil {
+			delete(e, name)
+		}
+	}
+	return e
+}
+
+// checkIterations uses the experiments of campaigns, with the answers that the contract
+// lists.
+func (b *bundle) checkIterations(w world) {
+	b.T.Helper()
+	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(nil)})).is(201)
+	path := "/v1/iterations/" + made.text("iteration_id")
+	got := b.do("GET", path, nil).is(200)
+	if got.text("status") != "draft" || got.text("campaign_id") != made.id() {
+		b.T.Errorf("%s", got.body)
+	}
+	b.do("GET", "/v1/iterations/itr_none", nil).is(404)
+	b.do("POST", path+"/stop", nil).is(409)
+	b.do("POST", "/v1/campaigns/"+made.id()+"/send", nil).is(202)
+	b.do("POST", path+"/select_winner", object{"variant": "A"}).is(409)
+	campaign, _ := lemma.ParseID(lemma.PrefixCampaign, made.id())
+	_, err := b.deps.Campaigns.Fanout(context.Background(), b.Workspace, campaign)
+	b.Must(err)
+	_, err = b.deps.Campaigns.MeasureDue(context.Background())
+	b.Must(err)
+	if got := b.do("GET", path+"/results", nil).is(200); len(got.json["series"].([]any)) != 2 {
+		b.T.Errorf("%s", got.body)
+	}
+	if got := b.do("GET", path+"/assignment?profile_key=c1", nil).is(200); got.text("detail") == "" {
+		b.T.Errorf("%s", got.body)
+	}
+	b.do("GET", path+"/assignment", nil).is(400)
+	b.do("POST", path+"/extend", object{"until": "2020-01-01T00:00:00Z"}).fault(422, "/until", "out_of_range")
+	later := time.Now().Add(48 * time.Hour).UTC().Format(time.RFC3339)
+	b.do("POST", path+"/extend", object{"until": later}).is(202)
+	b.do("POST", path+"/select_winner", object{"variant": "C"}).fault(422, "/variant", "unknown_variant")
+	again := header("Idempotency-Key", "winner-1")
+	b.do("POST", path+"/select_winner", object{"variant": "B"}, again).is(202)
+	if got := b.do("POST", path+"/select_winner", object{"variant": "B"}, again).is(202); got.text("winner") != "B" ||
+		got.text("decided_by") != "person" {
+		b.T.Errorf("%s", got.body)
+	}
+	b.do("POST", path+"/stop", nil).is(409)
+	b.do("POST", path+"/extend", object{"until": "2126-01-01T00:00:00Z"}).is(409)
+	b.checkStop(w)
+}
+
+// checkStop ends an experiment without a winner.
+func (b *bundle) checkStop(w world) {
+	b.T.Helper()
+	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(nil)})).is(201)
+	b.do("POST", "/v1/campaigns/"+made.id()+"/send", nil).is(202)
+	campaign, _ := lemma.ParseID(lemma.PrefixCampaign, made.id())
+	_, err := b.deps.Campaigns.Fanout(context.Background(), b.Workspace, campaign)
+	b.Must(err)
+	got := b.do("POST", "/v1/iterations/"+made.text("iteration_id")+"/stop", nil).is(202)
+	if got.text("status") != "cancelled" || got.text("status_reason") != "stopped" {
+		b.T.Errorf("%s", got.body)
+	}
+}
+
+// Experiments that are refused, and why.
+func TestExperimentsThatAreRefused(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	variants := func(weights ...int) (all []object) {
+		for i, weight := range weights {
+			all = append(all, object{"name": string(rune('A' + i)), "weight": weight})
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		change  object
+		pointer string
+		code    string
+	}{
+		"weights that do not add up": {object{"variants": variants(50, 40)}, "/experiment/variants", "invalid_weight"},
+		"one variant":                {object{"variants": variants(99)}, "/experiment/variants", "*"},
+		"equal names":                {object{"variants": []object{{"name": "A", "weight": 50}, {"name": "A", "weight": 50}}}, "/experiment/variants/1/name", "duplicate"},
+		"no sample":                  {object{"sample_percent": 0}, "/experiment/sample_percent", "*"},
+		"no time":                    {object{"duration": nil}, "/experiment/duration", "required"},
+		"two times":                  {object{"evaluate_at": "2126-01-01T00:00:00Z"}, "/experiment/evaluate_at", "not_allowed"},
+		"no duration":                {object{"duration": "a day"}, "/experiment/duration", "bad_format"},
+		"a long duration":            {object{"duration": "P29D"}, "/experiment/duration", "out_of_range"},
+		"no metric":                  {object{"metric": nil}, "/experiment/metric", "required"},
+		"a sample without a metric":  {object{"metric": nil, "duration": nil}, "/experiment/sample_percent", "invalid"},
+		"an empty metric":            {object{"metric": object{}}, "/experiment/metric", "invalid"},
+		"an unknown source": {object{"metric": object{"data_source_id": "ds_none", "sql": "select 1"}},
+			"/experiment/metric/data_source_id", "unknown_id"},
+		"SQL that is none": {object{"metric": object{"data_source_id": w.source, "sql": "select id, email from customers"}},
+			"/experiment/metric/sql", "*"},
+		"Liquid that is none": {object{"variants": []object{{"name": "A", "weight": 50}, {"name": "B", "weight": 50, "subject": "{{ x"}}},
+			"/experiment/variants/1/subject", "*"},
+		"an unknown template": {object{"variants": []object{{"name": "A", "weight": 50, "template_id": "tpl_none"}, {"name": "B", "weight": 50}}},
+			"/experiment/variants/0/template_id", "unknown_id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(c.change)}))
+			answer.t = t
+			answer.fault(422, c.pointer, c.code)
+		})
+	}
+	split := object{"variants": variants(50, 50), "sample_percent": 100}
+	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": split})).is(201)
+	b.do("PATCH", "/v1/campaigns/"+made.id(), object{"experiment": experimentWith(nil)}, header("If-Match", `"1"`)).is(200)
+	if got := b.do("PATCH", "/v1/campaigns/"+made.id(), object{"experiment": nil}, header("If-Match", `"2"`)).is(200); got.json["iteration_id"] != nil {
+		t.Errorf("%s", got.body)
+	}
+}

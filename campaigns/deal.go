@@ -1,0 +1,131 @@
+package campaigns
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/abtest"
+	"lemma/message"
+	"lemma/notifications"
+)
+
+// deal is how a run of a fan-out distributes the profiles of an experiment.
+type deal struct {
+	abtest.Plan
+	sampling bool // otherwise the winner is rolled out
+}
+
+// dealOf reads the experiment of a campaign for a run, and adds what its chunks write.
+// A sample has a content for each variant, a rollout the recorded winner alone.
+func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
+	if now.IterationID == nil {
+		return nil
+	}
+	it, found, err := iterationOf(ctx, c.pool, now.WorkspaceID, now.ID)
+	if err != nil || !found {
+		return err
+	}
+	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
+	if err != nil {
+		return err
+	}
+	contents, err := c.variantContents(ctx, now, it.Experiment, aud)
+	if err != nil {
+		return err
+	}
+	p.iteration = &it
+	p.deal = &deal{Plan: assignmentPlan(it.ID, it.Experiment), sampling: it.Status == IterationSampling}
+	switch {
+	case p.deal.sampling:
+		p.columns = columnsOf(contents...)
+		if it.Metric != nil {
+			p.Fingerprint = fingerprints(it.ID)
+		}
+		for i, v := range it.Variants {
+			p.Variants = append(p.Variants, notifications.Variant{ContentID: v.contentID, Ordinal: i, DueAfter: v.SendOffset})
+		}
+	case it.Winner != nil && it.rolloutID != nil:
+		p.columns = columnsOf(contents[*it.Winner])
+		p.Variants = []notifications.Variant{{ContentID: *it.rolloutID, Ordinal: *it.Winner}}
+	default:
+		return errStopped // nothing is decided
+	}
+	return nil
+}
+
+// fingerprints hash the profile keys of an iteration.
+func fingerprints(id uuid.UUID) func(string) uint64 {
+	return abtest.NewSplit(lemma.FormatID(lemma.PrefixIteration, id) + "/member").Hash
+}
+
+// deals gives the recipients of a row their variant, and removes those that this run
+// does not write. A profile that has opted out is always written: no other profile is
+// sent to at its address.
+func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []notifications.Recipient {
+	if p.deal == nil {
+		return chunk
+	}
+	a := p.deal.Assign(key)
+	to := from
+	for _, r := range chunk[from:] {
+		if p.deal.sampling {
+			r.Variant = a.Variant
+		}
+		switch {
+		case r.Skip == notifications.Unsubscribed:
+		case a.Group == abtest.Holdout && r.Skip == "":
+			r.Skip = notifications.Holdout
+		case a.Group == abtest.Rest && p.deal.sampling:
+			continue
+		}
+		chunk[to] = r
+		to++
+	}
+	return chunk[:to]
+}
+
+// beginDeal writes the contents of the variants, or moves the iteration to the rollout.
+func beginDeal(ctx context.Context, tx pgx.Tx, now Campaign, p *plan) error {
+	if p.deal == nil {
+		return nil
+	}
+	if !p.deal.sampling {
+		return changeIteration(ctx, tx, now.WorkspaceID, now.ID, "rollout_started", "", `
+			update iterations set status = 'rolling_out' where workspace_id = $1 and campaign_id = $2 and status = 'decided' returning id`)
+	}
+	for _, v := range p.iteration.Variants {
+		if err := writeContent(ctx, tx, now, v.contentID, &v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeContent writes a content of a campaign, once: that of a variant, or its own.
+func writeContent(ctx context.Context, tx pgx.Tx, now Campaign, id uuid.UUID, v *Variant) error {
+	template, version, fromName := now.TemplateID, now.TemplateVersion, now.FromName
+	var replaced message.Replacement
+	if v != nil {
+		if v.TemplateID != nil {
+			template, version = *v.TemplateID, v.TemplateVersion
+		}
+		if v.FromName != "" {
+			fromName = v.FromName
+		}
+		replaced = message.Replacement{Subject: v.Subject, Preheader: v.Preheader}
+	}
+	_, err := tx.Exec(ctx, `
+		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers,
+			transactional, topic_id, subject, preheader)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, nullif($12, ''), nullif($13, '')) on conflict (workspace_id, id) do nothing`,
+		now.WorkspaceID, id, now.Channel, template, version, fromName, now.FromEmail, now.ReplyTo,
+		orEmpty(now.Headers), now.Transactional, now.TopicID, replaced.Subject, replaced.Preheader)
+	if err != nil {
+		return fmt.Errorf("write content of %s: %w", now.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,302 @@
+package campaigns
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"lemma"
+	"lemma/abtest"
+	"lemma/fence"
+)
+
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// canBeEvaluated is true of an iteration i of a campaign c whose cut-off is $1 ago, and
+// which no process evaluates.
+const canBeEvaluated = `i.metric is not null and i.cut_off_at <= now() - $1::interval and i.retry_at <= now() and c.status = 'sending'
+	and (i.status = 'running' or i.status = 'evaluating' and (i.evaluating_until is null or i.evaluating_until < now()))`
+
+// EvaluateDue evaluates iterations whose cut-off has passed. It may run in every process
+// at once: the claim decides.
+func (c *Campaigns) EvaluateDue(ctx context.Context) (n int, err error) {
+	rows, err := c.pool.Query(ctx, `
+		select i.workspace_id, i.id from iterations i
+		join campaigns c on c.workspace_id = i.workspace_id and c.id = i.campaign_id
+		where i.status in ('running', 'evaluating') and `+canBeEvaluated+` order by i.cut_off_at limit 20`, c.cfg.CutOffGrace)
+	if err != nil {
+		return 0, fmt.Errorf("find iterations to evaluate: %w", err)
+	}
+	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ref])
+	if err != nil {
+		return 0, fmt.Errorf("find iterations to evaluate: %w", err)
+	}
+	var failed error
+	for _, r := range due {
+		if err := c.Evaluate(ctx, r.WorkspaceID, r.ID); err != nil {
+			failed = errors.Join(failed, err)
+		} else {
+			n++
+		}
+	}
+	return n, failed
+}
+
+// Evaluate claims an iteration, compares its variants by the numbers at the cut-off, and
+// records the result. A process that cannot claim it, or has lost its claim, changes
+// nothing. An error of the metric is recorded and met again later; a permanent one, or
+// the fifth in a row, leaves the decision to a person.
+func (c *Campaigns) Evaluate(ctx context.Context, workspaceID, id uuid.UUID) error {
+	token := lemma.NewID().String()
+	claimed, err := c.claimEvaluation(ctx, workspaceID, id, token)
+	if err != nil || !claimed {
+		return err
+	}
+	c.at(ctx, "evaluation claimed", id)
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	go fence.Renew(running, c.pool, c.cfg.EvaluateLease, stop, c.failed("renew evaluation"), `
+		update iterations set evaluating_until = now() + $4
+		where workspace_id = $1 and id = $2 and evaluating_by = $3 and evaluating_until >= now()`,
+		workspaceID, id, token, c.cfg.EvaluateLease)
+	d, it, err := c.decide(running, workspaceID, id)
+	c.at(ctx, "evaluation measured", id)
+	if err != nil {
+		return c.evaluationFailed(ctx, workspaceID, id, token, err)
+	}
+	_, err = c.commitDecision(ctx, it, token, d)
+	return err
+}
+
+// claimEvaluation acquires the right to decide, if no other process has it.
+func (c *Campaigns) claimEvaluation(ctx context.Context, workspaceID, id uuid.UUID, token string) (bool, error) {
+	tag, err := c.pool.Exec(ctx, `
+		update iterations i set status = 'evaluating', evaluating_by = $4, evaluating_until = now() + $5
+		from campaigns c
+		where i.workspace_id = $2 and i.id = $3 and c.workspace_id = i.workspace_id and c.id = i.campaign_id
+		  and `+canBeEvaluated, c.cfg.CutOffGrace, workspaceID, id, token, c.cfg.EvaluateLease)
+	if err != nil {
+		return false, fmt.Errorf("claim evaluation of %s: %w", id, err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+// decision is what is to be recorded of an iteration.
+type decision struct {
+	winner         int    // -1: none
+	by             string // evaluation, on_inconclusive or person
+	reason, detail string
+	verdict        *Verdict
+	stop           bool // without a winner: end the experiment instead of leaving it to a person
+	results        []Tally
+}
+
+// decide measures the variants at the cut-off and compares them.
+func (c *Campaigns) decide(ctx context.Context, workspaceID, id uuid.UUID) (decision, Iteration, error) {
+	it, err := c.GetIteration(ctx, workspaceID, id)
+	if err != nil {
+		return decision{}, it, err
+	}
+	all, err := c.measure(ctx, it, *it.CutOffAt)
+	if err != nil {
+		return decision{}, it, err
+	}
+	v := verdictOf(it, all)
+	d := decision{winner: -1, verdict: &v, results: all, reason: string(v.Outcome), detail: v.Sentence}
+	best := it.indexOf(v.Best)
+	switch {
+	case v.Outcome == abtest.Significant:
+		d.winner, d.by = best, "evaluation"
+	case v.Outcome == abtest.RatioMismatch || it.OnInconclusive == Hold: // a mismatch blocks every automatic choice
+	case it.OnInconclusive == RollOutControl:
+		d.winner, d.by = 0, "on_inconclusive"
+	default:
+		d.winner, d.by = best, "on_inconclusive"
+	}
+	return d, it, nil
+}
+
+// verdictOf compares the variants. all are their tallies, and that of the holdout.
+func verdictOf(it Iteration, all []Tally) Verdict {
+	observed := make([]abtest.Observed, len(it.Variants))
+	for i, v := range it.Variants {
+		observed[i] = abtest.Observed{Name: v.Name, Weight: v.Weight, Sent: all[i].Sent,
+			Count: abtest.Count{Recipients: all[i].Recipients, Converted: *all[i].Converted}}
+	}
+	result := abtest.Compare(observed, abtest.Rules{Confidence: it.Confidence, MinSample: it.MinSample})
+	out := all[len(it.Variants)]
+	v := Verdict{CutOffAt: *it.CutOffAt, Method: abtest.Method, Confidence: it.Confidence, MinSample: it.MinSample, Outcome: result.Outcome,
+		Best: it.Variants[result.Best].Name, Comparisons: result.Comparisons, RatioP: result.RatioP, Sentence: result.Sentence,
+		Excluded: map[string]int64{}, EvaluatedAt: time.Now().UTC(), HoldoutCount: out.Recipients, HoldoutConvert: *out.Converted}
+	for i, o := range observed {
+		v.Variants = append(v.Variants, VariantVerdict{Name: o.Name, Recipients: o.Recipients, Sent: o.Sent, Converted: o.Converted,
+			Rate: o.Rate(), Interval: o.Wilson(it.Confidence), ChanceToBeBest: result.ChanceToBeBest[i]})
+	}
+	return v
+}
+
+// commitDecision records a decision if token still holds the claim. A winner, its content
+// and the job of its rollout are one transaction.
+func (c *Campaigns) commitDecision(ctx context.Context, it Iteration, token string, d decision) (held bool, err error) {
+	now, err := c.Get(ctx, it.WorkspaceID, it.CampaignID)
+	if err != nil {
+		return false, err
+	}
+	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
+		if err = lockForVerb(ctx, tx, it.CampaignID); err != nil {
+			return err
+		}
+		held, err = c.recordDecision(ctx, tx, now, it, token, d)
+		return err
+	})
+	if err == nil && !held {
+		c.log.Warn("evaluation lost its claim, its decision had no effect", "iteration_id", it.ID, "token", token)
+	}
+	return held, err
+}
+
+// recordDecision is commitDecision in a transaction that has locked the campaign.
+func (c *Campaigns) recordDecision(ctx context.Context, tx pgx.Tx, now Campaign, it Iteration, token string, d decision) (bool, error) {
+	var held bool
+	var err error
+	switch {
+	case d.winner >= 0:
+		held, err = c.recordWinner(ctx, tx, now, it, token, d)
+	case d.stop:
+		held, err = recordStop(ctx, tx, it, token)
+	default:
+		held, err = recordHold(ctx, tx, it, token, d)
+	}
+	if err != nil {
+		return false, fmt.Errorf("record decision of iteration %s: %w", it.ID, err)
+	}
+	if !held {
+		return false, nil
+	}
+	return true, storeResults(ctx, tx, it, d.results)
+}
+
+// recordWinner writes the winner, the content that is rolled out, and the job of the
+// rollout, which reads the audience again.
+func (c *Campaigns) recordWinner(ctx context.Context, tx pgx.Tx, now Campaign, it Iteration, token string, d decision) (bool, error) {
+	verdict, err := verdictJSON(d.verdict)
+	if err != nil {
+		return false, err
+	}
+	rollout := lemma.NewID()
+	tag, err := tx.Exec(ctx, `
+		update iterations set status = 'decided', winner = $4, decided_by = $5, decided_at = now(), verdict = coalesce($6::jsonb, verdict),
+			rollout_id = $7, status_reason = nullif($8, ''), status_detail = nullif($9, ''), evaluating_by = null, evaluating_until = null
+		where workspace_id = $1 and id = $2 and evaluating_by = $3 and status in ('evaluating', 'inconclusive')`,
+		it.WorkspaceID, it.ID, token, d.winner, d.by, verdict, rollout, d.reason, d.detail)
+	if err != nil || tag.RowsAffected() == 0 {
+		return false, err
+	}
+	variant := it.Variants[d.winner]
+	if err := writeContent(ctx, tx, now, rollout, &variant); err != nil {
+		return false, err
+	}
+	if err := restartFanout(ctx, tx, it); err != nil {
+		return false, err
+	}
+	if err := forgetMembers(ctx, tx, it.WorkspaceID, it.CampaignID); err != nil {
+		return false, err
+	}
+	if err := logIteration(ctx, tx, it.WorkspaceID, it.ID, "decided", variant.Name+" by "+d.by); err != nil {
+		return false, err
+	}
+	return true, c.enqueue(ctx, tx, it.WorkspaceID, it.CampaignID)
+}
+
+// restartFanout makes the fan-out of the sample, which has finished, read the audience
+// again. A run of the sample that is late holds no lease and writes nothing.
+func restartFanout(ctx context.Context, tx pgx.Tx, it Iteration) error {
+	tag, err := tx.Exec(ctx, `
+		update fanouts set finished_at = null, leased_by = null, lease_until = null, retry_at = now(), source_failures = 0,
+			internal_failures = 0, crashes = 0
+		where workspace_id = $1 and campaign_id = $2 and finished_at is not null`, it.WorkspaceID, it.CampaignID)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = errors.New("the fan-out of the sample has not finished")
+	}
+	return err
+}
+
+// recordHold leaves the decision to a person.
+func recordHold(ctx context.Context, tx pgx.Tx, it Iteration, token string, d decision) (bool, error) {
+	verdict, err := verdictJSON(d.verdict)
+	if err != nil {
+		return false, err
+	}
+	tag, err := tx.Exec(ctx, `
+		update iterations set status = 'inconclusive', status_reason = $4, status_detail = $5, verdict = coalesce($6::jsonb, verdict),
+			evaluating_by = null, evaluating_until = null
+		where workspace_id = $1 and id = $2 and evaluating_by = $3 and status = 'evaluating'`,
+		it.WorkspaceID, it.ID, token, d.reason, d.detail, verdict)
+	if err != nil || tag.RowsAffected() == 0 {
+		return false, err
+	}
+	return true, logIteration(ctx, tx, it.WorkspaceID, it.ID, "held", d.detail)
+}
+
+// recordStop ends an experiment without a rollout.
+func recordStop(ctx context.Context, tx pgx.Tx, it Iteration, token string) (bool, error) {
+	tag, err := tx.Exec(ctx, `
+		update iterations set status = 'cancelled', status_reason = 'stopped', status_detail = null, evaluating_by = null, evaluating_until = null
+		where workspace_id = $1 and id = $2 and evaluating_by = $3 and status in ('evaluating', 'inconclusive')`,
+		it.WorkspaceID, it.ID, token)
+	if err != nil || tag.RowsAffected() == 0 {
+		return false, err
+	}
+	if err := forgetMembers(ctx, tx, it.WorkspaceID, it.CampaignID); err != nil {
+		return false, err
+	}
+	return true, logIteration(ctx, tx, it.WorkspaceID, it.ID, "stopped", "")
+}
+
+func verdictJSON(v *Verdict) ([]byte, error) {
+	if v == nil {
+		return nil, nil
+	}
+	return json.Marshal(v)
+}
+
+// evaluationFailures is how many evaluations in a row may fail before a person decides.
+const evaluationFailures = 5
+
+// evaluationFailed records why an evaluation failed, if it still holds the claim, and
+// when it is tried again. After a permanent error, or too many, a person decides.
+func (c *Campaigns) evaluationFailed(ctx context.Context, workspaceID, id uuid.UUID, token string, cause error) error {
+	stopped := ctx.Err() != nil // a shutdown: another process continues
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	kind := lemma.KindOf(cause)
+	permanent := kind != lemma.Unavailable && kind != lemma.Internal
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			update iterations set evaluating_by = null, evaluating_until = null, failures = failures + $4::boolean::int,
+				status_reason = $5, status_detail = $6,
+				retry_at = now() + case when $4 then $7::interval * (1 << failures) else interval '0' end,
+				status = case when $8 or failures + 1 >= $9 and $4 then 'inconclusive' else status end
+			where workspace_id = $1 and id = $2 and evaluating_by = $3 and status = 'evaluating'`,
+			workspaceID, id, token, !stopped, reasonOf(cause), lemma.Public(cause), c.cfg.RetryFor, permanent && !stopped, evaluationFailures)
+		if err != nil || tag.RowsAffected() == 0 || stopped {
+			return err
+		}
+		return logIteration(ctx, tx, workspaceID, id, "evaluation_failed", lemma.Public(cause))
+	})
+	if err != nil {
+		return fmt.Errorf("record that evaluation of %s failed: %w", id, err)
+	}
+	if !stopped {
+		c.log.Error("evaluation failed", "iteration_id", id, "reason", reasonOf(cause), "error", cause)
+	}
+	return nil
+}

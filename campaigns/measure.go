@@ -1,0 +1,288 @@
+package campaigns
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+)
+
+// Tally has the numbers of a variant, or of the holdout, until a time.
+type Tally struct {
+	At         time.Time
+	Ordinal    int   // of the variant; -1: the holdout
+	Recipients int64 // profiles that were assigned, whether they were sent to or not
+	Sent       int64
+	Failed     int64
+	Skipped    int64
+	Converted  *int64 // nil: without a metric
+}
+
+// measure reads the numbers of all variants at a time, and then those of the holdout.
+// Conversions before that time count.
+func (c *Campaigns) measure(ctx context.Context, it Iteration, until time.Time) ([]Tally, error) {
+	all := make([]Tally, len(it.Variants)+1)
+	for i := range all {
+		all[i] = Tally{At: until, Ordinal: i}
+	}
+	all[len(it.Variants)].Ordinal = holdout
+	if err := c.readSent(ctx, it, all); err != nil {
+		return nil, fmt.Errorf("count notifications of iteration %s: %w", it.ID, err)
+	}
+	if it.Metric == nil {
+		return all[:len(it.Variants)], nil
+	}
+	converted, err := c.readConverted(ctx, it, until)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.countMembers(ctx, it, converted, all); err != nil {
+		return nil, fmt.Errorf("count conversions of iteration %s: %w", it.ID, err)
+	}
+	return all, nil
+}
+
+// holdout is the ordinal of the holdout.
+const holdout = -1
+
+// readSent adds up the batches of each variant.
+func (c *Campaigns) readSent(ctx context.Context, it Iteration, all []Tally) error {
+	contents := make([]uuid.UUID, len(it.Variants))
+	for i, v := range it.Variants {
+		contents[i] = v.contentID
+	}
+	rows, err := c.pool.Query(ctx, `
+		select r.i::int - 1, coalesce(sum(b.size) filter (where b.attempt = 1), 0)::bigint, coalesce(sum(b.sent), 0)::bigint,
+			coalesce(sum(b.failed + b.orphaned), 0)::bigint, coalesce(sum(b.skipped), 0)::bigint
+		from unnest($3::uuid[]) with ordinality as r (content_id, i)
+		join batches b on b.workspace_id = $1 and b.origin_id = $2 and b.content_id = r.content_id
+		group by r.i`, it.WorkspaceID, it.CampaignID, contents)
+	if err != nil {
+		return err
+	}
+	var i int
+	var t Tally
+	_, err = pgx.ForEachRow(rows, []any{&i, &t.Recipients, &t.Sent, &t.Failed, &t.Skipped}, func() error {
+		t.At, t.Ordinal = all[i].At, i
+		all[i] = t
+		return nil
+	})
+	return err
+}
+
+// readConverted reads which profiles have converted, as hashes.
+func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time) (*hashes, error) {
+	hash, converted := fingerprints(it.ID), newHashes()
+	if m := it.Metric; m.SQL != "" {
+		err := c.audiences.Keys(ctx, it.WorkspaceID, m.DataSourceID, m.SQL, func(key []byte) { converted.add(hash(string(key))) })
+		return converted, err
+	}
+	rows, err := c.pool.Query(ctx, `
+		select profile_key from trigger_events
+		where workspace_id = $1 and name = $2 and received_at >= $3 and received_at < $4 and occurred_at >= $3`,
+		it.WorkspaceID, it.Metric.Event, it.StartedAt, until)
+	if err != nil {
+		return nil, fmt.Errorf("read events of iteration %s: %w", it.ID, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		converted.add(hash(string(rows.RawValues()[0])))
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read events of iteration %s: %w", it.ID, err)
+	}
+	return converted, nil
+}
+
+// countMembers counts the recipients of each variant and those that have converted. A
+// profile counts once, however many addresses it has.
+func (c *Campaigns) countMembers(ctx context.Context, it Iteration, converted *hashes, all []Tally) error {
+	for i := range all {
+		all[i].Recipients, all[i].Converted = 0, new(int64)
+	}
+	rows, err := c.pool.Query(ctx, `
+		select m.ordinal, m.profiles, coalesce(o.channel, '') = 'push' from iteration_members m
+		left join contents o on o.workspace_id = m.workspace_id and o.id = m.origin_id
+		where m.workspace_id = $1 and m.origin_id = $2`, it.WorkspaceID, it.CampaignID)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	seen := newHashes()
+	for rows.Next() {
+		var ordinal int
+		var profiles []byte
+		var many bool
+		if err := rows.Scan(&ordinal, (*pgtype.DriverBytes)(&profiles), &many); err != nil {
+			return err
+		}
+		t := &all[len(all)-1]
+		if ordinal != holdout {
+			t = &all[ordinal]
+		}
+		for ; len(profiles) >= 8; profiles = profiles[8:] {
+			h := binary.LittleEndian.Uint64(profiles)
+			if (many || ordinal == holdout) && !seen.add(h) {
+				continue
+			}
+			t.Recipients++
+			if converted.has(h) {
+				*t.Converted++
+			}
+		}
+	}
+	return rows.Err()
+}
+
+// hashes is a set of hashes: a table with open addressing, at most half full. Hashes
+// are random, so their first bits are their place.
+type hashes struct {
+	slots []uint64
+	n     int
+	zero  bool
+}
+
+func newHashes() *hashes { return &hashes{slots: make([]uint64, 1<<10)} }
+
+// add returns false if the hash was there already.
+func (s *hashes) add(h uint64) bool {
+	if h == 0 {
+		was := s.zero
+		s.zero = true
+		return !was
+	}
+	at := s.find(h)
+	if s.slots[at] == h {
+		return false
+	}
+	s.slots[at] = h
+	if s.n++; 2*s.n > len(s.slots) {
+		old := s.slots
+		s.slots = make([]uint64, 4*len(old))
+		for _, one := range old {
+			if one != 0 {
+				s.slots[s.find(one)] = one
+			}
+		}
+	}
+	return true
+}
+
+func (s *hashes) has(h uint64) bool {
+	if h == 0 {
+		return s.zero
+	}
+	return s.slots[s.find(h)] == h
+}
+
+// find returns the slot of a hash, or the free slot where it would be.
+func (s *hashes) find(h uint64) uint64 {
+	mask := uint64(len(s.slots) - 1)
+	at := h & mask
+	for s.slots[at] != 0 && s.slots[at] != h {
+		at = (at + 1) & mask
+	}
+	return at
+}
+
+// MeasureDue measures the results of iterations that are due: about 50 times until the
+// cut-off, and seldom if a measurement takes long.
+func (c *Campaigns) MeasureDue(ctx context.Context) (n int, err error) {
+	due, err := c.refs(ctx, `
+		select i.workspace_id, i.id from iterations i
+		where i.status in ('sampling', 'running') and i.measure_at <= now() order by i.measure_at limit 20`)
+	if err != nil {
+		return 0, fmt.Errorf("find iterations to measure: %w", err)
+	}
+	var failed error
+	for _, r := range due {
+		done, err := c.measureOne(ctx, r)
+		if err != nil && ctx.Err() == nil {
+			failed = errors.Join(failed, fmt.Errorf("measure iteration %s: %w", r.ID, err))
+		}
+		if done {
+			n++
+		}
+	}
+	return n, failed
+}
+
+// measureOne stores the results of an iteration if no other process does so at this
+// time. An error is met again at the next time; the verdict measures anew.
+func (c *Campaigns) measureOne(ctx context.Context, r ref) (bool, error) {
+	tag, err := c.pool.Exec(ctx, `
+		update iterations set measure_at = now() + case when metric is null then interval '15 minutes' else
+			greatest((cut_off_at - started_at) / 50, case when metric = 'sql' then interval '1 minute' else $3 end) end
+		where workspace_id = $1 and id = $2 and status in ('sampling', 'running') and measure_at <= now()`,
+		r.WorkspaceID, r.ID, c.cfg.MeasureEvery)
+	if err != nil || tag.RowsAffected() == 0 {
+		return false, err
+	}
+	it, err := c.GetIteration(ctx, r.WorkspaceID, r.ID)
+	if err != nil {
+		return false, err
+	}
+	begun := time.Now()
+	until, err := c.measureTime(ctx, it)
+	if err != nil {
+		return false, err
+	}
+	all, err := c.measure(ctx, it, until)
+	if err != nil {
+		if lemma.KindOf(err) != lemma.Internal {
+			c.log.Warn("results could not be measured", "iteration_id", it.ID, "error", err)
+			return false, nil
+		}
+		return false, err
+	}
+	if err := storeResults(ctx, c.pool, it, all); err != nil {
+		return false, err
+	}
+	_, err = c.pool.Exec(ctx, `
+		update iterations set measure_at = greatest(measure_at, now() + $3)
+		where workspace_id = $1 and id = $2 and status in ('sampling', 'running')`, r.WorkspaceID, r.ID, 20*time.Since(begun))
+	return true, err
+}
+
+// measureTime is the time of the database, or the cut-off if it has passed.
+func (c *Campaigns) measureTime(ctx context.Context, it Iteration) (until time.Time, err error) {
+	err = c.pool.QueryRow(ctx, `select least(now(), $1::timestamptz)`, it.CutOffAt).Scan(&until)
+	return until, err
+}
+
+// storeResults appends what was measured. The same time is stored once.
+func storeResults(ctx context.Context, db execer, it Iteration, all []Tally) error {
+	for _, t := range all {
+		if t.Ordinal == holdout && it.HoldoutPercent == 0 {
+			continue
+		}
+		_, err := db.Exec(ctx, `
+			insert into iteration_results (workspace_id, iteration_id, at, ordinal, recipients, sent, failed, skipped, converted)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (workspace_id, iteration_id, at, ordinal) do nothing`,
+			it.WorkspaceID, it.ID, t.At, t.Ordinal, t.Recipients, t.Sent, t.Failed, t.Skipped, t.Converted)
+		if err != nil {
+			return fmt.Errorf("store results of iteration %s: %w", it.ID, err)
+		}
+	}
+	return nil
+}
+
+// Results are the measurements of an iteration, in the order of time, and of each time
+// by the ordinal of the variant.
+func (c *Campaigns) Results(ctx context.Context, workspaceID, id uuid.UUID) ([]Tally, error) {
+	rows, _ := c.pool.Query(ctx, `
+		select at, ordinal::int, recipients, sent, failed, skipped, converted from iteration_results
+		where workspace_id = $1 and iteration_id = $2 order by at, ordinal`, workspaceID, id)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Tally])
+	if err != nil {
+		return nil, fmt.Errorf("read results of iteration %s: %w", id, err)
+	}
+	return all, nil
+}

@@ -1,0 +1,144 @@
+package notifications
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// Variant is one of several contents of a chunk.
+type Variant struct {
+	ContentID uuid.UUID
+	Ordinal   int           // of the variant in its experiment
+	DueAfter  time.Duration // later than the chunk
+}
+
+// contentOf is the content of a batch.
+func (c Chunk) contentOf(variant int) uuid.UUID {
+	if len(c.Variants) == 0 {
+		return c.ContentID
+	}
+	return c.Variants[variant].ContentID
+}
+
+// dealer places recipients in batches. Each batch has one variant. The batches of a
+// variant have about the same size.
+type dealer struct {
+	chunk   Chunk
+	batches []newBatch
+	sizes   []int // of the batches of a variant
+	current []int // by variant: the batch that is being filled; -1: none
+}
+
+func newDealer(c Chunk, send []Recipient) *dealer {
+	d := &dealer{chunk: c, sizes: []int{c.BatchSize}, current: []int{-1}}
+	if len(c.Variants) > 1 {
+		d.sizes, d.current = make([]int, len(c.Variants)), make([]int, len(c.Variants))
+		for _, r := range send {
+			d.sizes[r.Variant]++
+		}
+		for i, n := range d.sizes {
+			batches := max(1, (n+c.BatchSize-1)/c.BatchSize)
+			d.sizes[i], d.current[i] = (n+batches-1)/batches, -1
+		}
+	}
+	return d
+}
+
+// place returns the batch and the ordinal of the next recipient of a variant.
+func (d *dealer) place(variant int) (uuid.UUID, int) {
+	at := d.current[variant]
+	if at < 0 || d.batches[at].size >= d.sizes[variant] {
+		at = len(d.batches)
+		b := newBatch{id: lemma.NewID(), after: d.chunk.after(at), variant: variant}
+		if len(d.chunk.Variants) > 0 {
+			b.after += d.chunk.Variants[variant].DueAfter
+		}
+		d.batches, d.current[variant] = append(d.batches, b), at
+	}
+	b := &d.batches[at]
+	b.size++
+	return b.id, b.size - 1
+}
+
+// holdoutOrdinal is the ordinal of the holdout in iteration_members.
+const holdoutOrdinal = -1
+
+// insertMembers remembers the recipients of each variant that were inserted.
+func insertMembers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, batches []newBatch) error {
+	if c.Fingerprint == nil || len(batches) == 0 {
+		return nil
+	}
+	profiles := make([][]byte, len(c.Variants))
+	created := 0
+	for _, b := range batches {
+		created += b.size
+	}
+	if created == len(send) {
+		for _, r := range send {
+			profiles[r.Variant] = binary.LittleEndian.AppendUint64(profiles[r.Variant], c.Fingerprint(r.ProfileKey))
+		}
+	} else if err := readInserted(ctx, tx, c, batches, profiles); err != nil {
+		return err
+	}
+	for i, p := range profiles {
+		if err := writeMembers(ctx, tx, c, c.Variants[i].Ordinal, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readInserted reads which recipients of a chunk were inserted: some were stored already.
+func readInserted(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch, profiles [][]byte) error {
+	ids, variants := make([]uuid.UUID, len(batches)), make(map[uuid.UUID]int, len(batches))
+	for i, b := range batches {
+		ids[i], variants[b.id] = b.id, b.variant
+	}
+	rows, err := tx.Query(ctx, `
+		select b.id, n.profile_key from unnest($3::uuid[]) as b (id)
+		cross join lateral (
+			select n.profile_key from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = b.id) n`,
+		c.WorkspaceID, c.OriginID, ids)
+	if err != nil {
+		return err
+	}
+	var batch uuid.UUID
+	var profile string
+	_, err = pgx.ForEachRow(rows, []any{&batch, &profile}, func() error {
+		v := variants[batch]
+		profiles[v] = binary.LittleEndian.AppendUint64(profiles[v], c.Fingerprint(profile))
+		return nil
+	})
+	return err
+}
+
+// insertHoldout remembers the holdout of a chunk if any of it was inserted. A repeated
+// chunk may remember a profile again: a reader counts different ones.
+func insertHoldout(ctx context.Context, tx pgx.Tx, c Chunk, inserted int) error {
+	if c.Fingerprint == nil || inserted == 0 {
+		return nil
+	}
+	var profiles []byte
+	for _, r := range c.Recipients {
+		if r.Skip == Holdout {
+			profiles = binary.LittleEndian.AppendUint64(profiles, c.Fingerprint(r.ProfileKey))
+		}
+	}
+	return writeMembers(ctx, tx, c, holdoutOrdinal, profiles)
+}
+
+func writeMembers(ctx context.Context, tx pgx.Tx, c Chunk, ordinal int, profiles []byte) error {
+	if len(profiles) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		insert into iteration_members (workspace_id, origin_id, id, ordinal, profiles) values ($1, $2, $3, $4, $5)`,
+		c.WorkspaceID, c.OriginID, lemma.NewID(), ordinal, profiles)
+	return err
+}
