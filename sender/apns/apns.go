@@ -91,7 +91,7 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 		timeout = min(timeout, a.CallTimeout)
 	}
 	return &carrier{settings: s,
-		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, OnlyH2: true}),
+		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, OnlyH2: true, Trace: a.Trace}),
 		header: http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Lemma"}, "Apns-Topic": {s.topic},
 			"Apns-Push-Type": {"alert"}, "Apns-Priority": {strconv.Itoa(s.priority)}}}, nil
 }

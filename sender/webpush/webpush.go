@@ -87,7 +87,7 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 		return nil, fmt.Errorf("open a Web Push provider: %w", err)
 	}
 	return &carrier{settings: s, entropy: entropy,
-		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most}),
+		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace}),
 		public: base64.RawURLEncoding.EncodeToString(s.key.Public()),
 		header: http.Header{"Content-Type": {"application/octet-stream"}, "Content-Encoding": {"aes128gcm"}, "User-Agent": {"Lemma"},
 			"Ttl": {strconv.Itoa(s.ttl)}, "Urgency": {s.urgency}}}, nil
