@@ -164,14 +164,15 @@ var mayWrite = map[string]map[string]string{
 	"batches":              {"notifications": "insert update", "sender": "insert update"},
 	"attempts":             {"sender": "insert"},
 	"batch_log":            {"sender": "insert"},
-	"provider_events":      {"events": "insert delete"}, // delete: old ones that match no notification
-	"event_queue":          {"events": "insert delete"},
-	"provider_watermarks":  {"events": "insert update"},
-	"deliveries":           {"deliveries": "insert update"},
-	"delivery_counts":      {"deliveries": "insert update"},
-	"soft_bounces":         {"suppression": "insert delete"},
 	"resolutions":          {"notifications": "insert"},
 	"fanout_chunks":        {"notifications": "insert"},
+
+	"provider_events":     {"events": "insert delete"}, // delete: old ones that match no notification
+	"event_queue":         {"events": "insert delete"},
+	"provider_watermarks": {"events": "insert update"},
+	"deliveries":          {"deliveries": "insert update"},
+	"delivery_counts":     {"deliveries": "insert update"},
+	"soft_bounces":        {"suppression": "insert delete"},
 }
 
 // goPackage is a package as `go list` describes it.

@@ -80,13 +80,30 @@ type notificationCounts struct {
 	Cancelled  int64 `json:"cancelled"`
 	Pending    int64 `json:"pending"`
 	Processing int64 `json:"processing"`
+
+	Deliveries deliveryCounts `json:"deliveries"`
+}
+
+// deliveryCounts are numbers by delivery state, as carriers reported it.
+type deliveryCounts struct {
+	Delivered   int64 `json:"delivered"`
+	Delayed     int64 `json:"delayed"`
+	Bounced     int64 `json:"bounced"`
+	Complained  int64 `json:"complained"`
+	Rejected    int64 `json:"rejected"`
+	Undelivered int64 `json:"undelivered"`
+}
+
+func showDeliveries(by map[string]int64) deliveryCounts {
+	return deliveryCounts{Delivered: by["delivered"], Delayed: by["delayed"], Bounced: by["bounced"], Complained: by["complained"],
+		Rejected: by["rejected"], Undelivered: by["undelivered"]}
 }
 
 func showNodeCounts(n query.NodeCount) nodeCounts {
 	b := nodeCounts{Node: n.Node, Type: n.Type, Current: n.Current, Due: n.Due, Blocked: n.Blocked, Processed: present(n.Processed)}
 	if m := n.Messages; m != nil {
 		b.Notifications = &notificationCounts{Total: m["written"], Sent: m["sent"], Failed: m["failed"], Skipped: m["skipped"],
-			Orphaned: m["orphaned"], Cancelled: m["cancelled"], Pending: m["pending"], Processing: m["processing"]}
+			Orphaned: m["orphaned"], Cancelled: m["cancelled"], Pending: m["pending"], Processing: m["processing"], Deliveries: showDeliveries(n.Deliveries)}
 	}
 	if n.ByPath != nil {
 		b.ByPath = present(n.ByPath)

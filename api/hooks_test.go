@@ -1,11 +1,17 @@
 package api
 
 import (
+	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"lemma/deliveries"
 	"lemma/hooks"
 	"lemma/signing"
 )
@@ -63,5 +69,59 @@ func TestRefusedWebhooks(t *testing.T) {
 	b.do("GET", path, nil).is(405)
 	if n := b.Count(`select count(*) from provider_events where workspace_id = $1`, b.Workspace); n != 0 {
 		t.Errorf("%d events are stored", n)
+	}
+}
+
+// noDeliveries are delivery counts of 0, and others.
+func noDeliveries(others object) object {
+	counts := object{"delivered": 0.0, "delayed": 0.0, "bounced": 0.0, "complained": 0.0, "rejected": 0.0, "undelivered": 0.0}
+	maps.Copy(counts, others)
+	return counts
+}
+
+// What a carrier reports shows in the notification, in lists, in the counts, in the
+// suppressions and in explain; it resolves an orphaned notification.
+func TestDeliveries(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	campaign, id := b.fannedOut(w)
+	path, key := b.receiver()
+	ada := b.firstOf("/v1/notifications?profile_key=c1&campaign_id=" + campaign)["id"].(string)
+	bob := b.firstOf("/v1/notifications?profile_key=c2&campaign_id=" + campaign)["id"].(string)
+	orphan := b.orphan(campaign, id)
+	for i, e := range []string{fmt.Sprintf(`{"type":"delivered","notification_id":%q,"attempt":1,"occurred_at":"2026-07-01T12:00:00Z"}`, ada),
+		fmt.Sprintf(`{"type":"bounced","notification_id":%q,"attempt":1,"detail":"no such user","occurred_at":"2026-07-01T12:00:01Z"}`, bob)} {
+		b.do("POST", path, e, signed(key, fmt.Sprint("e", i), e)).is(200)
+	}
+	if _, err := deliveries.New(b.Pool, slog.New(slog.DiscardHandler), nil).Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for notification, want := range map[string]string{ada: "delivered 2026-07-01T12:00:00Z", bob: "bounced 2026-07-01T12:00:01Z"} {
+		got := b.do("GET", "/v1/notifications/"+notification, nil).is(200)
+		if has := got.text("delivery") + " " + got.text("delivery_at"); has != want {
+			t.Errorf("got %s, want %s", has, want)
+		}
+		explained := b.do("GET", "/v1/notifications/"+notification+"/explain", nil).is(200)
+		if !strings.Contains(string(explained.body), "the carrier reported: "+got.text("delivery")) {
+			t.Errorf("explain: %s", explained.body)
+		}
+	}
+	for state, n := range map[string]int{"delivered": 1, "bounced": 1, "complained": 0, "unknown": 4} {
+		for _, of := range []string{"", "&campaign_id=" + campaign} {
+			if got := b.do("GET", "/v1/notifications?delivery="+state+of, nil).is(200); len(got.json["data"].([]any)) != n {
+				t.Errorf("%s: %s", state, got.body)
+			}
+		}
+	}
+	counts := b.do("GET", "/v1/campaigns/"+campaign, nil).is(200).json["counts"].(object)
+	if diff := cmp.Diff(noDeliveries(object{"delivered": 1.0, "bounced": 1.0}), counts["deliveries"]); diff != "" {
+		t.Error(diff)
+	}
+	if got := b.do("GET", "/v1/suppressions?cause=hard_bounce", nil).is(200); !strings.Contains(string(got.body), "bob@shop.example") ||
+		!strings.Contains(string(got.body), "no such user") {
+		t.Errorf("suppressions: %s", got.body)
+	}
+	if got := b.do("GET", "/v1/notifications/"+orphan, nil).is(200); got.text("status") != "orphaned" || got.text("resolution") != "sent" {
+		t.Errorf("the orphaned one: %s", got.body)
 	}
 }

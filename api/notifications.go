@@ -30,6 +30,8 @@ type notificationBody struct {
 	EndedAt       *time.Time    `json:"ended_at"`
 	Resolution    *string       `json:"resolution"`
 	ResolvedAt    *time.Time    `json:"resolved_at"`
+	Delivery      string        `json:"delivery"`
+	DeliveryAt    *time.Time    `json:"delivery_at"`
 }
 
 func showNotification(n notifications.Notification) notificationBody {
@@ -37,7 +39,8 @@ func showNotification(n notifications.Notification) notificationBody {
 		FlowID: idOrNull(lemma.PrefixFlow, n.FlowID), EnrollmentID: idOrNull(lemma.PrefixEnrollment, n.EnrollmentID), Node: n.Node,
 		Channel: n.Channel, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts,
 		ReplyCode: n.Code, CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt),
-		Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt)}
+		Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt),
+		Delivery: n.Delivery, DeliveryAt: utc(n.DeliveryAt)}
 }
 
 // campaignOf returns the id of a notification's campaign, nil for one of a flow.
@@ -49,7 +52,7 @@ func campaignOf(n notifications.Notification) *string {
 }
 
 func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[notificationBody], error) {
-	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Reason: c.query("reason"),
+	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Delivery: c.query("delivery"), Reason: c.query("reason"),
 		ProfileKey: c.query("profile_key"), Address: c.query("address")}
 	var ok bool
 	if f.OriginID, ok = c.filterID("campaign_id", lemma.PrefixCampaign); !ok {

@@ -79,6 +79,7 @@ type Counts struct {
 	Processing int64 // in an open window, or sent without an outcome yet
 	Retried    int64 // second attempts after a first one whose outcome is unknown
 	SkippedBy  map[string]int64
+	Deliveries map[string]int64 // by delivery state, as carriers reported it
 	Balanced   bool
 }
 

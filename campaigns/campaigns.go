@@ -270,7 +270,8 @@ func (c *Campaigns) addCounts(ctx context.Context, found []Campaign) error {
 		if b, ok := counts[found[i].ID]; ok {
 			found[i].Counts = Counts{Audience: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped,
 				Orphaned: b.Orphaned, Cancelled: b.Cancelled,
-				Pending: b.Pending, Processing: b.Processing, Retried: b.Retried, SkippedBy: b.SkippedBy, Balanced: b.Balanced}
+				Pending: b.Pending, Processing: b.Processing, Retried: b.Retried, SkippedBy: b.SkippedBy, Balanced: b.Balanced,
+				Deliveries: b.Deliveries}
 		}
 	}
 	return err

@@ -106,7 +106,8 @@ func (b *bundle) list(sql string) []string {
 const (
 	states = `select concat_ws(' ', n.profile_key, d.state, d.at) from deliveries d
 		join notifications n on n.workspace_id = d.workspace_id and n.origin_id = d.origin_id and n.key = d.key where d.workspace_id = $1`
-	counts = `select concat_ws(' ', node, state, count) from delivery_counts where workspace_id = $1 and count <> 0`
+	counts = `select concat_ws(' ', coalesce(c.node, ''), state, count) from delivery_counts d
+		join contents c on c.workspace_id = d.workspace_id and c.id = d.content_id where d.workspace_id = $1 and count <> 0`
 	causes = `select concat_ws(' ', channel, address, cause) from suppressions where workspace_id = $1`
 )
 

@@ -1,6 +1,7 @@
 package deliveries
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 type recipient struct {
 	address *string // nil: the profile was erased
 	channel lemma.Channel
-	node    string // of a flow; empty for a campaign
+	content uuid.UUID
 }
 
 // read reads the recipients of the notifications whose state was raised, and of those
@@ -42,15 +43,15 @@ func (t *transaction) read(ctx context.Context, queued []events.Queued, raised [
 		origins, keys = append(origins, n.origin), append(keys, n.key)
 	}
 	rows, err := t.tx.Query(ctx, `
-		select n.origin_id, n.key, n.address, coalesce(c.channel, ''), coalesce(c.node, '')
+		select n.origin_id, n.key, n.address, coalesce(c.channel, ''), b.content_id
 		from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
 		cross join lateral (
 			select n.origin_id, n.key, n.address, n.batch_id from notifications n
 			where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key offset 0
 		) n
-		left join lateral (
+		cross join lateral (
 			select b.content_id from batches b where b.workspace_id = $1 and b.origin_id = n.origin_id and b.id = n.batch_id offset 0
-		) b on true
+		) b
 		left join contents c on c.workspace_id = $1 and c.id = b.content_id`, t.ws, origins, keys)
 	if err != nil {
 		return nil, fmt.Errorf("read %d recipients: %w", len(wanted), err)
@@ -58,7 +59,7 @@ func (t *transaction) read(ctx context.Context, queued []events.Queued, raised [
 	about := make(map[notification]recipient, len(wanted))
 	var n notification
 	var r recipient
-	_, err = pgx.ForEachRow(rows, []any{&n.origin, &n.key, &r.address, &r.channel, &r.node}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&n.origin, &n.key, &r.address, &r.channel, &r.content}, func() error {
 		about[n] = r
 		r = recipient{}
 		return nil
@@ -71,13 +72,12 @@ func (t *transaction) read(ctx context.Context, queued []events.Queued, raised [
 
 // counted is a row of delivery_counts.
 type counted struct {
-	origin uuid.UUID
-	node   string
-	state  string
+	origin, content uuid.UUID
+	state           string
 }
 
 func (c counted) compare(o counted) int {
-	return cmp.Or(slices.Compare(c.origin[:], o.origin[:]), cmp.Compare(c.node, o.node), cmp.Compare(c.state, o.state))
+	return cmp.Or(bytes.Compare(c.origin[:], o.origin[:]), bytes.Compare(c.content[:], o.content[:]), cmp.Compare(c.state, o.state))
 }
 
 // count moves raised notifications from the count of one state to that of another. What
@@ -86,40 +86,42 @@ func (c counted) compare(o counted) int {
 func (t *transaction) count(ctx context.Context, about map[notification]recipient) error {
 	change := map[counted]int64{}
 	for _, c := range t.raised {
-		node := about[c.notification].node
-		change[counted{c.origin, node, c.state}]++
+		content := about[c.notification].content
+		change[counted{c.origin, content, c.state}]++
 		if c.old != "" {
-			change[counted{c.origin, node, c.old}]--
+			change[counted{c.origin, content, c.old}]--
 		}
 	}
 	if len(change) == 0 {
 		return nil
 	}
-	var origins []uuid.UUID
-	var nodes, states []string
+	var origins, contents []uuid.UUID
+	var states []string
 	var counts []int64
 	for _, c := range slices.SortedFunc(maps.Keys(change), counted.compare) {
-		origins, nodes, states, counts = append(origins, c.origin), append(nodes, c.node), append(states, c.state), append(counts, change[c])
+		origins, contents = append(origins, c.origin), append(contents, c.content)
+		states, counts = append(states, c.state), append(counts, change[c])
 	}
 	_, err := t.tx.Exec(ctx, `
-		insert into delivery_counts (workspace_id, origin_id, node, state, count)
-		select $1, r.origin_id, r.node, r.state, 0 from unnest($2::uuid[], $3::text[], $4::text[]) as r (origin_id, node, state)
-		on conflict (workspace_id, origin_id, node, state) do nothing`, t.ws, origins, nodes, states)
+		insert into delivery_counts (workspace_id, origin_id, content_id, state, count)
+		select $1, r.origin_id, r.content_id, r.state, 0
+		from unnest($2::uuid[], $3::uuid[], $4::text[]) as r (origin_id, content_id, state)
+		on conflict (workspace_id, origin_id, content_id, state) do nothing`, t.ws, origins, contents, states)
 	if err != nil {
 		return fmt.Errorf("count deliveries: %w", err)
 	}
 	_, err = t.tx.Exec(ctx, `
 		update delivery_counts d set count = d.count + r.count
 		from (
-			select d.workspace_id, d.origin_id, d.node, d.state, r.count
-			from unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[]) as r (origin_id, node, state, count)
+			select d.workspace_id, d.origin_id, d.content_id, d.state, r.count
+			from unnest($2::uuid[], $3::uuid[], $4::text[], $5::bigint[]) as r (origin_id, content_id, state, count)
 			cross join lateral (
-				select d.workspace_id, d.origin_id, d.node, d.state from delivery_counts d
-				where d.workspace_id = $1 and d.origin_id = r.origin_id and d.node = r.node and d.state = r.state for update
+				select d.workspace_id, d.origin_id, d.content_id, d.state from delivery_counts d
+				where d.workspace_id = $1 and d.origin_id = r.origin_id and d.content_id = r.content_id and d.state = r.state for update
 			) d limit $6
 		) r
-		where d.workspace_id = r.workspace_id and d.origin_id = r.origin_id and d.node = r.node and d.state = r.state`,
-		t.ws, origins, nodes, states, counts, len(counts))
+		where d.workspace_id = r.workspace_id and d.origin_id = r.origin_id and d.content_id = r.content_id and d.state = r.state`,
+		t.ws, origins, contents, states, counts, len(counts))
 	if err != nil {
 		return fmt.Errorf("count deliveries: %w", err)
 	}

@@ -255,14 +255,15 @@ comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyR
 -- The few that were not delivered, for lists of them.
 create index deliveries_failed on deliveries (workspace_id, origin_id, state, key) where rank <> 4;
 
--- How many notifications of an origin have each delivery state, by node of a flow.
+-- How many notifications of an origin have each delivery state, by content: a node of
+-- a flow, or the campaign.
 create table delivery_counts (
     workspace_id uuid not null,
     origin_id    uuid not null,
-    node         text not null,               -- empty for a campaign
+    content_id   uuid not null,
     state        text not null,
     count        bigint not null constraint delivery_counts_positive check (count >= 0),
-    constraint delivery_counts_pkey primary key (workspace_id, origin_id, node, state)
+    constraint delivery_counts_pkey primary key (workspace_id, origin_id, content_id, state)
 ) with (fillfactor = 50);
 
 -- The newest event of each provider, exact to 100 ms. The reaper allows no second

@@ -87,7 +87,7 @@ var expected = []want{
 		`CHECK (((rank > 0) AND (rank = COALESCE(array_position(ARRAY['delayed'::text, 'rejected'::text, 'undelivered'::text, ` +
 			`'delivered'::text, 'bounced'::text, 'complained'::text], state), 0))))`},
 	{"delivery_counts", "delivery_counts_pkey", "a delivery state is counted once",
-		`PRIMARY KEY (workspace_id, origin_id, node, state)`},
+		`PRIMARY KEY (workspace_id, origin_id, content_id, state)`},
 	{"delivery_counts", "delivery_counts_positive", "a delivery state is counted once",
 		`CHECK ((count >= 0))`},
 	{"provider_watermarks", "provider_watermarks_pkey", "SendingEngine!SingleSendUnderAssumptions",

@@ -243,10 +243,10 @@ create table deliveries_default partition of deliveries default with (fillfactor
 create table delivery_counts (
     workspace_id uuid not null,
     origin_id uuid not null,
-    node text not null,
+    content_id uuid not null,
     state text not null,
     count bigint not null,
-    constraint delivery_counts_pkey PRIMARY KEY (workspace_id, origin_id, node, state),
+    constraint delivery_counts_pkey PRIMARY KEY (workspace_id, origin_id, content_id, state),
     constraint delivery_counts_positive CHECK ((count >= 0))
 ) with (fillfactor=50);
 

@@ -24,8 +24,9 @@ type Counts struct {
 	Processing int64
 	Retried    int64
 	Balanced   bool
-	Open       int64      // batches that have not ended
-	LastEnd    *time.Time // when the last batch ended
+	Open       int64            // batches that have not ended
+	LastEnd    *time.Time       // when the last batch ended
+	Deliveries map[string]int64 // by delivery state, as carriers reported it
 }
 
 // Counts adds up the batches of an origin, one per some hundreds of notifications.
@@ -58,7 +59,9 @@ func readCounts(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uui
 			(b.skipped + f.skipped)::bigint, coalesce(s.reasons, '{}'),
 			(b.first + b.second - b.sent - b.failed - b.orphaned - b.cancelled - b.skipped - b.retried)::bigint,
 			b.calling::bigint,
-			b.retried::bigint, c.created = b.first and b.second = b.retried, b.open, b.last_end
+			b.retried::bigint, c.created = b.first and b.second = b.retried, b.open, b.last_end,
+			(select coalesce(jsonb_object_agg(r.state, r.n), '{}') from (
+				select state, sum(count) as n from delivery_counts where workspace_id = $1 and origin_id = o.id group by state) r)
 		from unnest($2::uuid[]) as o (id)
 		cross join lateral (
 			select coalesce(sum(size) filter (where attempt = 1), 0) as first, coalesce(sum(size) filter (where attempt = 2), 0) as second,
@@ -93,7 +96,7 @@ func readCounts(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uui
 	var id uuid.UUID
 	var b Counts
 	into := []any{&id, &b.Audience, &b.Sent, &b.Failed, &b.Orphaned, &b.Cancelled, &b.Skipped, &b.SkippedBy,
-		&b.Pending, &b.Processing, &b.Retried, &b.Balanced, &b.Open, &b.LastEnd}
+		&b.Pending, &b.Processing, &b.Retried, &b.Balanced, &b.Open, &b.LastEnd, &b.Deliveries}
 	_, err = pgx.ForEachRow(rows, into, func() error {
 		b.Pending -= b.Processing
 		all[id] = b

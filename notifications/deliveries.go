@@ -8,6 +8,7 @@ type deliveries struct {
 	delivered, without map[int]bool // the carrier accepted the message; it did not
 	ended              map[int]bool // has an outcome
 	accepted           bool         // by evidence, of any attempt
+	someAccepted       bool         // by evidence of an attempt that it does not name
 	rejected           map[int]bool // by evidence
 }
 
@@ -33,11 +34,16 @@ func (d *deliveries) addAttempt(a attemptLine) {
 	}
 }
 
+// addEvidence adds what an event proves about an attempt; 0: the event names none. Such
+// an acceptance may be of either, and such a rejection counts as one of the first.
 func (d *deliveries) addEvidence(kind string, attempt int) {
-	switch kind {
-	case "accepted":
+	switch {
+	case kind == "accepted" && attempt == 0:
+		d.someAccepted, d.accepted = true, true
+	case kind == "accepted":
 		d.delivered[attempt], d.accepted = true, true
-	case "rejected":
+	case kind == "rejected":
+		attempt = max(attempt, 1)
 		d.without[attempt], d.rejected[attempt] = true, true
 	}
 }
@@ -60,6 +66,9 @@ func (d *deliveries) bounds() (least, most int) {
 		case d.called[attempt] && !d.without[attempt]:
 			most++
 		}
+	}
+	if d.someAccepted {
+		least, most = max(least, 1), max(most, 1)
 	}
 	return least, most
 }

@@ -1,7 +1,6 @@
 package notifications
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -226,9 +225,12 @@ func (s Step) put(reason *string, code *int16, carrierID, detail *string) {
 
 type eventLine struct {
 	RecordedAt time.Time
+	OccurredAt time.Time
 	Source     string
 	Kind       string
+	Type       *string
 	Attempt    int
+	Reason     *string
 	Code       *int16
 	CarrierID  *string
 	Detail     *string
@@ -237,9 +239,11 @@ type eventLine struct {
 func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
-		select p.recorded_at, p.source, p.kind, coalesce(p.attempt, 0)::int as attempt, p.code, p.carrier_id, p.detail
+		select p.recorded_at, p.occurred_at, p.source, p.kind, p.type, coalesce(p.attempt, 0)::int as attempt, p.reason, p.code,
+			p.carrier_id, p.detail
 		from notifications n
-		join provider_events p on p.workspace_id = n.workspace_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal
+		join provider_events p on p.workspace_id = n.workspace_id and p.origin_id = n.origin_id and p.batch_id = n.batch_id
+			and p.ordinal = n.ordinal
 		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 order by p.recorded_at`, n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return err
@@ -249,10 +253,14 @@ func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error
 		return err
 	}
 	for _, p := range lines {
-		d.addEvidence(p.Kind, cmp.Or(p.Attempt, 1))
+		d.addEvidence(p.Kind, p.Attempt)
 		s := Step{At: p.RecordedAt, Event: "evidence", Attempt: p.Attempt, Detail: "the carrier reported: " + p.Kind,
 			Data: map[string]string{"source": p.Source, "kind": p.Kind}}
-		s.put(nil, p.Code, p.CarrierID, p.Detail)
+		if p.Type != nil {
+			s.Detail = "the carrier reported: " + *p.Type
+			s.Data["type"], s.Data["occurred_at"] = *p.Type, p.OccurredAt.UTC().Format(time.RFC3339Nano)
+		}
+		s.put(p.Reason, p.Code, p.CarrierID, p.Detail)
 		e.Steps = append(e.Steps, s)
 	}
 	return nil
@@ -261,15 +269,20 @@ func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error
 func readResolution(ctx context.Context, db DB, e *Explanation, _ *deliveries) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
-		select resolution, note, at from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`,
+		select resolution, note, at, api_key_id is null from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`,
 		n.WorkspaceID, n.OriginID, n.Key)
 	if err != nil {
 		return err
 	}
 	var resolution, note string
 	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&resolution, &note, &at}, func() error {
-		e.Steps = append(e.Steps, Step{At: at, Event: "resolved", Detail: "a user recorded whether it was sent",
+	var late bool
+	_, err = pgx.ForEachRow(rows, []any{&resolution, &note, &at, &late}, func() error {
+		detail := "a user recorded whether it was sent"
+		if late {
+			detail = "an event of the carrier that came later proves whether it was sent"
+		}
+		e.Steps = append(e.Steps, Step{At: at, Event: "resolved", Detail: detail,
 			Data: map[string]string{"resolution": resolution, "note": note}})
 		return nil
 	})

@@ -15,8 +15,17 @@ import (
 // selectStatus reads Notification from the one view that derives a status.
 const selectStatus = `
 	select workspace_id, origin_id, key, coalesce(channel, '') as channel, profile_key, address, status, reason, attempts::int as attempts,
-		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at
-	from notification_status n`
+		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at,
+		coalesce(d.delivery, '` + unknownDelivery + `') as delivery, d.delivery_at
+	from notification_status n
+	left join lateral (
+		select d.state as delivery, d.at as delivery_at from deliveries d
+		where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.key = n.key
+	) d on true`
+
+// unknownDelivery is the state of a notification about which the carrier has reported
+// nothing.
+const unknownDelivery = "unknown"
 
 // mayHold are the conditions on the counters of batches that can have a row of a
 // status: a list of the few orphans of a million rows reads only their batches.
@@ -128,6 +137,9 @@ func (q *query) filter(f Filter) {
 		q.And("n.status = " + q.Arg(f.Status))
 		q.narrow(f.Status, origin)
 	}
+	if f.Delivery != "" {
+		q.ofDelivery(f.Delivery, origin)
+	}
 	if f.Reason != "" {
 		q.And("n.reason = " + q.Arg(f.Reason))
 		if f.Status == "" {
@@ -143,6 +155,22 @@ func (q *query) filter(f Filter) {
 	if f.Address != "" {
 		q.ofAddress(f.Address)
 	}
+}
+
+// ofDelivery limits the rows to a delivery state. The few that were not delivered are
+// found by their own index.
+func (q *query) ofDelivery(state, origin string) {
+	wanted := q.Arg(state)
+	q.And("coalesce(d.delivery, '" + unknownDelivery + "') = " + wanted)
+	if state == unknownDelivery || state == "delivered" {
+		return
+	}
+	same := ""
+	if origin != "" {
+		same = " and f.origin_id = " + origin
+	}
+	q.And("(n.origin_id, n.key) in (select f.origin_id, f.key from deliveries f where f.workspace_id = $1" + same +
+		" and f.state = " + wanted + " and f.rank <> 4)")
 }
 
 // ofChannel limits the rows to a channel, and to origins that may have it: a campaign's

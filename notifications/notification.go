@@ -30,6 +30,8 @@ type Notification struct {
 	Node         *string // of the flow
 	Resolution   *string // sent or not_sent, of an orphaned notification
 	ResolvedAt   *time.Time
+	Delivery     string     // what the carrier reported: a delivery state, unknown without a report
+	DeliveryAt   *time.Time // when it reached it; nil for unknown
 }
 
 // Filter narrows a list.
@@ -38,6 +40,7 @@ type Filter struct {
 	FlowID     *uuid.UUID // of one flow
 	Channel    lemma.Channel
 	Status     string
+	Delivery   string
 	Reason     string
 	ProfileKey string
 	Address    string // compared in the canonical form of the notification's channel

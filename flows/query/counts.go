@@ -47,6 +47,8 @@ type NodeCount struct {
 	// Send: its messages by outcome (written, sent, failed, orphaned, skipped, cancelled,
 	// pending); nil for others.
 	Messages map[string]int64
+	// Send: its messages by delivery state, as carriers reported it; nil for others.
+	Deliveries map[string]int64
 }
 
 // Counts counts one version; 0 is the live one. Current enrollments and outcomes are
@@ -114,7 +116,7 @@ func nodesOf(v flows.Version) []NodeCount {
 		case graph.Branch, graph.Split, graph.Webhook:
 			n.ByPath = map[string]int64{}
 		case graph.Send:
-			n.Messages = map[string]int64{}
+			n.Messages, n.Deliveries = map[string]int64{}, map[string]int64{}
 			for _, what := range becomes {
 				n.Messages[what] = 0
 			}
@@ -232,6 +234,29 @@ func (r *Reader) countMessages(ctx context.Context, ws, flow uuid.UUID, version 
 		m["written"], m["sent"], m["failed"], m["orphaned"], m["skipped"], m["cancelled"] = written, sent, failed, orphaned, skipped, cancelled
 		m["processing"] = processing
 		m["pending"] = written - sent - failed - orphaned - skipped - cancelled - processing
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return r.countDeliveries(ctx, ws, flow, contents)
+}
+
+// countDeliveries adds up the delivery states of the notifications of send nodes.
+func (r *Reader) countDeliveries(ctx context.Context, ws, flow uuid.UUID, contents map[uuid.UUID]*NodeCount) error {
+	rows, err := r.pool.Query(ctx, `
+		select d.content_id, d.state, sum(d.count)::bigint
+		from flow_origins o join delivery_counts d on d.workspace_id = o.workspace_id and d.origin_id = o.origin_id
+		where o.workspace_id = $1 and o.flow_id = $2 and d.content_id = any($3)
+		group by d.content_id, d.state`, ws, flow, slices.Collect(maps.Keys(contents)))
+	if err != nil {
+		return err
+	}
+	var content uuid.UUID
+	var state string
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&content, &state, &n}, func() error {
+		contents[content].Deliveries[state] = n
 		return nil
 	})
 	return err
