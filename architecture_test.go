@@ -92,7 +92,7 @@ var mayImport = map[string][]string{
 	"pgtest/shop":  {"pgtest", "secrets", "audience", "message", "notifications", "providers"},
 	"client":       {},
 	"chaos":        {}, // only tests
-	"server": {"loop", "deliveries", "dial", "hooks", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications",
+	"server": {"loop", "deliveries", "dial", "events", "hooks", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications",
 		"campaigns", "flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/twilio",
 		"sender/gateway", "sender/apns", "sender/webpush",
 		"sender/wire", "api", "migrations"},

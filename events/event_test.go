@@ -47,6 +47,36 @@ func TestAnEventIsKeptOnce(t *testing.T) {
 	}
 }
 
+// Only old events that match no notification are deleted.
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	ws := pgtest.Workspace(t, pool)
+	ctx := context.Background()
+	for range 3 {
+		if _, err := events.Receive(ctx, pool, ws, []events.Received{{ProviderID: lemma.NewID(), Report: events.Report{
+			Type: events.TypeDelivered}}}); err == nil {
+			t.Error("a watermark of no provider was written")
+		}
+	}
+	shop := pgtest.ShopIn(t, pool)
+	account := shop.NewProvider("http")
+	for _, id := range []string{"old", "", "new"} {
+		_, err := events.Receive(ctx, pool, shop.Workspace, []events.Received{{ProviderID: account,
+			Report: events.Report{ID: id, Type: events.TypeDelivered}}})
+		shop.Must(err)
+	}
+	_, err := events.Record(ctx, pool, shop.Workspace, []events.Event{event("e1", events.Accepted, 1)})
+	shop.Must(err)
+	shop.Exec(`update provider_events set recorded_at = now() - interval '31 days' where source_event_id <> 'new'`)
+	if n, err := events.Purge(ctx, pool); n != 2 || err != nil {
+		t.Errorf("%d deleted, %v", n, err)
+	}
+	if n := shop.Count(`select count(*) from provider_events where source_event_id in ('new', 'e1')`); n != 2 {
+		t.Errorf("%d are left", n)
+	}
+}
+
 // One acceptance outweighs every rejection, and a deferral proves nothing.
 func TestProofs(t *testing.T) {
 	t.Parallel()

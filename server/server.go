@@ -30,6 +30,7 @@ import (
 	"lemma/audience"
 	"lemma/campaigns"
 	"lemma/deliveries"
+	"lemma/events"
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/query"
@@ -290,12 +291,13 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	return nil
 }
 
-// upkeep creates the partitions of the coming months and deletes expired
-// idempotency keys.
+// upkeep creates the partitions of the coming months, and deletes expired idempotency
+// keys and old provider events that match no notification.
 func (s *Server) upkeep(ctx context.Context) {
 	loop.Every(ctx, time.Hour, func(ctx context.Context) error {
 		_, err := api.Purge(ctx, s.Pool)
-		return errors.Join(migrations.Partitions(ctx, s.Pool, time.Now()), err)
+		_, old := events.Purge(ctx, s.Pool)
+		return errors.Join(migrations.Partitions(ctx, s.Pool, time.Now()), err, old)
 	}, func(err error) { s.log.Error("hourly upkeep failed", "error", err) })
 }
 
