@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"slots":         {},
 	"suppression":   {"address", "fence", "page", "pgerr"},
 	"links":         {"cache", "pgerr", "secrets"},
+	"unsubscribe":   {"links", "slots", "suppression", "workspaces"},
 	"loop":          {},
 	"cache":         {},
 	"fence":         {"loop"},
@@ -59,7 +60,8 @@ var mayImport = map[string][]string{
 		"notifications", "audience", "webhooks"},
 	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers",
 		"webhooks", "page", "pgtest", "pgtest/shop"},
-	"sender":                 {"address", "cache", "fence", "loop", "notifications", "events", "message", "providers", "slots", "suppression"},
+	"sender": {"address", "cache", "fence", "loop", "notifications", "events", "message", "providers", "slots", "suppression",
+		"unsubscribe"},
 	"deliveries":             {"events", "loop", "notifications", "suppression"},
 	"hooks":                  {"events", "flows/admission", "providers", "sender"},
 	"sender/form":            {},
@@ -80,7 +82,7 @@ var mayImport = map[string][]string{
 	"sender/webpush":         {"sender", "sender/es256", "sender/form", "sender/wire"},
 	"sender/sendertest":      {"sender"},
 	"api": {"sender", "abtest", "fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message", "notifications", "events",
-		"campaigns", "suppression", "hooks", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query",
+		"campaigns", "suppression", "hooks", "links", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake", "flows/query",
 		"webhooks"},
 	"migrations":   {},
 	"dev/postgres": {},
@@ -91,7 +93,7 @@ var mayImport = map[string][]string{
 	"pgtest/shop":  {"pgtest", "secrets", "audience", "message", "notifications", "providers"},
 	"client":       {},
 	"chaos":        {}, // only tests
-	"server": {"loop", "deliveries", "dial", "hooks", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications",
+	"server": {"loop", "deliveries", "dial", "hooks", "links", "suppression", "unsubscribe", "workspaces", "secrets", "providers", "audience", "message", "notifications",
 		"campaigns", "flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/twilio",
 		"sender/gateway", "sender/apns", "sender/webpush",
 		"sender/wire", "api", "migrations"},
@@ -118,7 +120,7 @@ var vague = []string{"util", "utils", "common", "helper", "helpers", "misc", "ba
 // mayWrite lists for each table the packages that write it, and how. The rows of a
 // table that is only inserted into never change.
 var mayWrite = map[string]map[string]string{
-	"workspaces":           {"workspaces": "insert"},
+	"workspaces":           {"workspaces": "insert update"},
 	"api_keys":             {"workspaces": "insert update"},
 	"idempotency_keys":     {"api": "insert update delete"},
 	"data_sources":         {"audience": "insert update delete"},
