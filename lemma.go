@@ -66,6 +66,7 @@
 //	sender/report  ids, codes and causes in reports of carriers
 //	providers      accounts at carriers and their rate limits
 //	suppression    addresses that are not sent to, and topics
+//	unsubscribe    links to unsubscribe, and the page behind them
 //	links          tokens in the links of messages
 //	events         provider events: what carriers report
 //	hooks          webhooks of carriers: receives and stores them

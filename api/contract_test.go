@@ -34,7 +34,7 @@ func TestRoutesAndFileAgree(t *testing.T) {
 		}
 		return nil
 	}
-	if err := chi.Walk(New(Deps{}, Options{Metrics: http.NotFoundHandler()}).(chi.Router), collect); err != nil {
+	if err := chi.Walk(New(Deps{Pages: http.NotFoundHandler()}, Options{Metrics: http.NotFoundHandler()}).(chi.Router), collect); err != nil {
 		t.Fatal(err)
 	}
 	for path, item := range contract.Paths.Map() {
@@ -143,7 +143,7 @@ func TestInputsAreClosed(t *testing.T) {
 func TestEveryOperationSucceeds(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	b.do("GET", "/v1/workspace", nil).is(200)
+	b.checkWorkspace()
 	b.checkDataSources(w)
 	b.checkAudiences(w)
 	b.checkTemplates(w)
@@ -162,6 +162,7 @@ func TestEveryOperationSucceeds(t *testing.T) {
 	b.checkProviderTests(w)
 	b.checkHooks()
 	b.checkIterations(w)
+	b.checkUnsubscribe()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}

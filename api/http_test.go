@@ -38,7 +38,7 @@ func TestHead(t *testing.T) {
 	if got := b.plain("HEAD", "/v1/templates/"+idLike("tpl_")); got.StatusCode != http.StatusNotFound {
 		t.Errorf("an unknown id: %d", got.StatusCode)
 	}
-	if got := b.plain("POST", "/v1/workspace"); got.Header.Get("Allow") != "GET, HEAD" {
+	if got := b.plain("POST", "/v1/workspace"); got.Header.Get("Allow") != "GET, HEAD, PATCH" {
 		t.Errorf("Allow: %s", got.Header.Get("Allow"))
 	}
 }

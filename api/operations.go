@@ -17,12 +17,16 @@ import (
 )
 
 // mountOperations adds the paths that need no key: health, readiness,
-// metrics and the contract.
+// metrics, the contract, and the preference page of recipients.
 func (s *server) mountOperations(r chi.Router) {
 	r.Get("/healthz", s.healthz)
 	r.Get("/readyz", s.readyz)
 	if s.Metrics != nil {
 		r.Method(http.MethodGet, "/metrics", s.Metrics)
+	}
+	if s.Pages != nil {
+		r.Method(http.MethodGet, "/u/{token}", s.Pages)
+		r.Method(http.MethodPost, "/u/{token}", s.Pages)
 	}
 	r.Get("/openapi.yaml", serveContract)
 	r.Post("/hooks/{carrier}/{provider}", s.receiveHook)

@@ -203,7 +203,7 @@ func TestPathsAndMethods(t *testing.T) {
 	}
 	for path, want := range map[string]string{"/v1/campaigns": "GET, HEAD, POST", "/v1/campaigns/cmp_x": "GET, HEAD, PATCH, DELETE",
 		"/v1/campaigns/cmp_x/send": "POST",
-		"/healthz":                 "GET, HEAD", "/v1/workspace": "GET, HEAD", "/v1/flows/flw_x/versions/1": "GET, HEAD, PUT, DELETE"} {
+		"/healthz":                 "GET, HEAD", "/v1/workspace": "GET, HEAD, PATCH", "/v1/flows/flw_x/versions/1": "GET, HEAD, PUT, DELETE"} {
 		got := b.do("OPTIONS", path, nil).is(405)
 		if allow := got.header.Get("Allow"); allow != want || got.problem.Code != "method_not_allowed" {
 			t.Errorf("%s: Allow is %q, %s", path, allow, got.body)

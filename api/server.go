@@ -25,6 +25,7 @@ import (
 	"lemma/flows"
 	"lemma/flows/query"
 	"lemma/hooks"
+	"lemma/links"
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
@@ -51,6 +52,8 @@ type Deps struct {
 	Suppressions *suppression.Suppressions
 	Sender       *sender.Sender // sends test messages
 	Hooks        *hooks.Hooks   // nil: no webhooks of carriers are received
+	Links        *links.Links
+	Pages        http.Handler // GET and POST /u/{token}; nil: no such path
 }
 
 // Capabilities are the features of a kind of carrier.
@@ -134,6 +137,8 @@ func (s *server) routes() []route {
 	const ok, made, accepted, gone = http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent
 	return []route{
 		{get, "/v1/workspace", "", ok, on(s.whoAmI)},
+		{patch, "/v1/workspace", "workspace:write", ok, on(s.updateWorkspace)},
+		{post, "/v1/workspace/link_keys/rotate", "workspace:write", ok, on(s.rotateLinkKey)},
 
 		{get, "/v1/data_sources", "data_sources:read", ok, on(s.listDataSources)},
 		{post, "/v1/data_sources", "data_sources:write", made, costly(connects, on(s.createDataSource))},

@@ -24,6 +24,7 @@ import (
 	"lemma/flows"
 	"lemma/flows/query"
 	"lemma/hooks"
+	"lemma/links"
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
 	"lemma/sender"
@@ -31,6 +32,7 @@ import (
 	"lemma/sender/smtp"
 	"lemma/sender/wire"
 	"lemma/suppression"
+	"lemma/unsubscribe"
 	"lemma/webhooks"
 	"lemma/workspaces"
 )
@@ -39,11 +41,14 @@ import (
 type bundle struct {
 	*shop.Fixture
 	deps   Deps
+	pages  *unsubscribe.Pages
 	server http.Handler
 	log    *syncBuffer
 	token  string // an admin of the workspace
 	other  string // an admin of another workspace
 }
+
+const publicURL = "https://lemma.shop.example"
 
 func setup(t *testing.T, change ...func(*Options)) *bundle {
 	t.Helper()
@@ -57,7 +62,10 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	b := &bundle{Fixture: shop.New(pgtest.NewShop(t), sources, checkAccount), log: &syncBuffer{}}
 	quiet := slog.New(slog.DiscardHandler)
 	r := Deps{Pool: b.Pool, Workspaces: workspaces.New(b.Pool), Ledger: b.Ledger, Templates: b.Templates, Audiences: b.Audiences,
-		Providers: b.Providers, Suppressions: suppression.New(b.Pool)}
+		Providers: b.Providers, Suppressions: suppression.New(b.Pool), Links: links.New(b.Pool, b.Box)}
+	b.pages = unsubscribe.New(unsubscribe.Deps{Pool: b.Pool, Links: r.Links, Suppressions: r.Suppressions, Workspaces: r.Workspaces,
+		PublicURL: publicURL})
+	r.Pages = b.pages
 	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates,
 		Providers: r.Providers, Log: quiet}, campaigns.Config{})
 	r.Webhooks = webhooks.New(webhooks.Deps{Pool: b.Pool, Box: b.Box, Log: quiet}, webhooks.Options{})

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/links"
+	"lemma/workspaces"
 )
 
 type whoAmI struct {
@@ -12,10 +14,30 @@ type whoAmI struct {
 	Key       keyBody       `json:"key"`
 }
 
+func (b whoAmI) etag() int { return b.Workspace.version }
+
 type workspaceBody struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
+	Page      pageBody  `json:"page"`
 	CreatedAt time.Time `json:"created_at"`
+	version   int
+}
+
+func (b workspaceBody) etag() int { return b.version }
+
+type pageBody struct {
+	Title            string `json:"title"`
+	Text             string `json:"text"`
+	UnsubscribeLabel string `json:"unsubscribe_label"`
+	Color            string `json:"color"`
+	Background       string `json:"background"`
+	Language         string `json:"language"`
+}
+
+func showWorkspace(w workspaces.Workspace) workspaceBody {
+	return workspaceBody{ID: lemma.FormatID(lemma.PrefixWorkspace, w.ID), Name: w.Name, Page: pageBody(w.Page),
+		CreatedAt: w.CreatedAt.UTC(), version: w.Version}
 }
 
 func (s *server) whoAmI(ctx context.Context, c *call, _ none) (whoAmI, error) {
@@ -24,7 +46,42 @@ func (s *server) whoAmI(ctx context.Context, c *call, _ none) (whoAmI, error) {
 		return whoAmI{}, err
 	}
 	return whoAmI{
-		Workspace: workspaceBody{ID: lemma.FormatID(lemma.PrefixWorkspace, w.ID), Name: w.Name, CreatedAt: w.CreatedAt.UTC()},
+		Workspace: showWorkspace(w),
 		Key:       showKey(c.key),
 	}, nil
+}
+
+type workspacePatch struct {
+	Page pagePatch `json:"page"`
+}
+
+type pagePatch struct {
+	Title            *string `json:"title"`
+	Text             *string `json:"text"`
+	UnsubscribeLabel *string `json:"unsubscribe_label"`
+	Color            *string `json:"color"`
+	Background       *string `json:"background"`
+	Language         *string `json:"language"`
+}
+
+func (s *server) updateWorkspace(ctx context.Context, c *call, in workspacePatch) (workspaceBody, error) {
+	version, err := c.ifMatch()
+	if err != nil {
+		return workspaceBody{}, err
+	}
+	changed, err := s.Workspaces.UpdatePage(ctx, c.workspace(), version, workspaces.PagePatch(in.Page))
+	return showWorkspace(changed), err
+}
+
+type linkKeyBody struct {
+	ID        string    `json:"id"`
+	Number    int       `json:"number"`
+	CreatedAt time.Time `json:"created_at"`
+	SignsFrom time.Time `json:"signs_from"`
+}
+
+func (s *server) rotateLinkKey(ctx context.Context, c *call, _ none) (linkKeyBody, error) {
+	k, err := s.Links.Rotate(ctx, c.workspace(), c.newID)
+	return linkKeyBody{ID: lemma.FormatID(lemma.PrefixLinkKey, k.ID), Number: k.Number, CreatedAt: k.CreatedAt.UTC(),
+		SignsFrom: k.CreatedAt.Add(links.RotationDelay).UTC()}, err
 }

@@ -145,7 +145,7 @@ func isUnion(op *openapi3.Operation) bool {
 // hasID reports whether the path names one thing: /v1/campaigns/cmp_...
 func (o operation) hasID() bool {
 	parts := strings.Split(o.path, "/")
-	return len(parts) > 3 && strings.Contains(parts[3], "_")
+	return len(parts) > 3 && parts[2] != "workspace" && strings.Contains(parts[3], "_")
 }
 
 func idLike(example string) string {

@@ -56,6 +56,9 @@ type Config struct {
 	// TemplateErrorLimit is the fraction of messages that may fail to render before
 	// a campaign without a limit of its own is paused; 0.02. 1 never pauses.
 	TemplateErrorLimit float64
+
+	// NoPublicURL refuses campaigns whose recipients need a link to unsubscribe.
+	NoPublicURL bool
 }
 
 func (c Config) withDefaults() Config {

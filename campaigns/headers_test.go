@@ -22,7 +22,9 @@ func TestHeadersAreRenderedFromThePayload(t *testing.T) {
 	b.Must(err)
 	r, err := b.Preview(ctx, b.Workspace, c.ID)
 	b.Must(err)
-	if d := cmp.Diff([][2]string{{"X-Customer", "1"}, {"X-Fixed", "1"}}, r.Sample[0].Headers); d != "" || r.Sample[0].Error != "" {
+	want := [][2]string{{"List-Unsubscribe", "<https://unsubscribe.invalid/u/sample>"},
+		{"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"X-Customer", "1"}, {"X-Fixed", "1"}}
+	if d := cmp.Diff(want, r.Sample[0].Headers); d != "" || r.Sample[0].Error != "" {
 		t.Errorf("%s %s", r.Sample[0].Error, d)
 	}
 	_, err = b.Send(ctx, b.Workspace, c.ID, uuid.Nil)

@@ -72,7 +72,7 @@ func (r *Preview) render(ctx context.Context, now Campaign, content *message.Com
 		}
 		to := appendRecipients(nil, now.ID, now.Channel, row)[0]
 		one := Rendered{ProfileKey: to.ProfileKey, Address: to.Address}
-		text, headers, err := content.RenderMessage(to.Payload)
+		text, headers, err := content.RenderMessage(to.Payload, message.SampleUnsubscribeURL)
 		r.Rendered++
 		if err != nil {
 			one.Error = err.Error()

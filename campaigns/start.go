@@ -131,14 +131,20 @@ func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign) error {
 
 // content returns the compiled content of a campaign. The audience must have
 // addresses of its channel, and all columns that the template and the headers use.
+// Recipients of marketing must be able to unsubscribe.
 func (c *Campaigns) content(ctx context.Context, now Campaign) (*message.Compiled, error) {
 	template, err := c.templates.Compiled(ctx, now.WorkspaceID, now.TemplateID, now.TemplateVersion)
 	if err != nil {
 		return nil, err
 	}
-	content, err := template.WithHeaders(now.Headers)
+	content, err := template.WithHeaders(message.SentHeaders(now.Channel, now.Transactional, now.Headers))
 	if err != nil {
 		return nil, err
+	}
+	if c.cfg.NoPublicURL {
+		if err := content.CheckPublicURL(now.Transactional, now.Headers); err != nil {
+			return nil, err
+		}
 	}
 	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
 	if err != nil {

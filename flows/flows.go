@@ -166,6 +166,8 @@ type Config struct {
 	ChunkBytes    int           // of each kind of facts of one chunk, and of what it writes; the rest is left for the next; 8 MiB
 	Retention     time.Duration // of events and refusals; 30 days
 	Gather        int           // single events that are recorded in one transaction, at most; 256
+
+	NoPublicURL bool // a send node whose recipients need a link to unsubscribe is a fault
 }
 
 // Flows stores flows and advances their enrollments.

@@ -15,7 +15,6 @@ import (
 	"lemma/audience"
 	"lemma/flows/execution"
 	"lemma/flows/graph"
-	"lemma/message"
 )
 
 // Validation is the result of validating a version.
@@ -198,74 +197,6 @@ func (c *checked) warnOfDates(id string, n graph.Node) {
 		c.warnings = append(c.warnings, fmt.Sprintf("node %s reads a date from %s, a text: a value that is neither YYYY-MM-DD nor RFC 3339 "+
 			"counts as missing", id, n.DateColumn))
 	}
-}
-
-func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) error {
-	p, ok, err := named(c, ctx, at+"/provider_id", lemma.PrefixProvider, n.ProviderID, "provider", c.accounts.Get)
-	if err != nil {
-		return err
-	}
-	if ok && n.Channel != "" && string(p.Channel) != n.Channel {
-		c.fault(at+"/provider_id", "wrong_channel", "this provider carries %s, not %s", p.Channel, n.Channel)
-	}
-	c.checkAddresses(at, n)
-	t, ok, err := named(c, ctx, at+"/template_id", lemma.PrefixTemplate, n.TemplateID, "template", c.templates.Get)
-	if err != nil || !ok {
-		return err
-	}
-	if n.Channel != "" && string(t.Channel) != n.Channel {
-		c.fault(at+"/template_id", "wrong_channel", "this template is for %s, not %s", t.Channel, n.Channel)
-	}
-	if _, _, err = named(c, ctx, at+"/topic_id", lemma.PrefixTopic, n.TopicID, "topic", c.topics.Topic); err != nil {
-		return err
-	}
-	version := n.TemplateVersion
-	switch {
-	case version < 0:
-		return nil // the graph reports it
-	case version == 0:
-		version = t.Version
-		c.pins[id] = version
-	case version > t.Version:
-		c.fault(at+"/template_version", "unknown_version", "the template's newest version is %d", t.Version)
-		return nil
-	}
-	detail, err := c.templates.Version(ctx, c.ws, t.ID, version)
-	if err != nil {
-		return err
-	}
-	c.checkVariables(at+"/template_id", fmt.Sprintf("version %d of the template uses", detail.Version), detail.Variables)
-	used, err := message.CheckHeaders(n.Headers)
-	c.checkVariables(at+"/headers", "the headers use", used)
-	return c.collect(at, err)
-}
-
-// checkAddresses checks that the audience has addresses for the channel of a node.
-func (c *checked) checkAddresses(at string, n graph.Node) {
-	if n.Channel == "" {
-		return // the graph reports it
-	}
-	if c.audience != nil && c.audience.AddressColumn(lemma.Channel(n.Channel)) == "" {
-		c.fault(at+"/channel", "wrong_channel", "the audience has no addresses for %s", n.Channel)
-	}
-}
-
-// checkVariables checks that all variables of a template or the headers are columns or the
-// trigger.
-func (c *checked) checkVariables(at, what string, variables []string) {
-	for _, name := range variables {
-		if name == execution.ReservedTrigger {
-			continue
-		}
-		c.used[name] = true
-		if c.audience != nil && !c.hasColumn(name) {
-			c.fault(at, "unknown_column", "%s %q, which the audience does not have", what, name)
-		}
-	}
-}
-
-func (c *checked) hasColumn(name string) bool {
-	return slices.ContainsFunc(c.audience.Columns, func(column audience.Column) bool { return column.Name == name })
 }
 
 // checkBranch lets the data source check cases in SQL.

@@ -70,7 +70,7 @@ const RotationDelay = 2 * time.Minute
 func (l *Links) Signer(ctx context.Context, ws uuid.UUID, created time.Time) (*Signer, error) {
 	s, err := l.signer(ctx, ws, created)
 	if errors.Is(err, pgx.ErrNoRows) {
-		if err = l.insert(ctx, ws, 1); err == nil {
+		if err = l.insert(ctx, ws, lemma.NewID(), 1); err == nil {
 			s, err = l.signer(ctx, ws, created)
 		}
 	}
@@ -111,33 +111,34 @@ func (l *Links) open(ctx context.Context, ws uuid.UUID, sql string, arg any) (*S
 	return s, nil
 }
 
-// insert makes a key, unless there is one with its number.
-func (l *Links) insert(ctx context.Context, ws uuid.UUID, number int) error {
-	id, secret := lemma.NewID(), make([]byte, secretBytes)
+// insert makes a key, unless there is one with its number or its id.
+func (l *Links) insert(ctx context.Context, ws, id uuid.UUID, number int) error {
+	secret := make([]byte, secretBytes)
 	rand.Read(secret) // never fails: crypto/rand ends the program instead
 	_, err := l.pool.Exec(ctx, `
-		insert into link_keys (workspace_id, number, id, secret) values ($1, $2, $3, $4)
-		on conflict (workspace_id, number) do nothing`, ws, number, id, l.box.Seal(secret, place(ws, id)...))
+		insert into link_keys (workspace_id, number, id, secret)
+		select $1, $2, $3, $4 where not exists (select from link_keys where workspace_id = $1 and id = $3)
+		on conflict do nothing`, ws, number, id, l.box.Seal(secret, place(ws, id)...))
 	return err
 }
 
 var rotating = pgerr.Rules{"link_keys_number": {Kind: lemma.Conflict, Code: "too_many", Message: "the workspace has 65535 link keys"}}
 
-// Rotate makes a new key for the contents that are created from RotationDelay later on.
-// Of two concurrent rotations, both return the same key.
-func (l *Links) Rotate(ctx context.Context, ws uuid.UUID) (Key, error) {
-	newest, err := l.Newest(ctx, ws)
+// Rotate makes a new key for the contents that are created from RotationDelay later on,
+// and returns the newest. Repeated with the same id, and concurrently, it makes one key.
+func (l *Links) Rotate(ctx context.Context, ws, id uuid.UUID) (Key, error) {
+	newest, err := l.newest(ctx, ws)
 	if err != nil {
 		return Key{}, err
 	}
-	if err := l.insert(ctx, ws, newest.Number+1); err != nil {
+	if err := l.insert(ctx, ws, id, newest.Number+1); err != nil {
 		return Key{}, rotating.Explain(err, "rotate link key")
 	}
-	return l.Newest(ctx, ws)
+	return l.newest(ctx, ws)
 }
 
-// Newest returns the newest key of a workspace, and the zero Key if it has none.
-func (l *Links) Newest(ctx context.Context, ws uuid.UUID) (k Key, err error) {
+// newest returns the newest key of a workspace, and the zero Key if it has none.
+func (l *Links) newest(ctx context.Context, ws uuid.UUID) (k Key, err error) {
 	err = l.pool.QueryRow(ctx, `
 		select id, number, created_at from link_keys where workspace_id = $1 order by number desc limit 1`, ws).
 		Scan(&k.ID, &k.Number, &k.CreatedAt)

@@ -107,9 +107,13 @@ func TestRotation(t *testing.T) {
 	ctx, now := t.Context(), time.Now()
 	old := f.sign(f.ws, now, "p")
 	f.valid(old, "p")
-	made, err := f.Rotate(ctx, f.ws)
-	if err != nil || made.Number != 2 {
+	id := lemma.NewID()
+	made, err := f.Rotate(ctx, f.ws, id)
+	if err != nil || made.Number != 2 || made.ID != id {
 		t.Fatalf("%+v, %v", made, err)
+	}
+	if again, err := f.Rotate(ctx, f.ws, id); err != nil || again != made {
+		t.Errorf("a repeated rotation: %+v, %v", again, err)
 	}
 	if f.sign(f.ws, now, "p") != old {
 		t.Error("a content changed its key")
@@ -142,7 +146,7 @@ func TestConcurrentKeys(t *testing.T) {
 	}
 	for range 4 {
 		all.Go(func() {
-			if k, err := f.Rotate(t.Context(), f.ws); err != nil || k.Number < 2 {
+			if k, err := f.Rotate(t.Context(), f.ws, lemma.NewID()); err != nil || k.Number < 2 {
 				t.Errorf("%+v, %v", k, err)
 			}
 		})

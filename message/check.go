@@ -19,8 +19,14 @@ import (
 
 // Check returns all faults of a content at once, or the variables that it uses: the
 // sorted names that a row of data must have. They do not include names that the
-// template assigns and names of loops.
+// template assigns, names of loops, and UnsubscribeURL.
 func Check(c Content) (variables []string, err error) {
+	used, err := check(c)
+	return columns(used), err
+}
+
+// check is Check with UnsubscribeURL.
+func check(c Content) (used []string, err error) {
 	if fault := c.checkChannel(); fault != nil {
 		return nil, fault
 	}

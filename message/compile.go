@@ -67,7 +67,7 @@ type scratch struct {
 
 // Compile compiles a content. It returns the faults of Check.
 func Compile(c Content) (*Compiled, error) {
-	variables, err := Check(c)
+	variables, err := check(c)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +119,11 @@ func (c *Compiled) compile(p part, source string) error {
 	return nil
 }
 
-// Variables are the names that the content uses, sorted.
-func (c *Compiled) Variables() []string { return slices.Clone(c.variables) }
+// Variables are the names that a row of data must have, sorted.
+func (c *Compiled) Variables() []string { return columns(c.variables) }
+
+// Unsubscribes reports whether the content or a header uses UnsubscribeURL.
+func (c *Compiled) Unsubscribes() bool { return slices.Contains(c.variables, UnsubscribeURL) }
 
 // Channel is the channel of the content.
 func (c *Compiled) Channel() lemma.Channel { return c.content.channel() }
@@ -128,19 +131,22 @@ func (c *Compiled) Channel() lemma.Channel { return c.content.channel() }
 // Render renders the message of a profile. payload is a JSON object with a value
 // for each variable; missing ones are nil. The same payload gives the same bytes.
 // An error is a *lemma.Error of kind Invalid with code template_error, whose text
-// contains no data.
+// contains no data. The link to unsubscribe is a sample.
 func (c *Compiled) Render(payload string) (Content, error) {
-	made, _, err := c.RenderMessage(payload)
+	made, _, err := c.RenderMessage(payload, SampleUnsubscribeURL)
 	return made, err
 }
 
-// RenderMessage is Render with the headers of WithHeaders, sorted by name. The
-// caller must not change them.
-func (c *Compiled) RenderMessage(payload string) (Content, [][2]string, error) {
+// RenderMessage is Render with the headers of WithHeaders, sorted by name, and with
+// the link of the recipient as UnsubscribeURL. The caller must not change the headers.
+func (c *Compiled) RenderMessage(payload, unsubscribeURL string) (Content, [][2]string, error) {
 	s := c.scratch.Get().(*scratch)
 	defer c.release(s)
 	if err := read(s.values, c.variables, payload); err != nil {
 		return Content{}, nil, failed("", 0, err)
+	}
+	if at := slices.Index(c.variables, UnsubscribeURL); at >= 0 {
+		s.values[at] = text(unsubscribeURL)
 	}
 	at, err := c.renderParts(s)
 	if errors.Is(err, errSlow) {

@@ -22,8 +22,13 @@ type header struct {
 }
 
 // CheckHeaders returns all faults of headers at once, at /headers/{name}, or the
-// variables of their values, sorted. mail.Envelope checks names and line breaks.
+// variables of their values, as Check returns them. mail.Envelope checks names and line breaks.
 func CheckHeaders(headers map[string]string) (variables []string, err error) {
+	used, err := checkHeaders(headers)
+	return columns(used), err
+}
+
+func checkHeaders(headers map[string]string) (variables []string, err error) {
 	used := map[string]bool{}
 	var faults []lemma.Field
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -49,7 +54,7 @@ func headerPart(name string) part {
 // whose rendered value is blank is omitted. A value with a line break or NUL, or
 // one that is too long, is an error of the rendering.
 func (c *Compiled) WithHeaders(headers map[string]string) (*Compiled, error) {
-	used, err := CheckHeaders(headers)
+	used, err := checkHeaders(headers)
 	if err != nil || len(headers) == 0 {
 		return c, err
 	}

@@ -46,7 +46,7 @@ func TestHeadersAreRendered(t *testing.T) {
 			{"X-Name", "{{ key }}"}, {"X-Plain", "a < b"}},
 	} {
 		for range 2 { // as attempt 2 does
-			_, got, err := h.RenderMessage(payload)
+			_, got, err := h.RenderMessage(payload, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestHeadersThatCannotBeSent(t *testing.T) {
 		"too long": `{"name":"` + strings.Repeat("é", MaxHeader+1) + `"}`,
 		"no JSON":  `[]`,
 	} {
-		_, got, err := h.RenderMessage(payload)
+		_, got, err := h.RenderMessage(payload, "")
 		var e *lemma.Error
 		if !errors.As(err, &e) || e.Code != "template_error" || got != nil {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -81,7 +81,7 @@ func TestHeadersThatCannotBeSent(t *testing.T) {
 			t.Errorf("%s: at %s", name, e.Fields[0].Pointer)
 		}
 	}
-	if _, got, err := h.RenderMessage(`{"name":"` + strings.Repeat("é", MaxHeader) + `"}`); err != nil || len(got) != 1 {
+	if _, got, err := h.RenderMessage(`{"name":"`+strings.Repeat("é", MaxHeader)+`"}`, ""); err != nil || len(got) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -115,13 +115,13 @@ func TestHeadersWithoutLiquidAreShared(t *testing.T) {
 	if d := cmp.Diff([][2]string{{"X-A", "}} 1 %}"}, {"X-B", "2"}}, h.fixed); d != "" {
 		t.Error(d)
 	}
-	if _, got, err := h.RenderMessage("{}"); err != nil || &got[0] != &h.fixed[0] {
+	if _, got, err := h.RenderMessage("{}", ""); err != nil || &got[0] != &h.fixed[0] {
 		t.Errorf("%v, %v", got, err)
 	}
 	if h, err = withHeaders(t, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, got, err := h.RenderMessage("{}"); got != nil || err != nil {
+	if _, got, err := h.RenderMessage("{}", ""); got != nil || err != nil {
 		t.Errorf("%v, %v", got, err)
 	}
 }

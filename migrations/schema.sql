@@ -925,6 +925,8 @@ create table webhook_endpoints (
 create table workspaces (
     id uuid not null,
     name text not null,
+    page jsonb not null default '{}'::jsonb,
+    version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     constraint workspaces_pkey PRIMARY KEY (id),
     constraint workspaces_name UNIQUE (name),

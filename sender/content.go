@@ -4,17 +4,20 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
 	"lemma/cache"
 	"lemma/message"
 	"lemma/suppression"
+	"lemma/unsubscribe"
 )
 
 // content is what all messages of a batch share: template, headers and envelope.
 type content struct {
-	renderMessage                func(payload string) (message.Content, [][2]string, error)
+	renderMessage                func(payload, unsubscribeURL string) (message.Content, [][2]string, error)
+	unsubscribe                  *unsubscribe.URLs // nil: no message has a link
 	fromName, fromEmail, replyTo string
 	suppressed                   suppression.Message // what its recipients are checked for
 	bytes                        int                 // of memory, estimated
@@ -68,13 +71,14 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 	var headers map[string]string
 	var topic uuid.NullUUID
 	var replaced message.Replacement
+	var created time.Time
 	err := s.pool.QueryRow(ctx, `
 		select template_id, template_version, from_name, from_email, reply_to, headers,
-			channel, transactional, topic_id, coalesce(subject, ''), coalesce(preheader, '')
+			channel, transactional, topic_id, coalesce(subject, ''), coalesce(preheader, ''), created_at
 		from contents where workspace_id = $1 and id = $2`, workspaceID, contentID).
 		Scan(&template, &version, &d.fromName, &d.fromEmail, &d.replyTo, &headers,
 			&d.suppressed.Channel, &d.suppressed.Transactional, &topic,
-			&replaced.Subject, &replaced.Preheader)
+			&replaced.Subject, &replaced.Preheader, &created)
 	if err != nil {
 		return nil, fmt.Errorf("read content %s: %w", contentID, err)
 	}
@@ -86,11 +90,29 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 	if compiled, err = compiled.Replaced(replaced); err != nil {
 		return nil, err
 	}
+	if s.pages != nil {
+		headers = message.SentHeaders(d.suppressed.Channel, d.suppressed.Transactional, headers)
+	}
 	if compiled, err = compiled.WithHeaders(headers); err != nil {
 		return nil, err
 	}
+	if s.pages != nil && compiled.Unsubscribes() {
+		of := unsubscribe.Content{Channel: d.suppressed.Channel, TopicID: d.suppressed.TopicID, CreatedAt: created}
+		if d.unsubscribe, err = s.pages.URLs(ctx, workspaceID, of); err != nil {
+			return nil, err
+		}
+	}
 	d.renderMessage, d.bytes = compiled.RenderMessage, compiled.Bytes()
 	return d, nil
+}
+
+// renderRow renders the message of a row, with the link of its recipient to unsubscribe.
+func (d *content) renderRow(origin uuid.UUID, r row) (message.Content, [][2]string, error) {
+	link := ""
+	if d.unsubscribe != nil {
+		link = d.unsubscribe.Of(origin, r.Key, r.Address)
+	}
+	return d.renderMessage(r.Payload, link)
 }
 
 func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {

@@ -35,6 +35,7 @@ import (
 	"lemma/notifications"
 	"lemma/providers"
 	limits "lemma/slots"
+	"lemma/unsubscribe"
 )
 
 // Config has the times and sizes of a sender. New replaces zero values by defaults.
@@ -142,6 +143,7 @@ type Sender struct {
 	pause     PauseOrigin
 	again     Recheck // nil: no audience is read again
 	errors    CheckErrors
+	pages     *unsubscribe.Pages // nil: no message has a link to unsubscribe
 	cfg       Config
 	log       *slog.Logger
 	metrics   *Metrics
@@ -172,8 +174,9 @@ type Deps struct {
 	Providers *providers.Providers
 	Kinds     []Kind
 	Pause     PauseOrigin
-	Recheck   Recheck     // nil: no audience is read again
-	Errors    CheckErrors // nil: template errors pause nothing
+	Recheck   Recheck            // nil: no audience is read again
+	Errors    CheckErrors        // nil: template errors pause nothing
+	Pages     *unsubscribe.Pages // nil: no message has a link to unsubscribe
 	Log       *slog.Logger
 	Metrics   *Metrics
 }
@@ -186,7 +189,8 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	}
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
-		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, cfg: cfg, log: r.Log, metrics: r.Metrics,
+		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, pages: r.Pages, cfg: cfg, log: r.Log,
+		metrics: r.Metrics,
 		process: processName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
 	}
 	for _, k := range r.Kinds {

@@ -54,7 +54,7 @@ func TestAFlowSendsOverEachChannel(t *testing.T) {
 	kind := carrier.Kind()
 	kind.Channels = []lemma.Channel{lemma.Email, lemma.SMS, lemma.Push}
 	s, err := New(Deps{Pool: f.Pool, Box: f.Box, Log: slog.New(slog.DiscardHandler), Kinds: []sender.Kind{kind}}, Config{
-		Sources: shop.Local, Flows: flows.Config{Poll: 5 * time.Millisecond}})
+		PublicURL: "https://lemma.shop.example", Sources: shop.Local, Flows: flows.Config{Poll: 5 * time.Millisecond}})
 	f.Must(err)
 	ws := f.Workspace
 	people, err := s.Audiences.Create(ctx, ws, audience.NewAudience{ID: lemma.NewID(), DataSourceID: f.NewSource(f.DSN), Name: "people",

@@ -59,7 +59,7 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	const often = 50 * time.Millisecond
 	var err error
 	p.Server, err = New(Deps{Pool: s.Pool, Box: p.Box, Log: slog.New(slog.DiscardHandler),
-		Kinds: []sender.Kind{accepting("smtp").kind()}}, Config{SendWorkers: 2,
+		Kinds: []sender.Kind{accepting("smtp").kind()}}, Config{SendWorkers: 2, PublicURL: "https://lemma.shop.example",
 		Sender: sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often}, Campaigns: campaigns.Config{Grace: often},
 		Sources: shop.Local, Webhooks: webhooks.Options{AllowPrivate: true}})
 	p.Must(err)

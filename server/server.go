@@ -35,6 +35,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/query"
 	"lemma/hooks"
+	"lemma/links"
 	"lemma/loop"
 	"lemma/message"
 	"lemma/migrations"
@@ -44,6 +45,7 @@ import (
 	"lemma/sender"
 	"lemma/sender/wire"
 	"lemma/suppression"
+	"lemma/unsubscribe"
 	"lemma/webhooks"
 	"lemma/workspaces"
 )
@@ -110,6 +112,8 @@ type Server struct {
 	Webhooks   *webhooks.Webhooks
 	Flows      *flows.Flows
 	FlowReader *query.Reader
+	Links      *links.Links
+	Pages      *unsubscribe.Pages
 	Sender     *sender.Sender
 	Hooks      *hooks.Hooks
 	Deliveries *deliveries.Deliveries
@@ -150,6 +154,11 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Audiences = audience.New(d.Pool, d.Box, cfg.Sources)
 	s.Templates = message.New(d.Pool)
 	s.Ledger = notifications.New(d.Pool)
+	s.Links = links.New(d.Pool, d.Box)
+	suppressions := suppression.New(d.Pool)
+	s.Pages = unsubscribe.New(unsubscribe.Deps{Pool: d.Pool, Links: s.Links, Suppressions: suppressions, Workspaces: s.Workspaces,
+		PublicURL: cfg.PublicURL, Log: d.Log})
+	cfg.Campaigns.NoPublicURL, cfg.Flows.NoPublicURL = cfg.PublicURL == "", cfg.PublicURL == ""
 	s.Campaigns = campaigns.New(campaigns.Deps{Pool: d.Pool, Ledger: s.Ledger, Audiences: s.Audiences, Templates: s.Templates,
 		Providers: s.Providers, Log: d.Log, Metrics: campaigns.NewMetrics(s.metrics)}, cfg.Campaigns)
 	s.Webhooks = webhooks.New(webhooks.Deps{Pool: d.Pool, Box: d.Box, Log: d.Log, Metrics: webhooks.NewMetrics(s.metrics)}, cfg.Webhooks)
@@ -159,14 +168,14 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Webhooks.OnSettled(s.Flows.WebhookSettled)
 	cfg.Sender.Unreachable = cfg.PublicURL == ""
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
-		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Log: d.Log, Metrics: sender.NewMetrics(s.metrics)},
-		cfg.Sender)
+		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Log: d.Log,
+		Metrics: sender.NewMetrics(s.metrics)}, cfg.Sender)
 	if err != nil {
 		return nil, err
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
 		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool, Hooks: s.Hooks,
-		Suppressions: suppression.New(d.Pool), Sender: s.Sender},
+		Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Sender: s.Sender},
 		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics),
 			Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	return s, nil

@@ -23,15 +23,20 @@ type Found struct {
 	Cause string // one of its causes, or UnsubscribedTopic
 }
 
+// KeyOf is the key by which an address of a notification is suppressed.
+func KeyOf(channel lemma.Channel, address string) uuid.UUID {
+	if channel == lemma.Email { // of other channels notifications have the canonical form
+		address, _ = canonical(channel, address)
+	}
+	return keyOf(channel, address)
+}
+
 // Check returns which of the addresses must not be sent to. It reads an index per
 // address, and one row only in a workspace without suppressions.
 func Check(ctx context.Context, db DB, ws uuid.UUID, m Message, addresses []string) ([]Found, error) {
 	keys := make([]uuid.UUID, len(addresses))
 	for i, address := range addresses {
-		if m.Channel == lemma.Email { // of other channels notifications have the canonical form
-			address, _ = canonical(m.Channel, address)
-		}
-		keys[i] = keyOf(m.Channel, address)
+		keys[i] = KeyOf(m.Channel, address)
 	}
 	rows, err := db.Query(ctx, `
 		select r.i::int - 1, s.cause from unnest($2::uuid[]) with ordinality as r (key, i)

@@ -165,12 +165,13 @@ const (
 )
 
 // Export writes suppressions as CSV, which Import accepts, in the order of their ids
+// and without those whose address was erased,
 // and after one of them. It returns the last id if there are more, otherwise uuid.Nil.
 func (s *Suppressions) Export(ctx context.Context, ws uuid.UUID, f Filter, after uuid.UUID, to *bytes.Buffer) (last uuid.UUID, err error) {
 	w := csv.NewWriter(to)
 	_ = w.Write(csvColumns) // a buffer cannot fail
 	rows, _ := s.pool.Query(ctx, selectSuppressions+`
-		and id > $2 and ($3 = '' or channel = $3) and ($4 = '' or cause = $4) order by id limit $5`,
+		and id > $2 and address <> '' and ($3 = '' or channel = $3) and ($4 = '' or cause = $4) order by id limit $5`,
 		ws, after, string(f.Channel), f.Cause, exportRows+1)
 	defer rows.Close()
 	for n := 0; rows.Next(); n++ {

@@ -3,7 +3,6 @@ package suppression
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -134,20 +133,7 @@ func (s *Suppressions) Preferences(ctx context.Context, ws uuid.UUID, channel le
 	if !ok {
 		return p, lemma.Fault("?address", "invalid_address", "must be an address of the channel %s", channel)
 	}
-	p.Channel, p.Address = channel, known
-	key := keyOf(channel, known)
-	rows, _ := s.pool.Query(ctx, selectSuppressions+` and key = $2 order by cause`, ws, key)
-	if p.Suppressions, err = pgx.CollectRows(rows, pgx.RowToStructByName[Suppression]); err != nil {
-		return p, fmt.Errorf("read suppressions of an address: %w", err)
-	}
-	rows, _ = s.pool.Query(ctx, `
-		select t.id, t.name, t.description, not exists (
-			select from topic_unsubscribes u where u.workspace_id = t.workspace_id and u.topic_id = t.id and u.key = $2)
-		from topics t where t.workspace_id = $1 order by t.name, t.id limit 200`, ws, key)
-	if p.Topics, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Preference]); err != nil {
-		return p, fmt.Errorf("read topics of an address: %w", err)
-	}
-	return p, nil
+	return s.PreferencesOf(ctx, ws, Recipient{Channel: channel, Key: keyOf(channel, known), Address: known})
 }
 
 // SetTopic subscribes an address to a topic, or unsubscribes it. Repeated, it

@@ -31,6 +31,7 @@ var Scopes = []string{
 	"webhooks:read", "webhooks:write",
 	"notifications:read", "notifications:resolve",
 	"keys:read", "keys:write",
+	"workspace:write",
 	Admin,
 }
 

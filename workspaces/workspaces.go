@@ -24,8 +24,12 @@ import (
 type Workspace struct {
 	ID        uuid.UUID
 	Name      string // unique
+	Page      Page   // of its recipients
+	Version   int    // ETag
 	CreatedAt time.Time
 }
+
+const columns = `id, name, page, version, created_at`
 
 // Workspaces stores workspaces and their keys.
 type Workspaces struct {
@@ -45,7 +49,7 @@ func (w *Workspaces) Create(ctx context.Context, name string) (Workspace, error)
 	if fault := lemma.CheckName(name); fault != nil {
 		return Workspace{}, fault
 	}
-	made, err := w.one(ctx, `insert into workspaces (id, name) values ($1, $2) returning id, name, created_at`, lemma.NewID(), name)
+	made, err := w.one(ctx, `insert into workspaces (id, name) values ($1, $2) returning `+columns, lemma.NewID(), name)
 	return made, saving.Explain(err, "create workspace")
 }
 
@@ -53,12 +57,12 @@ var saving = pgerr.Rules{pgerr.Unique: pgerr.NameTaken("workspace")}
 
 // Get reads a workspace.
 func (w *Workspaces) Get(ctx context.Context, id uuid.UUID) (Workspace, error) {
-	return w.find(ctx, `select id, name, created_at from workspaces where id = $1`, id)
+	return w.find(ctx, `select `+columns+` from workspaces where id = $1`, id)
 }
 
 // ByName finds a workspace by its name.
 func (w *Workspaces) ByName(ctx context.Context, name string) (Workspace, error) {
-	return w.find(ctx, `select id, name, created_at from workspaces where name = $1`, name)
+	return w.find(ctx, `select `+columns+` from workspaces where name = $1`, name)
 }
 
 func (w *Workspaces) find(ctx context.Context, sql string, arg any) (Workspace, error) {

@@ -20,13 +20,15 @@ type campaignDemo struct {
 
 const (
 	campaignSubject = "{{ name | default: \"Hello\" }}, what is new since {{ last_order_at | default: \"you last came\" }}"
-	campaignText    = "Dear {{ name | default: \"friend\" }},\n\nthe shop in {{ city }} has new opening hours.\n\nYours, the demo shop\n"
-	campaignHTML    = `<!doctype html>
+	campaignText    = "Dear {{ name | default: \"friend\" }},\n\nthe shop in {{ city }} has new opening hours.\n\nYours, the demo shop\n\n" +
+		"Unsubscribe: {{ unsubscribe_url }}\n"
+	campaignHTML = `<!doctype html>
 <html><body style="font-family: sans-serif; max-width: 34em; margin: 2em auto">
 <h1>Dear {{ name | default: "friend" }},</h1>
 <p>the shop in <b>{{ city }}</b> has new opening hours.
 {% if last_order_at %}You last ordered on {{ last_order_at }}: time to visit us again.{% else %}Come and visit us.{% endif %}</p>
 <p>Yours, the demo shop</p>
+<p><a href="{{ unsubscribe_url }}">Unsubscribe</a></p>
 </body></html>`
 	campaignSQL = "select id, email, name, city, last_order_at::date as last_order_at, opted_out from customers"
 )

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +135,7 @@ func inDatabase(url, name string) string {
 // lemma migrates, creates the workspace and its key, and starts the API and the
 // workers.
 func (e *environment) lemma(ctx context.Context, cfg server.Config, logger func(io.Writer) *slog.Logger) error {
+	cfg.PublicURL = cmp.Or(cfg.PublicURL, "http://"+e.listen)
 	sealing, err := e.keep("secret", func() (string, error) { return secrets.NewKey(), nil })
 	if err != nil {
 		return err

@@ -227,7 +227,7 @@ func (s *simulation) render(ctx context.Context, out Sending) (*SimulatedMessage
 	if template, err = template.WithHeaders(out.headers); err != nil {
 		return nil, err
 	}
-	content, headers, err := template.RenderMessage(out.Payload)
+	content, headers, err := template.RenderMessage(out.Payload, message.SampleUnsubscribeURL)
 	if err != nil {
 		m.Error = lemma.Public(err)
 		return m, nil

@@ -16,6 +16,7 @@ import (
 	"lemma/audience"
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
+	"lemma/message"
 )
 
 // Versions caches compiled versions. A published version never changes, so an entry is
@@ -276,7 +277,7 @@ func ColumnsOf(g *graph.Graph, a *audience.Audience) []string {
 }
 
 func (e *Evaluator) newSend(ctx context.Context, r *Route, id string, n graph.Node) (*Send, error) {
-	s := &Send{headers: n.Headers, MaxAttempts: 2, ContentID: enrollment.ContentID(r.FlowID, r.Version, id),
+	s := &Send{MaxAttempts: 2, ContentID: enrollment.ContentID(r.FlowID, r.Version, id),
 		TemplateVersion: n.TemplateVersion}
 	if n.Strategy == "at_most_once" {
 		s.MaxAttempts = 1
@@ -297,10 +298,11 @@ func (e *Evaluator) newSend(ctx context.Context, r *Route, id string, n graph.No
 	if err != nil {
 		return nil, err
 	}
-	if t, err = t.WithHeaders(n.Headers); err != nil {
+	s.Channel = t.Channel()
+	s.headers = message.SentHeaders(s.Channel, n.Transactional, n.Headers)
+	if t, err = t.WithHeaders(s.headers); err != nil {
 		return nil, err
 	}
-	s.Channel = t.Channel()
 	for _, name := range t.Variables() {
 		if name == ReservedTrigger {
 			s.trigger = true

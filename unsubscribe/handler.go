@@ -1,0 +1,144 @@
+package unsubscribe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/slots"
+)
+
+const (
+	maxBody = 64 << 10        // bytes of a form: the ids of 200 topics, twice
+	maxTime = 5 * time.Second // of a request
+)
+
+// ServeHTTP shows the page for GET and HEAD, and carries out a POST: one click, or a form
+// of the page.
+func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), maxTime)
+	defer cancel()
+	setHeaders(w.Header())
+	var form url.Values
+	if r.Method == http.MethodPost {
+		var err error
+		if form, err = readForm(w, r); err != nil {
+			plain(w, http.StatusBadRequest, "The form cannot be read.")
+			return
+		}
+	}
+	if err := p.serve(ctx, w, r, form); err != nil {
+		p.fail(ctx, w, err)
+	}
+}
+
+// setHeaders sets what all answers have.
+func setHeaders(h http.Header) {
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Robots-Tag", "noindex, nofollow")
+	h.Set("Content-Security-Policy", policy(""))
+}
+
+func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Request, form url.Values) error {
+	v, err := p.visit(ctx, strings.TrimPrefix(r.URL.Path, Path))
+	if err != nil {
+		return err
+	}
+	leave, err := p.slots.Enter(ctx, slots.Resource{Workspace: v.workspace})
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := p.find(ctx, &v); err != nil {
+		return err
+	}
+	switch {
+	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+		return p.show(ctx, w, v, false)
+	case strings.EqualFold(form.Get("List-Unsubscribe"), "One-Click"):
+		if err := p.Suppressions.Unsubscribe(ctx, v.workspace, v.who, v.topic, "one click in "+v.notification()); err != nil {
+			return err
+		}
+		plain(w, http.StatusOK, "Unsubscribed.")
+		return nil
+	}
+	if err := p.act(ctx, v, form); err != nil {
+		return err
+	}
+	return p.show(ctx, w, v, true)
+}
+
+// errAction reports a form that the page does not have.
+var errAction = errors.New("unknown action")
+
+// act carries out a form of the page.
+func (p *Pages) act(ctx context.Context, v visit, form url.Values) error {
+	switch form.Get("action") {
+	case "none":
+		return p.Suppressions.Unsubscribe(ctx, v.workspace, v.who, uuid.Nil, "page of "+v.notification())
+	case "all":
+		return p.Suppressions.Resubscribe(ctx, v.workspace, v.who)
+	case "topics":
+		on := topics(form["on"])
+		return p.Suppressions.SetTopics(ctx, v.workspace, v.who, on, topics(form["shown"]))
+	}
+	return errAction
+}
+
+// topics reads ids of topics. Other texts are ignored.
+func topics(texts []string) []uuid.UUID {
+	ids := make([]uuid.UUID, 0, len(texts))
+	for _, text := range texts {
+		if id, ok := lemma.ParseID(lemma.PrefixTopic, text); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// readForm reads a form of either type. Requests without a type are forms too: some
+// mail clients send none.
+func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if kind == "multipart/form-data" {
+		if err := r.ParseMultipartForm(maxBody); err != nil { //nolint:gosec // the body is bounded above
+			return nil, err
+		}
+		return r.MultipartForm.Value, nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	return url.ParseQuery(string(body))
+}
+
+func (p *Pages) fail(ctx context.Context, w http.ResponseWriter, err error) {
+	switch {
+	case lemma.KindOf(err) == lemma.NotFound:
+		plain(w, http.StatusNotFound, "There is no such page.")
+	case errors.Is(err, errAction):
+		plain(w, http.StatusBadRequest, "The form cannot be read.")
+	default:
+		p.Log.ErrorContext(ctx, "preference page failed", "error", err)
+		w.Header().Set("Retry-After", "10")
+		plain(w, http.StatusServiceUnavailable, "This page is not available now. Please try again in a minute.")
+	}
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text+"\n")
+}

@@ -1,0 +1,131 @@
+package unsubscribe
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"lemma"
+	"lemma/suppression"
+	"lemma/workspaces"
+)
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+var page = template.Must(template.New("page").Parse(pageHTML))
+
+// view is what the page shows.
+type view struct {
+	Language     string
+	Style        template.CSS
+	Title, Text  string
+	Address      string // partly hidden
+	Words        words
+	Label        string // of the button that unsubscribes
+	Saved        bool
+	Unsubscribed bool
+	Blocked      bool // by another cause than unsubscribed
+	Topics       []topicView
+}
+
+type topicView struct {
+	ID, Name, Description string
+	Subscribed            bool
+}
+
+// show writes the page with the state that is stored.
+func (p *Pages) show(ctx context.Context, w http.ResponseWriter, v visit, saved bool) error {
+	ws, err := p.Workspaces.Get(ctx, v.workspace)
+	if err != nil {
+		return fmt.Errorf("show preference page: %w", err)
+	}
+	prefs, err := p.Suppressions.PreferencesOf(ctx, v.workspace, v.who)
+	if err != nil {
+		return err
+	}
+	shown := newView(ws.Page, prefs, saved)
+	var out bytes.Buffer
+	if err := page.Execute(&out, shown); err != nil {
+		return fmt.Errorf("render preference page: %w", err)
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", policy(string(shown.Style)))
+	w.Header().Set("Content-Length", strconv.Itoa(out.Len()))
+	_, _ = w.Write(out.Bytes())
+	return nil
+}
+
+func newView(s workspaces.Page, p suppression.Preferences, saved bool) view {
+	language := cmp.Or(s.Language, workspaces.Languages[0])
+	text := wordsOf[language]
+	v := view{Language: language, Style: style(s), Title: cmp.Or(s.Title, text.Title), Text: s.Text, Address: masked(p.Channel, p.Address),
+		Words: text, Label: cmp.Or(s.UnsubscribeLabel, text.Unsubscribe), Saved: saved, Unsubscribed: p.Has(suppression.Unsubscribed)}
+	for _, s := range p.Suppressions {
+		v.Blocked = v.Blocked || s.Cause != suppression.Unsubscribed
+	}
+	for _, t := range p.Topics {
+		v.Topics = append(v.Topics, topicView{lemma.FormatID(lemma.PrefixTopic, t.TopicID), t.Name, t.Description, t.Subscribed})
+	}
+	return v
+}
+
+// policy lets a browser load nothing, apply one style and send the forms back.
+func policy(style string) string {
+	allowed := "'none'"
+	if style != "" {
+		sum := sha256.Sum256([]byte(style))
+		allowed = "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	}
+	return "default-src 'none'; style-src " + allowed + "; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+}
+
+// Colours of a workspace that has chosen none.
+const (
+	defaultColor      = "#1f5fbf"
+	defaultBackground = "#ffffff"
+)
+
+// style is the style of a workspace's page. Texts on a colour are black or white, whichever
+// has more contrast with it.
+func style(s workspaces.Page) template.CSS {
+	color, background := cmp.Or(s.Color, defaultColor), cmp.Or(s.Background, defaultBackground)
+	return template.CSS(strings.NewReplacer("$background", background, "$color", color, "$text", textOn(background), //nolint:gosec // colours
+		"$label", textOn(color)).Replace(pageCSS))
+}
+
+// textOn is the colour of a text on another one (WCAG 2.2, relative luminance).
+func textOn(color string) string {
+	if workspaces.Luminance(color) > 0.179 {
+		return "#000000"
+	}
+	return "#ffffff"
+}
+
+// masked hides a part of an address: a link may be forwarded.
+func masked(channel lemma.Channel, address string) string {
+	const hidden = "•••"
+	switch local, domain, _ := strings.Cut(address, "@"); {
+	case address == "" || channel == lemma.Push:
+		return ""
+	case channel == lemma.Email:
+		first, n := utf8.DecodeRuneInString(local)
+		if n == 0 {
+			return ""
+		}
+		return string(first) + hidden + "@" + domain
+	}
+	return hidden + address[max(0, len(address)-3):]
+}

@@ -1,0 +1,166 @@
+// Package unsubscribe makes the links by which recipients unsubscribe, and serves the
+// page behind them. It guarantees:
+//
+//   - A link acts on one address only, for as long as its workspace exists. It works
+//     when the notification and the profile are gone.
+//   - A GET changes nothing. One click (RFC 8058) and the forms of the page are POSTs,
+//     and each of them may be repeated.
+//   - Nothing but a cause `unsubscribed` is removed: bounces, complaints and manual
+//     suppressions stay.
+//
+// Package links signs the tokens, package suppression stores what recipients choose.
+package unsubscribe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/links"
+	"lemma/slots"
+	"lemma/suppression"
+	"lemma/workspaces"
+)
+
+// Path is where the page is served; the token follows.
+const Path = "/u/"
+
+// Deps are what the pages need.
+type Deps struct {
+	Pool         *pgxpool.Pool
+	Links        *links.Links
+	Suppressions *suppression.Suppressions
+	Workspaces   *workspaces.Workspaces
+	PublicURL    string // under which recipients reach this server; empty: there are no links
+	Log          *slog.Logger
+}
+
+// Pages makes links and serves their pages. It is an http.Handler of Path.
+type Pages struct {
+	Deps
+	slots *slots.Slots
+}
+
+// New returns Pages.
+func New(d Deps) *Pages {
+	if d.Log == nil {
+		d.Log = slog.Default()
+	}
+	return &Pages{d, slots.New(slots.Limits{Workspace: 6, Process: 8}, func(string) error { return errBusy })}
+}
+
+var errBusy = errors.New("too many requests for the preference page at a time")
+
+// ErrNoPublicURL is the error for links of a server without a public URL.
+var ErrNoPublicURL = &lemma.Error{Kind: lemma.Invalid, Code: "public_url_missing",
+	Message: "the server has no public URL, so recipients could not unsubscribe; set LEMMA_PUBLIC_URL"}
+
+// Content is what the links of one content have in common.
+type Content struct {
+	Channel   lemma.Channel
+	TopicID   uuid.UUID // what one click unsubscribes from; uuid.Nil: all marketing
+	CreatedAt time.Time // decides the key that signs
+}
+
+// URLs makes the links of one content. It is safe for concurrent use.
+type URLs struct {
+	signer  *links.Signer
+	prefix  string
+	content Content
+}
+
+// URLs returns what makes the links of a content, or ErrNoPublicURL.
+func (p *Pages) URLs(ctx context.Context, ws uuid.UUID, c Content) (*URLs, error) {
+	if p.PublicURL == "" {
+		return nil, ErrNoPublicURL
+	}
+	signer, err := p.Links.Signer(ctx, ws, c.CreatedAt)
+	if err != nil {
+		return nil, fmt.Errorf("make links to unsubscribe: %w", err)
+	}
+	return &URLs{signer, p.PublicURL + Path, c}, nil
+}
+
+// Of is the link of the recipient of a notification. It is the same each time.
+func (u *URLs) Of(origin, key uuid.UUID, address string) string {
+	l := link{u.content.Channel, suppression.KeyOf(u.content.Channel, address), u.content.TopicID, origin, key}
+	return u.prefix + u.signer.Sign(links.Unsubscribe, l.payload())
+}
+
+// link is the payload of a token.
+type link struct {
+	channel   lemma.Channel
+	recipient uuid.UUID // key of a suppression: a link shows no address
+	topic     uuid.UUID
+	origin    uuid.UUID // with key: the notification
+	key       uuid.UUID
+}
+
+// channels stand in links by their index, which never changes.
+var channels = []lemma.Channel{lemma.Email, lemma.SMS, lemma.Push}
+
+const linkBytes = 1 + 4*16
+
+func (l link) payload() []byte {
+	out := make([]byte, 0, linkBytes)
+	out = append(out, byte(slices.Index(channels, l.channel)))
+	for _, id := range []uuid.UUID{l.recipient, l.topic, l.origin, l.key} {
+		out = append(out, id[:]...)
+	}
+	return out
+}
+
+func parse(payload []byte) (l link, ok bool) {
+	if len(payload) != linkBytes || int(payload[0]) >= len(channels) {
+		return l, false
+	}
+	l.channel = channels[payload[0]]
+	for i, id := range []*uuid.UUID{&l.recipient, &l.topic, &l.origin, &l.key} {
+		*id = uuid.UUID(payload[1+16*i:])
+	}
+	return l, true
+}
+
+// visit is the recipient of a link.
+type visit struct {
+	link
+	workspace uuid.UUID
+	who       suppression.Recipient
+}
+
+// visit verifies a token and finds the address, if it is still known.
+func (p *Pages) visit(ctx context.Context, token string) (v visit, err error) {
+	ws, payload, err := p.Links.Verify(ctx, links.Unsubscribe, token)
+	if err != nil {
+		return v, err
+	}
+	l, ok := parse(payload)
+	if !ok {
+		return v, lemma.Missing("link")
+	}
+	return visit{link: l, workspace: ws}, nil
+}
+
+// find finds the address of a visit, if it is still known.
+func (p *Pages) find(ctx context.Context, v *visit) error {
+	var address string
+	err := p.Pool.QueryRow(ctx, `
+		select coalesce(address, '') from notifications where workspace_id = $1 and origin_id = $2 and key = $3`,
+		v.workspace, v.origin, v.key).Scan(&address)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("find recipient of a link: %w", err)
+	}
+	v.who = suppression.NewRecipient(v.channel, v.recipient, address)
+	return nil
+}
+
+// notification is the id of the notification that had the link.
+func (v visit) notification() string { return lemma.FormatNotificationID(v.origin, v.key) }
