@@ -93,7 +93,8 @@ var mayImport = map[string][]string{
 	"client":       {},
 	"chaos":        {}, // only tests
 	"server": {"loop", "deliveries", "dial", "hooks", "lmtp", "suppression", "workspaces", "secrets", "providers", "audience", "message",
-		"notifications", "campaigns", "flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/twilio",
+		"notifications", "campaigns", "flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm",
+		"sender/twilio",
 		"sender/gateway", "sender/apns", "sender/webpush",
 		"sender/wire", "api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},

@@ -86,8 +86,9 @@ func TestMailsAboutBounces(t *testing.T) {
 			t.Errorf("%s: %d, want %d", c.name, code, c.code)
 		}
 		var stored int
-		if err := pool.QueryRow(t.Context(), `select count(*) from provider_events where workspace_id = $1 and provider_id = $2 and type = 'bounced'`,
-			ws, p.ID).Scan(&stored); err != nil || stored != c.stored {
+		if err := pool.QueryRow(t.Context(), `
+			select count(*) from provider_events where workspace_id = $1 and provider_id = $2 and type = 'bounced'`, ws, p.ID).
+			Scan(&stored); err != nil || stored != c.stored {
 			t.Errorf("%s: %d events, want %d, %v", c.name, stored, c.stored, err)
 		}
 	}
@@ -137,7 +138,8 @@ func TestEventsOfAService(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.API.ServeHTTP(w, r)
 		var stored int
-		err := pool.QueryRow(t.Context(), `select count(*) from provider_events where workspace_id = $1 and provider_id = $2`, ws, p.ID).Scan(&stored)
+		err := pool.QueryRow(t.Context(), `
+			select count(*) from provider_events where workspace_id = $1 and provider_id = $2`, ws, p.ID).Scan(&stored)
 		if w.Code != c.status || stored != c.stored || err != nil {
 			t.Errorf("%q: %d %s, %d events, %v", c.secret, w.Code, w.Body, stored, err)
 		}
