@@ -8,6 +8,14 @@ import (
 // MostWebhook is the largest body of a webhook that is read. SendGrid sends up to 768 KiB.
 const MostWebhook = 1 << 20
 
+// FailuresOnly is a Receiver of an account that reports failures only. The absence of
+// reports means nothing then: second attempts do not wait for them, and the account does
+// not report acceptance (Capabilities.Events).
+type FailuresOnly interface {
+	Receiver
+	FailuresOnly()
+}
+
 // How long before a request its signature may have been made. Carriers send a request
 // again for up to a day, some of them with the first signature. Within that time a
 // replay changes nothing, since each report is stored once.

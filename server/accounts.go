@@ -64,14 +64,16 @@ func (k carriers) check(kind string, config, secrets json.RawMessage) error {
 	return nil
 }
 
-// receives reports whether an account is configured to receive webhooks.
+// receives reports whether an account is configured to receive webhooks that tell of
+// accepted messages too.
 func (k carriers) receives(kind string, channel lemma.Channel, config, secrets json.RawMessage) bool {
 	receiver := k.find(kind).Receiver
 	if receiver == nil {
 		return false
 	}
-	_, err := receiver(sender.Account{Kind: kind, Channel: channel, Config: config, Secrets: secrets})
-	return err == nil
+	made, err := receiver(sender.Account{Kind: kind, Channel: channel, Config: config, Secrets: secrets})
+	_, failuresOnly := made.(sender.FailuresOnly)
+	return err == nil && !failuresOnly
 }
 
 // channels are those that a kind carries; the first is the default.

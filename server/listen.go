@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 )
 
 // Limits of every listener, against slow clients. Package api bounds how long the
@@ -87,10 +88,13 @@ func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
 	return m
 }
 
-// ServeAPI serves the API, and the metrics beside it, until ctx ends.
+// ServeAPI serves the API, the metrics and LMTP beside it, until ctx ends.
 func (s *Server) ServeAPI(ctx context.Context) error {
 	s.log.Info("serving", "listen", s.cfg.Listen, "metrics", s.cfg.MetricsListen)
-	return serve(ctx, s.log, s.connections, s.apiEndpoints()...)
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error { return serve(ctx, s.log, s.connections, s.apiEndpoints()...) })
+	both.Go(func() error { return s.serveMail(ctx) })
+	return both.Wait()
 }
 
 func (s *Server) apiEndpoints() []endpoint {

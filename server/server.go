@@ -61,6 +61,7 @@ type Config struct {
 	Listen         string // address of the API
 	MetricsListen  string // of /metrics; the API's own listener when equal to Listen, none when empty
 	WorkListen     string // of the health checks and metrics of a process without the API; none when empty
+	LMTPListen     string // of LMTP, for mails about bounces; none when empty
 	MaxConnections int    // open connections to the API, at most; 1,000
 
 	SendWorkers   int // batches sent at a time; 16

@@ -72,6 +72,10 @@ type receiver struct{ key report.Key }
 // New makes a receiver of mails to one account, whose key proves its Message-IDs.
 func New(key report.Key) sender.Receiver { return receiver{key} }
 
+// FailuresOnly is part of sender.FailuresOnly: mail servers report what they could not
+// deliver.
+func (r receiver) FailuresOnly() {}
+
 // Receive reads a mail, which is the body of the request. The end of a mail may be
 // missing.
 func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.Report, error) {

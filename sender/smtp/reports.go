@@ -8,13 +8,20 @@ import (
 	"lemma/sender/dsn"
 	"lemma/sender/esp"
 	"lemma/sender/form"
+	"lemma/sender/gateway"
 	"lemma/sender/mime"
 	"lemma/sender/report"
+	"lemma/signing"
 )
 
 // bounceMails is the format of reports by mail: delivery status notifications and
 // complaints.
 const bounceMails = "dsn"
+
+// generic is Lemma's own format, for servers of the customer.
+const generic = "generic"
+
+var errSigning = errors.New("must be whsec_ and the base64 of 24 to 64 random bytes")
 
 // receiver makes the receiver of an account.
 func receiver(config, secrets json.RawMessage) (sender.Receiver, error) {
@@ -53,8 +60,14 @@ func (f *settingsForm) reports(s *settings, webhooks json.RawMessage, secret str
 		}
 		s.own.Key = report.Key(secret)
 		s.receiver = dsn.New(s.own.Key)
+	case generic:
+		key, ok := signing.Key(secret)
+		if !ok {
+			f.key(errSigning)
+		}
+		s.receiver = gateway.NewReceiver(key)
 	default:
-		f.Fault("/config/webhooks/format", "invalid_choice", "must be postmark, mailgun, sendgrid or dsn")
+		f.Fault("/config/webhooks/format", "invalid_choice", "must be postmark, mailgun, sendgrid, generic or dsn")
 	}
 }
 

@@ -34,6 +34,8 @@ func TestCheckOfReports(t *testing.T) {
 		{"sendgrid", `"webhooks":{"format":"sendgrid","public_key":"` + sendgridKey + `"}`, ``, nil},
 		{"mails", `"webhooks":{"format":"dsn"},"return_path":"bounces@shop.example"`, secret, nil},
 		{"a return path alone", `"return_path":"bounces@shop.example"`, ``, nil},
+		{"generic", `"webhooks":{"format":"generic"}`, `{"webhook_secret":"whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}`, nil},
+		{"generic with another secret", `"webhooks":{"format":"generic"}`, secret, []string{"/secrets/webhook_secret invalid_secret"}},
 		{"no webhooks", `"webhooks":null`, ``, nil},
 		{"postmark without a secret", `"webhooks":{"format":"postmark"}`, ``, []string{"/secrets/webhook_secret invalid_secret"}},
 		{"a short secret", `"webhooks":{"format":"dsn"}`, `{"webhook_secret":"short"}`, []string{"/secrets/webhook_secret invalid_secret"}},
