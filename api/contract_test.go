@@ -108,7 +108,8 @@ func TestHeadersAreNotFilledIn(t *testing.T) {
 // An unknown field is a fault.
 func TestInputsAreClosed(t *testing.T) {
 	t.Parallel()
-	open := []string{"RenderRequest/data", "ProviderTestRequest/data", "NewCampaign/headers", "NewCampaign/metadata", "CampaignPatch/headers", "CampaignPatch/metadata",
+	open := []string{"RenderRequest/data", "ProviderTestRequest/data",
+		"NewCampaign/headers", "NewCampaign/metadata", "CampaignPatch/headers", "CampaignPatch/metadata",
 		"NewFlow/metadata", "FlowPatch/metadata", "NewFlow/definition/nodes", "NewFlowVersion/definition/nodes", // by their ids
 		"NewFlow/definition/layout", "NewFlowVersion/definition/layout", // an editor's own
 		"InFlightOptions/in_flight/map", "FlowRollback/in_flight/map", "SimulationRequest/webhooks",
