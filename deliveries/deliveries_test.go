@@ -203,6 +203,11 @@ func TestEffectsAreOneTransaction(t *testing.T) {
 	b.Must(err)
 	b.Must((&transaction{tx: tx, ws: b.Workspace}).apply(t.Context(), queued))
 	b.Must(tx.Rollback(t.Context()))
+	b.Exec(`alter table suppressions rename to away`) // the last effect fails
+	if _, err := b.Apply(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	b.Exec(`alter table away rename to suppressions`)
 	if got := append(b.list(states), b.list(causes)...); len(got) != 0 {
 		t.Errorf("applied: %v", got)
 	}
@@ -286,6 +291,7 @@ func TestLateEvidenceResolves(t *testing.T) {
 		"both rejected":                 {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 2}, {Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
 		"the first of a rejected":       {[]string{"unknown", "rejected"}, []events.Report{{Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
 		"deferred":                      {[]string{"unknown"}, []events.Report{{Type: events.TypeDeferred, Attempt: 1}}, ""},
+		"the second was accepted":       {[]string{"unknown", "accepted"}, []events.Report{{Type: events.TypeDelivered, Attempt: 1}}, ""},
 		"it was sent":                   {[]string{"accepted"}, []events.Report{{Type: events.TypeDelivered, Attempt: 1}}, ""},
 		"rejected, and accepted before": {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 2}, {Type: events.TypeAccepted, Attempt: 1}}, "sent"},
 	} {

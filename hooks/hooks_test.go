@@ -299,6 +299,21 @@ func TestKnownEventsAreAnswered(t *testing.T) {
 		t.Errorf("%v duplicates are counted", n)
 	}
 	// One that is new is not answered before it is stored.
+	b.Must(tx.Rollback(t.Context()))
+	b.Exec(`alter table provider_events rename to away`)
+	if err := b.receive(here, "g", body); err == nil {
+		t.Error("it was answered, and not stored")
+	}
+	b.Exec(`alter table away rename to provider_events`)
+	b.Must(b.receive(here, "g", body))
+	if rows := b.rows(); len(rows) != 2 {
+		t.Errorf("stored: %v", rows)
+	}
+	tx, err = b.Pool.Begin(t.Context())
+	b.Must(err)
+	defer tx.Rollback(context.Background())
+	_, err = tx.Exec(t.Context(), `lock table provider_events in access exclusive mode`)
+	b.Must(err)
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan error)
 	go func() { answered <- here.Receive(b.request("f", body).WithContext(ctx), "http", b.path()) }()

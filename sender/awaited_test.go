@@ -109,3 +109,29 @@ func TestOtherRowsDoNotWaitForEvents(t *testing.T) {
 		t.Errorf("statuses are %v", got)
 	}
 }
+
+// All rows of a window are called; one has evidence. The others go on waiting, and the
+// view finds them in their own batch.
+func TestRowsWaitBesideOneThatIsSettled(t *testing.T) {
+	b := setup(t)
+	b.reports()
+	refs := b.insert(10, 10, 2)
+	killed := b.sender()
+	reached := stop(killed, "opened", 1)
+	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
+	<-reached
+	b.report(b.of(3), 1, events.TypeDelivered, time.Now().Add(-time.Hour))
+	s := b.sender()
+	if got := b.reap(s); got != (Reaped{Batches: 1, Settled: 1, Waiting: 9}) {
+		t.Fatalf("reaped %+v", got)
+	}
+	if got := b.statuses(); got["sent"] != 1 || got["processing"] != 9 {
+		t.Errorf("statuses are %v", got)
+	}
+	b.report(b.of(3), 1, events.TypeDelivered, time.Now().Add(time.Hour))
+	if got := b.reap(s); got != (Reaped{Batches: 1, Retried: 9}) {
+		t.Errorf("reaped %+v", got)
+	}
+	b.work(s)
+	b.wantCounts(notifications.Counts{Sent: 10})
+}

@@ -48,9 +48,11 @@ func TestCounts(t *testing.T) {
 		Refusals: map[string]int64{enrollment.NoProfile: 1, enrollment.AlreadyEnrolled: 1}, BlockedBy: map[string]int64{},
 		Nodes: []query.NodeCount{
 			{Node: "", Type: "entry", Current: 1, Due: 1, Processed: map[string]int64{"checked": 4, "refused": 1}},
-			{Node: "hello", Type: "send", Processed: map[string]int64{"sent": 4}, Messages: messages(4)},
+			{Node: "hello", Type: "send", Processed: map[string]int64{"sent": 4}, Messages: messages(4),
+				Deliveries: map[string]int64{}},
 			{Node: "wait", Type: "delay", Current: 1, Processed: map[string]int64{"resumed": 1}},
-			{Node: "nudge", Type: "send", Processed: map[string]int64{"sent": 1}, Messages: messages(1)},
+			{Node: "nudge", Type: "send", Processed: map[string]int64{"sent": 1}, Messages: messages(1),
+				Deliveries: map[string]int64{}},
 			{Node: "a_end", Type: "exit", Processed: map[string]int64{"completed": 1}},
 		}}
 	if d := cmp.Diff(want, got, cmp.Transformer("nodes", func(n query.NodeCount) query.NodeCount { // the counts of exits are tested elsewhere
