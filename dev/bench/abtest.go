@@ -51,7 +51,7 @@ func variantsOf(c notifications.Chunk) notifications.Chunk {
 var benchVariants = []uuid.UUID{lemma.NewID(), lemma.NewID(), lemma.NewID(), lemma.NewID()}
 
 // evaluate measures the evaluation of an experiment with 5 million notifications by 2
-// million events, while a campaign is being sent.
+// million events, while its sample is being sent.
 func (b *benchmarks) evaluate(ctx context.Context, e *env, print func(figure) error) error {
 	n, events := b.n(5_000_000), b.n(2_000_000)
 	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
@@ -59,23 +59,24 @@ func (b *benchmarks) evaluate(ctx context.Context, e *env, print func(figure) er
 		return err
 	}
 	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
-	it, beside, err := process.sampled(ctx, e, n, events)
+	it, err := process.sampled(ctx, e, n)
 	if err != nil {
+		return err
+	}
+	if err := process.Flows.Intake.SeedEvents(ctx, process.workspace, "bought", events, time.Hour); err != nil {
+		return err
+	}
+	if _, err = process.Pool.Exec(ctx, `vacuum analyze`); err != nil {
 		return err
 	}
 	e.null.reset(n)
-	if _, err := process.Campaigns.Send(ctx, process.workspace, beside, uuid.Nil); err != nil {
+	if err := process.StartWorkers(ctx); err != nil { // they send the sample; the iteration is not due
 		return err
 	}
-	if err := process.StartWorkers(ctx); err != nil { // they evaluate nothing: the iteration is not due
-		return err
-	}
-	for e.null.received() == 0 {
+	for e.null.received() == 0 && ctx.Err() == nil {
 		time.Sleep(10 * time.Millisecond)
 	}
-	_, err = process.Pool.Exec(ctx, `update iterations set started_at = now() - interval '2 hours', cut_off_at = now() - interval '1 minute'
-		where id = $1`, it)
-	if err != nil {
+	if err := process.Campaigns.SeedCutOff(ctx, process.workspace, it, 2*time.Hour, time.Minute); err != nil {
 		return err
 	}
 	m := startMeter(e.postmaster())
@@ -97,12 +98,11 @@ func (b *benchmarks) evaluate(ctx context.Context, e *env, print func(figure) er
 	return print(f)
 }
 
-// sampled writes the notifications of an experiment with 4 variants, and the events of
-// its recipients, and makes a campaign to send beside.
-func (b *instance) sampled(ctx context.Context, e *env, n, events int) (iteration, beside uuid.UUID, err error) {
+// sampled writes the notifications of an experiment with 4 variants.
+func (b *instance) sampled(ctx context.Context, e *env, n int) (iteration uuid.UUID, err error) {
 	m, err := b.materials(ctx, e, n, "null", []byte(`{}`), nil)
 	if err != nil {
-		return iteration, beside, err
+		return iteration, err
 	}
 	test := &campaigns.Experiment{SamplePercent: 100, Metric: &campaigns.Metric{Event: "bought"}, Duration: 24 * time.Hour}
 	for i := range 4 {
@@ -111,30 +111,11 @@ func (b *instance) sampled(ctx context.Context, e *env, n, events int) (iteratio
 	c, err := b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "test", AudienceID: m.audience,
 		TemplateID: m.template, ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example", Experiment: test})
 	if err != nil {
-		return iteration, beside, err
+		return iteration, err
 	}
 	if _, err := b.Campaigns.Send(ctx, b.workspace, c.ID, uuid.Nil); err != nil {
-		return iteration, beside, err
+		return iteration, err
 	}
-	if _, err := b.Campaigns.Fanout(ctx, b.workspace, c.ID); err != nil {
-		return iteration, beside, err
-	}
-	_, err = b.Pool.Exec(ctx, `
-		insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
-		select $1, gen_random_uuid(), n.profile_key, 'bought', now() - interval '1 hour', now() - interval '1 hour'
-		from notifications n where n.workspace_id = $1 and n.origin_id = $2 limit $3`, b.workspace, c.ID, events)
-	if err != nil {
-		return iteration, beside, err
-	}
-	_, err = b.Pool.Exec(ctx, `update batches set status = 'done', sent = size, finished_at = now() where origin_id = $1`, c.ID)
-	if err != nil {
-		return iteration, beside, err
-	}
-	_, err = b.Pool.Exec(ctx, `vacuum analyze`)
-	if err != nil {
-		return iteration, beside, err
-	}
-	other, err := b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "beside", AudienceID: m.audience,
-		TemplateID: m.template, ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example"})
-	return *c.IterationID, other.ID, err
+	_, err = b.Campaigns.Fanout(ctx, b.workspace, c.ID)
+	return *c.IterationID, err
 }
