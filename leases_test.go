@@ -33,6 +33,7 @@ var unfenced = map[string]string{
 	"campaigns.claimEvaluation iterations":   "acquires the claim if it is free or has expired",
 	"campaigns.byPerson iterations":          "acquires the claim if it is free or has expired",
 	"campaigns.Extend iterations":            "the cut-off of an iteration that nobody evaluates",
+	"campaigns.SeedCutOff iterations":        "benchmarks; only of an iteration that nobody evaluates",
 	"campaigns.measureOne iterations":        "when the results are measured next",
 	"sender.claimBatch batches":              "acquires the lease of a ready batch, which has no holder",
 	"flows.claimShard flow_shards":           "acquires the lease if it is free or has expired",

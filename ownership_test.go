@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 		"sender/gateway", "sender/apns", "sender/webpush",
 		"sender/wire", "api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},
-	"dev/bench": {"server", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
+	"dev/bench": {"abtest", "server", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
 		"flows", "flows/intake", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/wire", "migrations", "dev/postgres", "dev/sink"},
 	"cmd/lemma/remote": {"client", "flows/graph"},
 	"cmd/lemma":        {"*"},

@@ -48,6 +48,9 @@ func TestSplitsAreIndependent(t *testing.T) {
 	variants := [2][3]int{}
 	for i := range n {
 		a := p.Assign(fmt.Sprint(i))
+		if group, variant := p.Deal(fmt.Sprint(i)); group != a.Group || group == Sample && variant != a.Variant {
+			t.Fatalf("%+v, and dealt %s, %d", a, group, variant)
+		}
 		switch a.Group {
 		case Holdout:
 			holdout++
@@ -125,9 +128,9 @@ func BenchmarkAssign(b *testing.B) {
 	}
 }
 
-func BenchmarkAssignAll(b *testing.B) {
+func BenchmarkDeal(b *testing.B) {
 	p := NewPlan("itr_069hy00001r010000000000008", []int{40, 30, 20, 10}, 20, 5)
 	for b.Loop() {
-		p.Assign("customer-0123456789")
+		p.Deal("customer-0123456789")
 	}
 }

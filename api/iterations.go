@@ -65,8 +65,9 @@ func (s *server) showIteration(ctx context.Context, it campaigns.Iteration, err 
 	}
 	b := iterationBody{ID: lemma.FormatID(lemma.PrefixIteration, it.ID), CampaignID: lemma.FormatID(lemma.PrefixCampaign, it.CampaignID),
 		Status: it.Status, StatusReason: orNull(it.StatusReason), StatusDetail: orNull(it.StatusDetail),
-		Experiment: showExperiment(it.Experiment), Assignment: showAssignmentPlan(it.Plan()), StartedAt: utc(it.StartedAt), CutOffAt: utc(it.CutOffAt),
-		DecidedBy: orNull(it.DecidedBy), DecidedAt: utc(it.DecidedAt), Verdict: it.Verdict, Allowed: each(it.Allowed, asIs),
+		Experiment: showExperiment(it.Experiment), Assignment: showAssignmentPlan(it.Plan()), StartedAt: utc(it.StartedAt),
+		CutOffAt: utc(it.CutOffAt), DecidedBy: orNull(it.DecidedBy), DecidedAt: utc(it.DecidedAt), Verdict: it.Verdict,
+		Allowed:  each(it.Allowed, asIs),
 		Timeline: each(events, func(e campaigns.IterationEvent) timelineBody { return timelineBody{e.At.UTC(), e.Event, e.Detail} })}
 	if it.Winner != nil {
 		b.Winner = &it.Variants[*it.Winner].Name

@@ -94,15 +94,16 @@ func TestExperimentsThatAreRefused(t *testing.T) {
 	}{
 		"weights that do not add up": {object{"variants": variants(50, 40)}, "/experiment/variants", "invalid_weight"},
 		"one variant":                {object{"variants": variants(99)}, "/experiment/variants", "*"},
-		"equal names":                {object{"variants": []object{{"name": "A", "weight": 50}, {"name": "A", "weight": 50}}}, "/experiment/variants/1/name", "duplicate"},
-		"no sample":                  {object{"sample_percent": 0}, "/experiment/sample_percent", "*"},
-		"no time":                    {object{"duration": nil}, "/experiment/duration", "required"},
-		"two times":                  {object{"evaluate_at": "2126-01-01T00:00:00Z"}, "/experiment/evaluate_at", "not_allowed"},
-		"no duration":                {object{"duration": "a day"}, "/experiment/duration", "bad_format"},
-		"a long duration":            {object{"duration": "P29D"}, "/experiment/duration", "out_of_range"},
-		"no metric":                  {object{"metric": nil}, "/experiment/metric", "required"},
-		"a sample without a metric":  {object{"metric": nil, "duration": nil}, "/experiment/sample_percent", "invalid"},
-		"an empty metric":            {object{"metric": object{}}, "/experiment/metric", "invalid"},
+		"equal names": {object{"variants": []object{{"name": "A", "weight": 50}, {"name": "A", "weight": 50}}},
+			"/experiment/variants/1/name", "duplicate"},
+		"no sample":                 {object{"sample_percent": 0}, "/experiment/sample_percent", "*"},
+		"no time":                   {object{"duration": nil}, "/experiment/duration", "required"},
+		"two times":                 {object{"evaluate_at": "2126-01-01T00:00:00Z"}, "/experiment/evaluate_at", "not_allowed"},
+		"no duration":               {object{"duration": "a day"}, "/experiment/duration", "bad_format"},
+		"a long duration":           {object{"duration": "P29D"}, "/experiment/duration", "out_of_range"},
+		"no metric":                 {object{"metric": nil}, "/experiment/metric", "required"},
+		"a sample without a metric": {object{"metric": nil, "duration": nil}, "/experiment/sample_percent", "invalid"},
+		"an empty metric":           {object{"metric": object{}}, "/experiment/metric", "invalid"},
 		"an unknown source": {object{"metric": object{"data_source_id": "ds_none", "sql": "select 1"}},
 			"/experiment/metric/data_source_id", "unknown_id"},
 		"SQL that is none": {object{"metric": object{"data_source_id": w.source, "sql": "select id, email from customers"}},
@@ -121,7 +122,8 @@ func TestExperimentsThatAreRefused(t *testing.T) {
 	split := object{"variants": variants(50, 50), "sample_percent": 100}
 	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": split})).is(201)
 	b.do("PATCH", "/v1/campaigns/"+made.id(), object{"experiment": experimentWith(nil)}, header("If-Match", `"1"`)).is(200)
-	if got := b.do("PATCH", "/v1/campaigns/"+made.id(), object{"experiment": nil}, header("If-Match", `"2"`)).is(200); got.json["iteration_id"] != nil {
+	got := b.do("PATCH", "/v1/campaigns/"+made.id(), object{"experiment": nil}, header("If-Match", `"2"`)).is(200)
+	if got.json["iteration_id"] != nil {
 		t.Errorf("%s", got.body)
 	}
 }

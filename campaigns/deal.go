@@ -69,17 +69,17 @@ func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []no
 	if p.deal == nil {
 		return chunk
 	}
-	a := p.deal.Assign(key)
+	group, variant := p.deal.Deal(key)
 	to := from
 	for _, r := range chunk[from:] {
 		if p.deal.sampling {
-			r.Variant = a.Variant
+			r.Variant = variant
 		}
 		switch {
 		case r.Skip == notifications.Unsubscribed:
-		case a.Group == abtest.Holdout && r.Skip == "":
+		case group == abtest.Holdout && r.Skip == "":
 			r.Skip = notifications.Holdout
-		case a.Group == abtest.Rest && p.deal.sampling:
+		case group == abtest.Rest && p.deal.sampling:
 			continue
 		}
 		chunk[to] = r

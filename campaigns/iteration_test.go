@@ -103,7 +103,8 @@ func (b *bundle) sentBy(c Campaign) map[string]int {
 	}
 	got := map[string]int{}
 	for _, id := range pgtest.Column[uuid.UUID](b.T, b.Pool, `
-		select b.content_id from notifications n join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
+		select b.content_id from notifications n
+		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
 		where n.workspace_id = $1 and n.origin_id = $2`, b.Workspace, c.ID) {
 		got[names[id]]++
 	}

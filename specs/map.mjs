@@ -1,7 +1,7 @@
 // Checks the tables of the NAME.md pages. Every property of a spec has a row,
 // and every property that a constraint's comment or the code names exists.
 //
-//   constraint  exists in the schema after all migrations
+//   constraint  (or trigger) exists in the schema after all migrations
 //   function    `folder.name` exists in the code of that folder
 //   test        `TestName` exists in the folder of one of the row's functions,
 //               `folder.TestName` in that folder; it cannot skip itself
@@ -31,7 +31,7 @@ const go = files(root, '.go').map(file => file.slice(join(root, '/').length)).ma
 const sql = files(join(root, 'migrations'), '.sql').map(text).join('\n')
 const schema = text(join(root, 'migrations', 'schema.sql'))
 
-const isConstraint = name => new RegExp(`\\b(constraint|index)\\s+${name}\\b`, 'i').test(schema)
+const isConstraint = name => new RegExp(`\\b(constraint|index|trigger)\\s+${name}\\b`, 'i').test(schema)
 
 // declarations are the functions of a name in a folder: file, lines and body.
 function declarations(folder, name, inTests) {

@@ -31,7 +31,7 @@ func (b *benchmarks) fanout(ctx context.Context, e *env, print func(figure) erro
 	if err := print(copied); err != nil {
 		return err
 	}
-	first, err := e.writeAll(ctx, process, 1, n, writers)
+	first, err := e.writeAll(ctx, process, benchOrigin, 1, n, writers)
 	if err != nil {
 		return err
 	}
@@ -39,13 +39,25 @@ func (b *benchmarks) fanout(ctx context.Context, e *env, print func(figure) erro
 	if err := print(first); err != nil {
 		return err
 	}
-	again, err := e.writeAll(ctx, process, 2, n, writers)
+	again, err := e.writeAll(ctx, process, benchOrigin, 2, n, writers)
 	if err != nil {
 		return err
 	}
 	again.Ratio, again.Against = round(again.Seconds/first.Seconds), "fanout, seconds"
-	return print(again)
+	if err := print(again); err != nil {
+		return err
+	}
+	variants, err := e.writeAll(ctx, process, variantsOrigin, 1, n, writers)
+	if err != nil {
+		return err
+	}
+	variants.Name = "fanout_variants"
+	variants.Ratio, variants.Against = round(variants.Seconds/first.Seconds), "fanout, seconds"
+	return print(variants)
 }
+
+// variantsOrigin is an origin with 4 variants.
+var variantsOrigin = lemma.NewID()
 
 // benchOrigin is the same for every run of the fan-out figure, so that the
 // second one repeats the first.
@@ -64,20 +76,23 @@ func benchRecipients(origin uuid.UUID, from, to int) []notifications.Recipient {
 
 // writeAll inserts n recipients in chunks of 5,000, as the first or a later run of
 // a fan-out does.
-func (e *env) writeAll(ctx context.Context, b *instance, run, n, writers int) (figure, error) {
+func (e *env) writeAll(ctx context.Context, b *instance, origin uuid.UUID, run, n, writers int) (figure, error) {
 	name := map[bool]string{true: "fanout", false: "rerun"}[run == 1]
-	before := e.count(ctx, b)
+	before := e.count(ctx, b, origin)
 	m := startMeter(e.postmaster())
 	err := inChunks(ctx, n, writers, func(from, to int) error {
 		return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
-			_, err := b.Ledger.Insert(ctx, tx, notifications.Chunk{WorkspaceID: b.workspace, OriginID: benchOrigin,
-				ProviderID: benchOrigin, ContentID: benchOrigin,
-				Run: run, Copy: run == 1, MaxAttempts: 2, BatchSize: 500, Recipients: benchRecipients(benchOrigin, from, to)})
+			c := notifications.Chunk{WorkspaceID: b.workspace, OriginID: origin, ProviderID: origin, ContentID: origin,
+				Run: run, Copy: run == 1, MaxAttempts: 2, BatchSize: 500, Recipients: benchRecipients(origin, from, to)}
+			if origin == variantsOrigin {
+				c = variantsOf(c)
+			}
+			_, err := b.Ledger.Insert(ctx, tx, c)
 			return err
 		})
 	})
 	f := m.stop(name, n)
-	added := e.count(ctx, b) - before
+	added := e.count(ctx, b, origin) - before
 	if run > 1 {
 		f.Duplicates = added
 	} else {
@@ -86,9 +101,9 @@ func (e *env) writeAll(ctx context.Context, b *instance, run, n, writers int) (f
 	return f, err
 }
 
-func (e *env) count(ctx context.Context, b *instance) (n int) {
+func (e *env) count(ctx context.Context, b *instance, origin uuid.UUID) (n int) {
 	_ = b.Pool.QueryRow(ctx,
-		`select count(*) from notifications where workspace_id = $1 and origin_id = $2`, b.workspace, benchOrigin).Scan(&n)
+		`select count(*) from notifications where workspace_id = $1 and origin_id = $2`, b.workspace, origin).Scan(&n)
 	return n
 }
 

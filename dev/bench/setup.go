@@ -212,6 +212,13 @@ func (c *nullCarrier) kind() sender.Kind {
 	return sender.Kind{Name: "null", Open: func(sender.Account) (sender.Carrier, error) { return c, nil }}
 }
 
+// received is the number of messages so far.
+func (c *nullCarrier) received() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.count
+}
+
 func (c *nullCarrier) reset(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,0 +1,169 @@
+package campaigns
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// bySQL is an experiment whose metric is a query on the customer's database.
+func (b *bundle) bySQL(sql string) *Experiment {
+	b.T.Helper()
+	var source uuid.UUID
+	b.Must(b.Pool.QueryRow(context.Background(), `select data_source_id from audiences where id = $1`, b.Audience).Scan(&source))
+	return ab(func(e *Experiment) { e.Metric = &Metric{DataSourceID: source, SQL: sql} })
+}
+
+func TestAMetricInSQL(t *testing.T) {
+	b := experiments(t, 600)
+	c, it := b.sampled(b.bySQL(`select id from customers where name = 'bought'`))
+	b.ExecDB(`update customers set name = 'bought' where id = any($1)`, append(b.members(it, 600, 1)[:70], b.members(it, 600, 0)[:10]...))
+	b.endTest(it)
+	b.evaluate()
+	b.decidedOnce(c, 1)
+	if v := b.iteration(c).Verdict; v.Variants[0].Converted != 10 || v.Variants[1].Converted != 70 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// CampaignIteration!NeverStuck: an evaluation that fails for now is repeated. After five
+// failures in a row, or one that is permanent, a person decides.
+func TestAnEvaluationThatFails(t *testing.T) {
+	again := func(b *bundle, it Iteration) {
+		b.Exec(`update iterations set retry_at = now() where id = $1`, it.ID)
+		b.evaluate()
+	}
+	t.Run("for now", func(t *testing.T) {
+		b := experiments(t, 600)
+		c, it := b.sampled(b.bySQL(`select id from customers where name = 'bought'`))
+		b.ExecDB(`update customers set name = 'bought' where id = any($1)`, append(b.members(it, 600, 1)[:70], b.members(it, 600, 0)[:10]...))
+		b.endTest(it)
+		b.ExecDB(`alter role ` + b.Role + ` connection limit 0`)
+		for range evaluationFailures - 1 {
+			again(b, it)
+			if got := b.iteration(c); got.Status != IterationEvaluating || got.StatusReason == "" {
+				t.Fatalf("%s: %s", got.Status, got.StatusReason)
+			}
+		}
+		b.ExecDB(`alter role ` + b.Role + ` connection limit -1`)
+		again(b, it)
+		b.decidedOnce(c, 1)
+	})
+	t.Run("five times", func(t *testing.T) {
+		b := experiments(t, 40)
+		c, it := b.sampled(b.bySQL(`select id from customers`))
+		b.endTest(it)
+		b.ExecDB(`alter role ` + b.Role + ` connection limit 0`)
+		for range evaluationFailures {
+			again(b, it)
+		}
+		b.ExecDB(`alter role ` + b.Role + ` connection limit -1`)
+		again(b, it)
+		if got := b.iteration(c); got.Status != IterationInconclusive || got.Winner != nil {
+			t.Errorf("%s: %s", got.Status, got.StatusReason)
+		}
+	})
+	t.Run("permanently", func(t *testing.T) {
+		b := experiments(t, 40)
+		c, it := b.sampled(b.bySQL(`select id from customers where name <> 'x'`))
+		b.endTest(it)
+		b.ExecDB(`alter table customers rename column name to called`)
+		again(b, it)
+		b.ExecDB(`alter table customers rename column called to name`)
+		if got := b.iteration(c); got.Status != IterationInconclusive || got.StatusReason == "" {
+			t.Errorf("%s: %s", got.Status, got.StatusReason)
+		}
+		if _, err := b.SelectWinner(context.Background(), b.Workspace, it.ID, "A", uuid.Nil); err != nil {
+			t.Fatal(err)
+		}
+		b.decidedOnce(c, 0)
+	})
+}
+
+// The policy without a significant difference. A mismatch of the sample's ratio blocks
+// every automatic choice.
+func TestOnInconclusive(t *testing.T) {
+	for policy, winner := range map[string]int{RollOutBest: 1, RollOutControl: 0, Hold: -1} {
+		for _, mismatch := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, mismatch %t", policy, mismatch), func(t *testing.T) {
+				b := experiments(t, 400)
+				c, it := b.sampled(ab(func(e *Experiment) { e.OnInconclusive, e.SamplePercent = policy, 100 }))
+				b.convert(b.members(it, 400, 0)[:20], "bought")
+				b.convert(b.members(it, 400, 1)[:25], "bought")
+				if mismatch { // most recipients of a variant are lost
+					b.Exec(`update iteration_members set profiles = substring(profiles for 80) where ordinal = 0 and origin_id = $1`, c.ID)
+				}
+				b.endTest(it)
+				b.evaluate()
+				got := b.iteration(c)
+				if winner < 0 || mismatch {
+					if got.Status != IterationInconclusive || got.Winner != nil || got.Verdict == nil {
+						t.Errorf("%s, %s", got.Status, got.StatusReason)
+					}
+				} else if got.Winner == nil || *got.Winner != winner || got.DecidedBy != "on_inconclusive" || got.StatusReason != "not_significant" {
+					t.Errorf("%s, %v, %s", got.Status, got.Winner, got.StatusReason)
+				}
+			})
+		}
+	}
+}
+
+// A split has no winner: the campaign completes when its notifications have ended.
+func TestASplit(t *testing.T) {
+	b := experiments(t, 300)
+	ctx := context.Background()
+	c, it := b.sampled(ab(func(e *Experiment) { e.Metric, e.Duration, e.SamplePercent = nil, 0, 100 }))
+	if _, err := b.MeasureDue(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.SelectWinner(ctx, b.Workspace, it.ID, "A", uuid.Nil); err == nil {
+		t.Error("a split has a winner")
+	}
+	b.evaluate()
+	b.Must(b.Tick(ctx))
+	got := b.get(c.ID)
+	if got.Status != Completed || b.iteration(c).Status != IterationCompleted || got.Counts.Sent != 300 {
+		t.Errorf("%s, %s", got.Status, b.iteration(c).Status)
+	}
+}
+
+// A stop rolls out nothing, and the campaign completes with its sample. Opted-out
+// profiles outside the sample are recorded: nobody else is sent to at their address.
+func TestAStop(t *testing.T) {
+	b := experiments(t, 300)
+	ctx := context.Background()
+	b.ExecDB(`update customers set opted_out = true where id::int <= 30`)
+	b.ExecDB(`update customers set email = 'c1@shop.example' where id::int > 290`)
+	c, it := b.sampled(ab())
+	if n := b.get(c.ID).Counts.SkippedBy["unsubscribed"]; n != 30 {
+		t.Errorf("%d opted-out profiles are recorded", n)
+	}
+	if n := b.addresses(c.ID)["c1@shop.example"]; n != 0 {
+		t.Error("an opted-out address is sent to")
+	}
+	if _, err := b.StopIteration(ctx, b.Workspace, it.ID, uuid.Nil); err != nil {
+		t.Fatal(err)
+	}
+	b.fanout(c.ID)
+	b.Must(b.Tick(ctx))
+	got := b.get(c.ID)
+	if got.Status != Completed || b.iteration(c).Status != IterationCancelled || got.Counts.Audience == 300 || !got.Counts.Balanced {
+		t.Errorf("%s, %s: %+v", got.Status, b.iteration(c).Status, got.Counts)
+	}
+}
+
+// The audience changes before the rollout: the campaign fails closed with its iteration.
+func TestAnAudienceThatBreaksBeforeTheRollout(t *testing.T) {
+	b := experiments(t, 600)
+	c, it := b.sampled(ab())
+	if _, err := b.SelectWinner(context.Background(), b.Workspace, it.ID, "B", uuid.Nil); err != nil {
+		t.Fatal(err)
+	}
+	b.ExecDB(`alter table customers rename column name to called`)
+	b.fanout(c.ID)
+	if got := b.get(c.ID); got.Status != Failed || b.iteration(c).Status != IterationCancelled {
+		t.Errorf("%s, %s", got.Status, b.iteration(c).Status)
+	}
+}
