@@ -138,7 +138,8 @@ func TestAnotherWorkspacesIDs(t *testing.T) {
 	event, enrollment := b.enrolled(w, "c1")
 	ids := map[string]string{"ds": w.source, "aud": w.audience, "tpl": w.template, "prv": w.provider, "cmp": w.campaign,
 		"ntf": b.orphan(campaign, id), "key": b.firstOf("/v1/api_keys")["id"].(string), "whe": w.endpoint, "flw": w.flow, "top": w.topic,
-		"sup": b.do("POST", "/v1/suppressions", good["createSuppression"]).is(201).id(), "evt": event, "enr": enrollment}
+		"sup": b.do("POST", "/v1/suppressions", good["createSuppression"]).is(201).id(), "evt": event, "enr": enrollment,
+		"itr": b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(nil)})).is(201).text("iteration_id")}
 	before := b.fingerprint()
 	for _, o := range operations() {
 		if !o.hasID() {

@@ -162,6 +162,7 @@ func (w world) goodBodies() map[string]any {
 	inFlight := object{"in_flight": object{"mode": "stay"}}
 	draft := object{"data_source_id": w.source, "sql": goodSQL, "key_column": "id", "email_column": "email"}
 	return map[string]any{
+		"selectWinner": object{"variant": "A"}, "extendIteration": object{"until": "2126-01-01T00:00:00Z"},
 		"createDataSource": object{"name": "x", "kind": "postgres", "dsn": "postgres://u:p@db.example.com/x"},
 		"updateDataSource": object{"name": "x"}, "updateAudience": object{"name": "x"}, "updateTemplate": object{"name": "x"},
 		"updateProvider": object{"name": "x"}, "updateCampaign": object{"name": "x"},
