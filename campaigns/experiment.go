@@ -193,7 +193,7 @@ func (c *Campaigns) variantContent(ctx context.Context, now Campaign, v Variant)
 	if compiled, err = compiled.Replaced(message.Replacement{Subject: v.Subject, Preheader: v.Preheader}); err != nil {
 		return nil, err
 	}
-	return compiled.WithHeaders(now.Headers)
+	return compiled.WithHeaders(message.SentHeaders(now.Channel, now.Transactional, now.Headers))
 }
 
 // variantContents are the contents of all variants. The audience must have the columns
@@ -202,6 +202,9 @@ func (c *Campaigns) variantContents(ctx context.Context, now Campaign, e Experim
 	all := make([]*message.Compiled, len(e.Variants))
 	for i, v := range e.Variants {
 		content, err := c.variantContent(ctx, now, v)
+		if err == nil {
+			err = c.checkPublicURL(now, content)
+		}
 		if err == nil {
 			err = known(aud, "", "the variant uses", content.Variables())
 		}

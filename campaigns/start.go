@@ -141,10 +141,8 @@ func (c *Campaigns) content(ctx context.Context, now Campaign) (*message.Compile
 	if err != nil {
 		return nil, err
 	}
-	if c.cfg.NoPublicURL {
-		if err := content.CheckPublicURL(now.Transactional, now.Headers); err != nil {
-			return nil, err
-		}
+	if err := c.checkPublicURL(now, content); err != nil {
+		return nil, err
 	}
 	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
 	if err != nil {
@@ -157,6 +155,14 @@ func (c *Campaigns) content(ctx context.Context, now Campaign) (*message.Compile
 		return nil, err
 	}
 	return content, known(aud, "/headers", "the headers use", content.Variables())
+}
+
+// checkPublicURL checks that the recipients of a content can unsubscribe.
+func (c *Campaigns) checkPublicURL(now Campaign, content *message.Compiled) error {
+	if !c.cfg.NoPublicURL {
+		return nil
+	}
+	return content.CheckPublicURL(now.Transactional, now.Headers)
 }
 
 // known checks that an audience has the columns that are used.

@@ -253,6 +253,14 @@ func TestMarketingNeedsAPublicURL(t *testing.T) {
 	_, err = bare.Campaigns.Send(ctx, m.Workspace, draft.ID, uuid.Nil)
 	m.Must(err)
 
+	varied := campaigns.NewCampaign{ID: lemma.NewID(), Name: "varied", AudienceID: m.Audience, TemplateID: plain, ProviderID: m.Provider,
+		FromEmail: "news@shop.example", Transactional: true, Experiment: &campaigns.Experiment{SamplePercent: 100,
+			Variants: []campaigns.Variant{{Name: "a", Weight: 50}, {Name: "b", Weight: 50, TemplateID: &m.Template}}}}
+	_, err = bare.Campaigns.Create(ctx, m.Workspace, varied)
+	m.Must(err)
+	_, err = bare.Campaigns.Send(ctx, m.Workspace, varied.ID, uuid.Nil)
+	refused(err, "/experiment/variants/1/template_id")
+
 	m.Sender = bare.Sender // what was fanned out before pauses
 	if got := m.work(running); len(got) != 0 {
 		t.Errorf("sent: %v", got)
