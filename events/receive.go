@@ -65,8 +65,8 @@ const receive = `
 			as e (id, provider_id, source_id, origin_id, key, attempt, type, kind, code, reason, carrier_id, detail, address, at, prompt)
 		left join lateral (
 			select n.batch_id, n.ordinal from notifications n
-			where n.workspace_id = $1 and n.origin_id = e.origin_id and n.key = e.key and n.batch_id is not null offset 0
-		) n on true
+			where n.workspace_id = $1 and n.origin_id = e.origin_id and n.key = e.key offset 0
+		) n on n.batch_id is not null
 	), new as (
 		insert into provider_events (workspace_id, id, provider_id, source, source_event_id, origin_id, batch_id, ordinal, attempt,
 			type, kind, code, reason, carrier_id, detail, occurred_at)
