@@ -48,7 +48,7 @@ func operations() map[string]*openapi3.Operation {
 	found := map[string]*openapi3.Operation{}
 	for _, item := range contract().Paths.Map() {
 		for _, op := range item.Operations() {
-			if slices.Contains(ours, op.Tags[0]) || op.OperationID == "testProvider" {
+			if slices.Contains(ours, op.Tags[0]) || op.OperationID == "testProvider" || op.OperationID == "readResults" {
 				found[strings.ToUpper(op.OperationID[:1])+op.OperationID[1:]] = op
 			}
 		}
@@ -68,6 +68,7 @@ var (
 
 // calls has a call of each method, with all fields and options.
 var calls = map[string]func(context.Context, *Client) (any, error){
+	"ReadResults": func(ctx context.Context, c *Client) (any, error) { return c.ReadResults(ctx, "itr_1") },
 	"TestProvider": func(ctx context.Context, c *Client) (any, error) {
 		return c.TestProvider(ctx, "prv_1", ProviderTestRequest{To: "ada@example.com", From: &Sender{Email: "news@example.com", Name: "Shop"},
 			Subject: "s", Text: "t", TemplateID: "tpl_1", Version: 2, Data: properties})

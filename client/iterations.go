@@ -1,0 +1,45 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// IterationResults are the numbers of an A/B test over time.
+type IterationResults struct {
+	Status   string          `json:"status"`
+	Winner   *string         `json:"winner"`
+	CutOffAt *time.Time      `json:"cut_off_at"`
+	Sentence *string         `json:"sentence"` // the verdict; nil before it
+	Series   []VariantSeries `json:"series"`
+}
+
+// VariantSeries are the numbers of one variant, cumulative.
+type VariantSeries struct {
+	Variant *string        `json:"variant"` // nil: the holdout
+	Points  []VariantPoint `json:"points"`
+}
+
+// VariantPoint are the numbers of a variant at a time.
+type VariantPoint struct {
+	At         time.Time     `json:"at"`
+	Recipients int64         `json:"recipients"`
+	Sent       int64         `json:"sent"`
+	Failed     int64         `json:"failed"`
+	Skipped    int64         `json:"skipped"`
+	Converted  *int64        `json:"converted"` // nil: the test has no metric
+	Rate       *float64      `json:"rate"`
+	Interval   *RateInterval `json:"interval"`
+}
+
+// RateInterval is a confidence interval.
+type RateInterval struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// ReadResults returns the results of an iteration.
+func (c *Client) ReadResults(ctx context.Context, iteration string, options ...CallOption) (IterationResults, error) {
+	return call[IterationResults](ctx, c, nil, options, http.MethodGet, "/v1/iterations/%s/results", iteration)
+}

@@ -1,0 +1,106 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"lemma/client"
+)
+
+// Campaigns are the commands for campaigns.
+type Campaigns struct {
+	Results campaignsResultsCommand `cmd:"" help:"Show the results of a campaign's A/B test: the rate of each variant with its interval."`
+}
+
+type campaignsResultsCommand struct {
+	output
+	Iteration string        `arg:"" help:"The id of the iteration, which the campaign has as iteration_id."`
+	Follow    bool          `help:"Print the results again when they change, until the test has ended."`
+	Every     time.Duration `default:"2s" help:"With --follow: time between two requests."`
+}
+
+func (r campaignsResultsCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
+	return r.call(cfg, func(c *client.Client) error {
+		var last string
+		for {
+			results, err := c.ReadResults(ctx, r.Iteration)
+			if err != nil {
+				return err
+			}
+			var text strings.Builder
+			if err := r.print(&text, results, func(out io.Writer) error { return drawResults(out, results) }); err != nil {
+				return err
+			}
+			if text.String() != last {
+				last = text.String()
+				fmt.Fprintln(out, last)
+			}
+			if !r.Follow || slices.Contains([]string{"completed", "cancelled"}, results.Status) {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(max(r.Every, 100*time.Millisecond)):
+			}
+		}
+	})
+}
+
+// drawResults prints the newest numbers of each variant, with a bar for its interval.
+func drawResults(out io.Writer, r client.IterationResults) error {
+	fmt.Fprintf(out, "%s, cut-off %s\n", r.Status, stampOr(r.CutOffAt, "none"))
+	highest := highestRate(r)
+	err := Table(out, "variant\trecipients\tsent\tconverted\trate\tinterval", r.Series, func(s client.VariantSeries) []string {
+		name := or(s.Variant, "(holdout)")
+		if len(s.Points) == 0 {
+			return []string{name, "0", "0", "", "", ""}
+		}
+		p := s.Points[len(s.Points)-1]
+		row := []string{name, fmt.Sprint(p.Recipients), fmt.Sprint(p.Sent)}
+		if p.Converted == nil || p.Rate == nil || p.Interval == nil {
+			return append(row, "", "", "")
+		}
+		return append(row, fmt.Sprint(*p.Converted), fmt.Sprintf("%.2f %%", 100**p.Rate), bar(*p.Interval, *p.Rate, highest))
+	})
+	if err == nil && r.Winner != nil {
+		_, err = fmt.Fprintf(out, "winner: %s\n", printable(*r.Winner))
+	}
+	if err == nil && r.Sentence != nil {
+		_, err = fmt.Fprintln(out, printable(*r.Sentence))
+	}
+	return err
+}
+
+// highestRate is the upper end of all intervals.
+func highestRate(r client.IterationResults) float64 {
+	highest := 0.0
+	for _, s := range r.Series {
+		if n := len(s.Points); n > 0 && s.Points[n-1].Interval != nil {
+			highest = max(highest, s.Points[n-1].Interval.High)
+		}
+	}
+	return highest
+}
+
+const barWidth = 40
+
+// bar draws an interval, with the rate in it, on a scale from 0 to the highest rate.
+func bar(i client.RateInterval, rate, highest float64) string {
+	cell := func(x float64) int {
+		if highest == 0 {
+			return 0
+		}
+		return min(int(x/highest*barWidth), barWidth-1)
+	}
+	cells := []rune(strings.Repeat(" ", barWidth))
+	for at := cell(i.Low); at <= cell(i.High); at++ {
+		cells[at] = '─'
+	}
+	cells[cell(rate)] = '●'
+	return strings.TrimRight(string(cells), " ")
+}
