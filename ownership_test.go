@@ -83,7 +83,8 @@ var mayImport = map[string][]string{
 		"sender/wire", "api", "migrations"},
 	"dev/demo": {"server", "workspaces", "secrets", "migrations", "client", "cmd/lemma/remote", "dev/postgres", "dev/catcher", "dev/shop"},
 	"dev/bench": {"abtest", "server", "suppression", "workspaces", "secrets", "providers", "audience", "message", "notifications", "campaigns",
-		"flows", "flows/intake", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/wire", "migrations", "dev/postgres", "dev/sink"},
+		"flows", "flows/intake", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/gateway", "signing", "sender/wire",
+		"migrations", "dev/postgres", "dev/sink"},
 	"cmd/lemma/remote": {"client", "flows/graph"},
 	"cmd/lemma":        {"*"},
 }

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/campaigns"
+	"lemma/events"
 	"lemma/flows"
 	"lemma/flows/intake"
 	"lemma/notifications"
@@ -146,12 +148,38 @@ func (p *planned) live() {
 	all("left", true)
 	p.move()
 	p.campaign()
+	p.events()
 	for _, once := range []func(context.Context) error{
 		func(ctx context.Context) error { _, err := p.Flows.Forget(ctx); return err },
 		func(ctx context.Context) error { _, err := p.Webhooks.Clean(ctx); return err },
 	} {
 		p.Must(once(ctx))
 	}
+}
+
+// events receives and applies all types of provider events.
+func (p *planned) events() {
+	ctx := p.T.Context()
+	rows, err := p.Fixture.Pool.Query(ctx, `select n.origin_id, n.key from notifications n where batch_id is not null limit 10`)
+	p.Must(err)
+	var origin, key uuid.UUID
+	var all []events.Received
+	_, err = pgx.ForEachRow(rows, []any{&origin, &key}, func() error {
+		for _, kind := range events.Types {
+			all = append(all, events.Received{ProviderID: p.Provider, Report: events.Report{
+				Notification: lemma.FormatNotificationID(origin, key), Attempt: 1, Type: kind, OccurredAt: time.Now()}})
+		}
+		return nil
+	})
+	p.Must(err)
+	for range 2 {
+		_, err = events.Receive(ctx, p.Server.Pool, p.Workspace, all)
+		p.Must(err)
+		_, err = p.Deliveries.Apply(ctx)
+		p.Must(err)
+	}
+	_, err = events.Purge(ctx, p.Server.Pool)
+	p.Must(err)
 }
 
 // inherits takes over the work of a process that was killed: a lease has expired during a

@@ -26,6 +26,8 @@ var finds = map[string][]string{
 	"outbox":           {"id", "enrollment_id", "due_at", "finished_at"},
 	"fanout_chunks":    {"campaign_id", "origin_id"},
 	"opt_outs":         {"id"},
+	"deliveries":       {"key"},
+	"soft_bounces":     {"key"},
 }
 
 // reads are intended scans without such a column, by a part of the statement and the
@@ -51,6 +53,7 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"(*Webhooks).lease", "outbox_due", "skips from one endpoint with due messages to the next"},
 	{"(*Webhooks).Clean", "outbox_", "once an hour"},
+	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},
 }
 
 // TestHotStatementsHaveGoodPlans runs a process with flows and campaigns, and checks the
