@@ -282,18 +282,21 @@ func TestLateEvidenceResolves(t *testing.T) {
 		reports  []events.Report
 		want     string
 	}{
-		"accepted":                      {[]string{"unknown"}, []events.Report{{Type: events.TypeDelivered, Attempt: 1}}, "sent"},
-		"accepted, of no attempt":       {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeBounced}}, "sent"},
-		"rejected":                      {[]string{"unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
-		"rejected, of no attempt":       {[]string{"unknown"}, []events.Report{{Type: events.TypeRejected}}, "not_sent"},
-		"one of two rejected":           {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 2}}, ""},
-		"two rejections of no attempt":  {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeRejected}, {Type: events.TypeRejected}}, ""},
-		"both rejected":                 {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 2}, {Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
-		"the first of a rejected":       {[]string{"unknown", "rejected"}, []events.Report{{Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
-		"deferred":                      {[]string{"unknown"}, []events.Report{{Type: events.TypeDeferred, Attempt: 1}}, ""},
-		"the second was accepted":       {[]string{"unknown", "accepted"}, []events.Report{{Type: events.TypeDelivered, Attempt: 1}}, ""},
-		"it was sent":                   {[]string{"accepted"}, []events.Report{{Type: events.TypeDelivered, Attempt: 1}}, ""},
-		"rejected, and accepted before": {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 2}, {Type: events.TypeAccepted, Attempt: 1}}, "sent"},
+		"accepted":                {[]string{"unknown"}, []events.Report{{Type: events.TypeDelivered, Attempt: 1}}, "sent"},
+		"accepted, of no attempt": {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeBounced}}, "sent"},
+		"rejected":                {[]string{"unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
+		"rejected, of no attempt": {[]string{"unknown"}, []events.Report{{Type: events.TypeRejected}}, "not_sent"},
+		"one of two rejected":     {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 2}}, ""},
+		"two rejections of no attempt": {[]string{"unknown", "unknown"},
+			[]events.Report{{Type: events.TypeRejected}, {Type: events.TypeRejected}}, ""},
+		"both rejected": {[]string{"unknown", "unknown"},
+			[]events.Report{{Type: events.TypeRejected, Attempt: 2}, {Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
+		"the first of a rejected": {[]string{"unknown", "rejected"}, []events.Report{{Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
+		"deferred":                {[]string{"unknown"}, []events.Report{{Type: events.TypeDeferred, Attempt: 1}}, ""},
+		"the second was accepted": {[]string{"unknown", "accepted"}, []events.Report{{Type: events.TypeDelivered, Attempt: 1}}, ""},
+		"it was sent":             {[]string{"accepted"}, []events.Report{{Type: events.TypeDelivered, Attempt: 1}}, ""},
+		"rejected, and accepted before": {[]string{"unknown", "unknown"},
+			[]events.Report{{Type: events.TypeRejected, Attempt: 2}, {Type: events.TypeAccepted, Attempt: 1}}, "sent"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)

@@ -33,11 +33,13 @@ func TestASecondAttemptWaitsForEvents(t *testing.T) {
 		then func(b *bundle)
 		want Reaped
 	}{
-		"none has come":       {func(*bundle) {}, Reaped{Waiting: 1}},
-		"only an older one":   {func(b *bundle) { b.report(5, 1, events.TypeDelivered, time.Now().Add(-time.Hour)) }, Reaped{Waiting: 1}},
-		"only an open":        {func(b *bundle) { b.report(5, 1, events.TypeOpened, time.Now().Add(time.Hour)) }, Reaped{Waiting: 1}},
-		"a newer one":         {func(b *bundle) { b.report(5, 1, events.TypeDelivered, time.Now().Add(time.Hour)) }, Reaped{Batches: 1, Retried: 1}},
-		"one about the row":   {func(b *bundle) { b.report(1, 1, events.TypeBounced, time.Now().Add(-time.Hour)) }, Reaped{Batches: 1, Settled: 1}},
+		"none has come":     {func(*bundle) {}, Reaped{Waiting: 1}},
+		"only an older one": {func(b *bundle) { b.report(5, 1, events.TypeDelivered, time.Now().Add(-time.Hour)) }, Reaped{Waiting: 1}},
+		"only an open":      {func(b *bundle) { b.report(5, 1, events.TypeOpened, time.Now().Add(time.Hour)) }, Reaped{Waiting: 1}},
+		"a newer one": {func(b *bundle) { b.report(5, 1, events.TypeDelivered, time.Now().Add(time.Hour)) },
+			Reaped{Batches: 1, Retried: 1}},
+		"one about the row": {func(b *bundle) { b.report(1, 1, events.TypeBounced, time.Now().Add(-time.Hour)) },
+			Reaped{Batches: 1, Settled: 1}},
 		"none, for too long":  {func(b *bundle) { b.pass(12) }, Reaped{Batches: 1, Orphaned: 1}},
 		"none, for less long": {func(b *bundle) { b.pass(10) }, Reaped{Waiting: 1}},
 		"a newer one, after the bound": {func(b *bundle) {

@@ -93,7 +93,8 @@ func (b *benchmarks) hooks(ctx context.Context, e *env, print func(figure) error
 func (b *instance) hookTarget(ctx context.Context, n int) (hookTarget, error) {
 	t := hookTarget{key: bytes.Repeat([]byte{7}, 32), origin: lemma.NewID()}
 	secret := signing.Secret(t.key)
-	p, err := b.Providers.Create(ctx, b.workspace, providers.NewProvider{ID: lemma.NewID(), Name: "gateway", Kind: "http", Channel: lemma.Email,
+	p, err := b.Providers.Create(ctx, b.workspace, providers.NewProvider{ID: lemma.NewID(), Name: "gateway", Kind: "http",
+		Channel: lemma.Email,
 		Config:  json.RawMessage(`{"url":"https://gw.example/send"}`),
 		Secrets: json.RawMessage(fmt.Sprintf(`{"signing_secret":%q,"webhook_secret":%[1]q}`, secret))})
 	if err != nil {
