@@ -236,9 +236,9 @@ func saveExperiment(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.U
 	var kind, event, sql *string
 	var source *uuid.UUID
 	if m := e.Metric; m != nil && m.Event != "" {
-		kind, event = ptr("event"), &m.Event
+		kind, event = new("event"), &m.Event
 	} else if m != nil {
-		kind, source, sql = ptr("sql"), &m.DataSourceID, &m.SQL
+		kind, source, sql = new("sql"), &m.DataSourceID, &m.SQL
 	}
 	_, err = tx.Exec(ctx, `
 		insert into iterations (workspace_id, id, campaign_id, sample_percent, holdout_percent, metric, event_name, data_source_id, sql,
@@ -261,8 +261,6 @@ func saveExperiment(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.U
 	}
 	return nil
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // assignmentPlan is the plan by which the profiles of an experiment are assigned.
 func assignmentPlan(id uuid.UUID, e Experiment) abtest.Plan {

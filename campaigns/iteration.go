@@ -278,7 +278,7 @@ func forgetMembers(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UU
 const undecided = `exists (select from iterations i where i.workspace_id = c.workspace_id and i.campaign_id = c.id
 	and i.metric is not null and i.status in ('sampling', 'running', 'evaluating', 'inconclusive', 'decided'))`
 
-// Event is an entry of the timeline of an iteration.
+// IterationEvent is an entry of the timeline of an iteration.
 type IterationEvent struct {
 	At     time.Time
 	Event  string
