@@ -48,7 +48,7 @@ var unfenced = map[string]string{
 	"notifications.unhold batches":           "a resume: the gate, which a holder reads at its next commit",
 	"notifications.cancelBatches batches":    "a cancel: the gate, and the status of batches without a holder",
 	"flows.endMoves flow_moves":              "a later order ends the earlier one; the holder finds that at its next write",
-	"flows.release flow_shards":              "the end of a pause: the number of released enrollments, which no holder writes during the pause",
+	"flows.release flow_shards":              "the end of a pause: the released enrollments, which no holder writes during the pause",
 	"flows.listen flow_polls":                "publishing: the time of the next poll, or none; a holder finds that at its next write",
 	"flows.retryPolls flow_polls":            "only of polls without a holder: when they are polled next",
 	"webhooks.Erase outbox":                  "a profile is erased: only of messages without a holder",

@@ -103,7 +103,8 @@ func showNodeCounts(n query.NodeCount) nodeCounts {
 	b := nodeCounts{Node: n.Node, Type: n.Type, Current: n.Current, Due: n.Due, Blocked: n.Blocked, Processed: present(n.Processed)}
 	if m := n.Messages; m != nil {
 		b.Notifications = &notificationCounts{Total: m["written"], Sent: m["sent"], Failed: m["failed"], Skipped: m["skipped"],
-			Orphaned: m["orphaned"], Cancelled: m["cancelled"], Pending: m["pending"], Processing: m["processing"], Deliveries: showDeliveries(n.Deliveries)}
+			Orphaned: m["orphaned"], Cancelled: m["cancelled"], Pending: m["pending"], Processing: m["processing"],
+			Deliveries: showDeliveries(n.Deliveries)}
 	}
 	if n.ByPath != nil {
 		b.ByPath = present(n.ByPath)

@@ -52,8 +52,8 @@ func campaignOf(n notifications.Notification) *string {
 }
 
 func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[notificationBody], error) {
-	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Delivery: c.query("delivery"), Reason: c.query("reason"),
-		ProfileKey: c.query("profile_key"), Address: c.query("address")}
+	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Delivery: c.query("delivery"),
+		Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address")}
 	var ok bool
 	if f.OriginID, ok = c.filterID("campaign_id", lemma.PrefixCampaign); !ok {
 		return nothing[notificationBody](), nil

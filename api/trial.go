@@ -123,7 +123,8 @@ func (s *server) renderTrial(ctx context.Context, c *call, channel lemma.Channel
 		return message.Content{}, err
 	}
 	if compiled.Channel() != channel {
-		return message.Content{}, faultAt("/template_id", "wrong_channel", "must be a template for "+string(channel)+", the channel of the provider")
+		return message.Content{}, faultAt("/template_id", "wrong_channel",
+			"must be a template for "+string(channel)+", the channel of the provider")
 	}
 	data := string(in.Data)
 	return compiled.Render(cmp.Or(data, "{}"))

@@ -195,4 +195,17 @@ type NotificationCounts struct {
 	Cancelled  int64 `json:"cancelled"`
 	Pending    int64 `json:"pending"`
 	Processing int64 `json:"processing"`
+
+	Deliveries DeliveryCounts `json:"deliveries"`
+}
+
+// DeliveryCounts are numbers of notifications by what carriers reported. A notification
+// without a report is in none of them.
+type DeliveryCounts struct {
+	Delivered   int64 `json:"delivered"`
+	Delayed     int64 `json:"delayed"`
+	Bounced     int64 `json:"bounced"`
+	Complained  int64 `json:"complained"`
+	Rejected    int64 `json:"rejected"`
+	Undelivered int64 `json:"undelivered"`
 }

@@ -11,13 +11,13 @@
 //
 // The states by rank:
 //
-//	rank  state        event
-//	1     delayed      delayed
+//	rank  state        events
+//	1     delayed      of the same name
 //	2     rejected     rejected: the carrier has not accepted it, or has dropped it
 //	3     undelivered  soft_bounced, undelivered
-//	4     delivered    delivered, opened, clicked
-//	5     bounced      bounced
-//	6     complained   complained
+//	4     delivered    and opened, clicked
+//	5     bounced      of the same name
+//	6     complained   of the same name
 //
 // A bounce adds the suppression hard_bounce, a complaint complaint, and a recipient that
 // unsubscribed at the carrier unsubscribed. Package suppression has the rule for soft

@@ -114,11 +114,18 @@ func (t *transaction) raise(ctx context.Context, changes []*change) (raised []*c
 }
 
 func columnsOf(changes []*change) (origins, keys []uuid.UUID, states []string, ranks []int16, times []time.Time) {
+	origins, keys = keysOf(changes)
 	for _, c := range changes {
-		origins, keys, states = append(origins, c.origin), append(keys, c.key), append(states, c.state)
-		ranks, times = append(ranks, c.rank), append(times, c.at)
+		states, ranks, times = append(states, c.state), append(ranks, c.rank), append(times, c.at)
 	}
 	return origins, keys, states, ranks, times
+}
+
+func keysOf(changes []*change) (origins, keys []uuid.UUID) {
+	for _, c := range changes {
+		origins, keys = append(origins, c.origin), append(keys, c.key)
+	}
+	return origins, keys
 }
 
 func (t *transaction) insert(ctx context.Context, changes []*change) (map[notification]bool, error) {
@@ -146,7 +153,7 @@ func (t *transaction) exceeding(ctx context.Context, changes []*change) (higher 
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	origins, keys, _, _, _ := columnsOf(changes)
+	origins, keys := keysOf(changes)
 	rows, err := t.tx.Query(ctx, `
 		select d.origin_id, d.key, d.state, d.rank, d.at
 		from unnest($2::uuid[], $3::uuid[]) with ordinality as r (origin_id, key, i)

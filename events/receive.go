@@ -59,7 +59,8 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 // updated for each report.
 const receive = `
 	with given as (
-		select e.*, n.batch_id, n.ordinal
+		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id, e.detail,
+			e.address, e.at, e.prompt, n.batch_id, n.ordinal
 		from unnest($3::uuid[], $4::uuid[], $5::text[], $6::uuid[], $7::uuid[], $8::smallint[], $9::text[], $10::text[], $11::smallint[],
 			$12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::boolean[])
 			as e (id, provider_id, source_id, origin_id, key, attempt, type, kind, code, reason, carrier_id, detail, address, at, prompt)

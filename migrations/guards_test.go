@@ -127,7 +127,8 @@ func weakened(w migrations.Want) map[string]string {
 		return map[string]string{
 			"not unique":        fmt.Sprintf("create index %s on %s %s", w.Name, w.Table, on),
 			"another predicate": fmt.Sprintf("create unique index %s on %s %s where workspace_id is null", w.Name, w.Table, columns),
-			"another column":    fmt.Sprintf("create unique index %s on %s (workspace_id, id%s) where%s", w.Name, w.Table, partitionedBy(columns), predicate),
+			"another column": fmt.Sprintf("create unique index %s on %s (workspace_id, id%s) where%s",
+				w.Name, w.Table, partitionedBy(columns), predicate),
 		}
 	case strings.HasSuffix(definition, ", workspace_id)"):
 		return map[string]string{

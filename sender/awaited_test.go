@@ -77,7 +77,7 @@ func TestASecondAttemptWaitsForEvents(t *testing.T) {
 // of is the notification with an ordinal.
 func (b *bundle) of(ordinal int16) int {
 	b.T.Helper()
-	return int(b.Count(`select profile_key::bigint from notifications where workspace_id = $1 and ordinal = $2`, b.Workspace, ordinal))
+	return b.Count(`select profile_key::bigint from notifications where workspace_id = $1 and ordinal = $2`, b.Workspace, ordinal)
 }
 
 // A worker is killed: rows of its window wait for events, and those that were not

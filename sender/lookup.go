@@ -225,8 +225,8 @@ func (s *Sender) recordFound(ctx context.Context, d *unknownRows, found map[int1
 			continue
 		}
 		known = append(known, events.Event{ProviderID: d.providerID, Source: events.SourceLookup,
-			SourceID: fmt.Sprintf("%s/%d/%d", d.root, ordinal, d.attempt), OriginID: d.OriginID, BatchID: d.root, Ordinal: ordinal, Attempt: d.attempt,
-			Kind: events.Accepted, CarrierID: clip(ids[0]), OccurredAt: d.until})
+			SourceID: fmt.Sprintf("%s/%d/%d", d.root, ordinal, d.attempt), OriginID: d.OriginID,
+			BatchID: d.root, Ordinal: ordinal, Attempt: d.attempt, Kind: events.Accepted, CarrierID: clip(ids[0]), OccurredAt: d.until})
 	}
 	_, err := events.Record(ctx, s.pool, d.WorkspaceID, known)
 	return err

@@ -151,8 +151,8 @@ func TestBothAttemptsWereRejected(t *testing.T) {
 				if kind == "" {
 					continue
 				}
-				_, err := events.Record(bg, b.Pool, b.Workspace, []events.Event{{ProviderID: b.provider, Source: "test", OriginID: b.origin, BatchID: refs[0].BatchID,
-					Attempt: int16(i + 1), Kind: kind, OccurredAt: time.Now()}})
+				_, err := events.Record(bg, b.Pool, b.Workspace, []events.Event{{ProviderID: b.provider, Source: "test", OriginID: b.origin,
+					BatchID: refs[0].BatchID, Attempt: int16(i + 1), Kind: kind, OccurredAt: time.Now()}})
 				b.Must(err)
 			}
 			b.reap(s)

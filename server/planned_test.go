@@ -173,12 +173,12 @@ func (p *planned) events() {
 	})
 	p.Must(err)
 	for range 2 {
-		_, err = events.Receive(ctx, p.Server.Pool, p.Workspace, all)
+		_, err = events.Receive(ctx, p.Pool, p.Workspace, all)
 		p.Must(err)
 		_, err = p.Deliveries.Apply(ctx)
 		p.Must(err)
 	}
-	_, err = events.Purge(ctx, p.Server.Pool)
+	_, err = events.Purge(ctx, p.Pool)
 	p.Must(err)
 }
 

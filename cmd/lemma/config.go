@@ -150,8 +150,9 @@ func (c Config) checkSecrets() error {
 // server are the settings of one process.
 func (c Config) server() server.Config {
 	return server.Config{
-		DatabaseURL: c.DatabaseURL, Listen: c.Listen, MetricsListen: c.MetricsListen, WorkListen: c.WorkListen, LMTPListen: c.LMTPListen, MaxConnections: c.MaxConnections,
-		SendWorkers: c.SendWorkers, FanoutWorkers: c.FanoutWorkers, Sender: c.sender(), Campaigns: c.campaigns(),
+		DatabaseURL: c.DatabaseURL, Listen: c.Listen, MetricsListen: c.MetricsListen, WorkListen: c.WorkListen, LMTPListen: c.LMTPListen,
+		MaxConnections: c.MaxConnections,
+		SendWorkers:    c.SendWorkers, FanoutWorkers: c.FanoutWorkers, Sender: c.sender(), Campaigns: c.campaigns(),
 		Flows:     flows.Config{Workers: c.FlowWorkers, Retention: c.EventRetention},
 		Sources:   audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
 		Webhooks:  webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
@@ -163,8 +164,8 @@ func (c Config) server() server.Config {
 // sender are the settings of package sender.
 func (c Config) sender() sender.Config {
 	return sender.Config{Lease: c.Lease, CallTimeout: c.CallTimeout, MaxWindow: c.MaxWindow, RecheckAfter: c.RecheckAfter,
-		PauseAfter: c.ProviderOutage, EventWait: c.EventWait, Workers: c.SendWorkers, PerProvider: c.SendPerProvider, PerWorkspace: c.SendPerWorkspace,
-		ReapEvery: c.ReapEvery, SweepEvery: c.SweepEvery, SweepGrace: c.SweepEvery}
+		PauseAfter: c.ProviderOutage, EventWait: c.EventWait, Workers: c.SendWorkers, PerProvider: c.SendPerProvider,
+		PerWorkspace: c.SendPerWorkspace, ReapEvery: c.ReapEvery, SweepEvery: c.SweepEvery, SweepGrace: c.SweepEvery}
 }
 
 // campaigns are the settings of package campaigns. The lease of a fan-out is at most

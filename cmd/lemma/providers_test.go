@@ -29,7 +29,8 @@ func TestProvidersFromTheCommandLine(t *testing.T) {
 		t.Fatal(answer.Status, err)
 	}
 	test := []string{"providers", "test", made.ID, "--to", "ada@example.com", "--from", "news@example.com"}
-	prints(t, env, `(?s)ms  failed +the host name cannot be resolved\n.*outcome +not_accepted\n.*failure of +provider\n.*effect +The provider fails`,
+	prints(t, env, `(?s)ms  failed +the host name cannot be resolved\n.*outcome +not_accepted\n.*failure of +provider\n`+
+		`.*effect +The provider fails`,
 		test...)
 	prints(t, env, `"conversation": \[`, append(test, "--json")...)
 }
