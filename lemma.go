@@ -67,6 +67,7 @@
 //	providers      accounts at carriers and their rate limits
 //	suppression    addresses that are not sent to, and topics
 //	unsubscribe    links to unsubscribe, and the page behind them
+//	tracking       opens and clicks: the pixel and the links of messages
 //	links          tokens in the links of messages
 //	events         provider events: what carriers report
 //	hooks          webhooks of carriers: receives and stores them

@@ -100,8 +100,8 @@ func showFrom(c campaigns.Campaign) *fromBody {
 func showCounts(c campaigns.Campaign) campaignCounts {
 	b := c.Counts
 	return campaignCounts{notificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned,
-		Cancelled: b.Cancelled, Pending: b.Pending, Processing: b.Processing, Deliveries: showDeliveries(b.Deliveries)},
-		b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
+		Cancelled: b.Cancelled, Pending: b.Pending, Processing: b.Processing, Deliveries: showDeliveries(b.Deliveries),
+		Engagement: b.Engagement}, b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
 }
 
 func neverNull(m map[string]string) map[string]string {

@@ -15,12 +15,15 @@ type content struct {
 	Body    *string            `json:"body,omitempty"`
 	Link    *string            `json:"link,omitempty"`
 	Data    *map[string]string `json:"data,omitempty"`
+
+	TrackOpens  *bool `json:"track_opens,omitempty"`
+	TrackClicks *bool `json:"track_clicks,omitempty"`
 }
 
 // message is a content that has passed the contract. An email may leave out its channel.
 func (c content) message() message.Content {
 	m := message.Content{Channel: c.Channel, Subject: stringOf(c.Subject), HTML: stringOf(c.HTML), Text: stringOf(c.Text),
-		Link: stringOf(c.Link)}
+		Link: stringOf(c.Link), TrackOpens: message.ChoiceOf(c.TrackOpens), TrackClicks: message.ChoiceOf(c.TrackClicks)}
 	if c.Channel == lemma.Push {
 		m.Subject, m.Text = stringOf(c.Title), stringOf(c.Body)
 	}
@@ -45,7 +48,8 @@ func showContent(m message.Content) content {
 		data := neverNull(m.Data)
 		return content{Channel: m.Channel, Title: &m.Subject, Body: &m.Text, Link: &m.Link, Data: &data}
 	}
-	return content{Channel: lemma.Email, Subject: &m.Subject, HTML: &m.HTML, Text: &m.Text}
+	return content{Channel: lemma.Email, Subject: &m.Subject, HTML: &m.HTML, Text: &m.Text,
+		TrackOpens: m.TrackOpens.Bool(), TrackClicks: m.TrackClicks.Bool()}
 }
 
 // renderedContent is a rendered message, and what an SMS costs.

@@ -34,7 +34,7 @@ func TestRoutesAndFileAgree(t *testing.T) {
 		}
 		return nil
 	}
-	if err := chi.Walk(New(Deps{Pages: http.NotFoundHandler()}, Options{Metrics: http.NotFoundHandler()}).(chi.Router), collect); err != nil {
+	if err := chi.Walk(New(Deps{Pages: http.NotFoundHandler(), Tracking: http.NotFoundHandler()}, Options{Metrics: http.NotFoundHandler()}).(chi.Router), collect); err != nil {
 		t.Fatal(err)
 	}
 	for path, item := range contract.Paths.Map() {
@@ -167,6 +167,7 @@ func TestEveryOperationSucceeds(t *testing.T) {
 	b.checkHooks()
 	b.checkIterations(w)
 	b.checkUnsubscribe()
+	b.checkTracking()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}

@@ -9,6 +9,7 @@ import (
 	"lemma/flows/execution"
 	"lemma/flows/intake"
 	"lemma/flows/query"
+	"lemma/notifications"
 )
 
 type flowCounts struct {
@@ -81,7 +82,8 @@ type notificationCounts struct {
 	Pending    int64 `json:"pending"`
 	Processing int64 `json:"processing"`
 
-	Deliveries deliveryCounts `json:"deliveries"`
+	Deliveries deliveryCounts           `json:"deliveries"`
+	Engagement notifications.Engagement `json:"engagement"`
 }
 
 // deliveryCounts are numbers by delivery state, as carriers reported it.
@@ -104,7 +106,7 @@ func showNodeCounts(n query.NodeCount) nodeCounts {
 	if m := n.Messages; m != nil {
 		b.Notifications = &notificationCounts{Total: m["written"], Sent: m["sent"], Failed: m["failed"], Skipped: m["skipped"],
 			Orphaned: m["orphaned"], Cancelled: m["cancelled"], Pending: m["pending"], Processing: m["processing"],
-			Deliveries: showDeliveries(n.Deliveries)}
+			Deliveries: showDeliveries(n.Deliveries), Engagement: n.Engagement}
 	}
 	if n.ByPath != nil {
 		b.ByPath = present(n.ByPath)

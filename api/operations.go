@@ -17,7 +17,7 @@ import (
 )
 
 // mountOperations adds the paths that need no key: health, readiness,
-// metrics, the contract, and the preference page of recipients.
+// metrics, the contract, and the pages and links of recipients.
 func (s *server) mountOperations(r chi.Router) {
 	r.Get("/healthz", s.healthz)
 	r.Get("/readyz", s.readyz)
@@ -27,6 +27,10 @@ func (s *server) mountOperations(r chi.Router) {
 	if s.Pages != nil {
 		r.Method(http.MethodGet, "/u/{token}", s.Pages)
 		r.Method(http.MethodPost, "/u/{token}", s.Pages)
+	}
+	if s.Tracking != nil {
+		r.Method(http.MethodGet, "/o/{token}", s.Tracking)
+		r.Method(http.MethodGet, "/c/{token}", s.Tracking)
 	}
 	r.Get("/openapi.yaml", serveContract)
 	r.Post("/hooks/{carrier}/{provider}", s.receiveHook)

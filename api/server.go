@@ -54,6 +54,7 @@ type Deps struct {
 	Hooks        *hooks.Hooks   // nil: no webhooks of carriers are received
 	Links        *links.Links
 	Pages        http.Handler // GET and POST /u/{token}; nil: no such path
+	Tracking     http.Handler // GET /o/{token} and /c/{token}; nil: no such paths
 }
 
 // Capabilities are the features of a kind of carrier.

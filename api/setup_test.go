@@ -32,6 +32,7 @@ import (
 	"lemma/sender/smtp"
 	"lemma/sender/wire"
 	"lemma/suppression"
+	"lemma/tracking"
 	"lemma/unsubscribe"
 	"lemma/webhooks"
 	"lemma/workspaces"
@@ -40,12 +41,13 @@ import (
 // bundle is a server with two workspaces and a customer's database.
 type bundle struct {
 	*shop.Fixture
-	deps   Deps
-	pages  *unsubscribe.Pages
-	server http.Handler
-	log    *syncBuffer
-	token  string // an admin of the workspace
-	other  string // an admin of another workspace
+	deps     Deps
+	pages    *unsubscribe.Pages
+	tracking *tracking.Tracking
+	server   http.Handler
+	log      *syncBuffer
+	token    string // an admin of the workspace
+	other    string // an admin of another workspace
 }
 
 const publicURL = "https://lemma.shop.example"
@@ -66,6 +68,8 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	b.pages = unsubscribe.New(unsubscribe.Deps{Pool: b.Pool, Links: r.Links, Suppressions: r.Suppressions, Workspaces: r.Workspaces,
 		PublicURL: publicURL})
 	r.Pages = b.pages
+	b.tracking = tracking.New(tracking.Deps{Pool: b.Pool, Links: r.Links, Workspaces: r.Workspaces, PublicURL: publicURL, Log: quiet})
+	r.Tracking = b.tracking
 	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates,
 		Providers: r.Providers, Log: quiet}, campaigns.Config{})
 	r.Webhooks = webhooks.New(webhooks.Deps{Pool: b.Pool, Box: b.Box, Log: quiet}, webhooks.Options{})

@@ -20,6 +20,7 @@ type workspaceBody struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
 	Page      pageBody  `json:"page"`
+	Tracking  *string   `json:"tracking_url"`
 	CreatedAt time.Time `json:"created_at"`
 	version   int
 }
@@ -37,6 +38,7 @@ type pageBody struct {
 
 func showWorkspace(w workspaces.Workspace) workspaceBody {
 	return workspaceBody{ID: lemma.FormatID(lemma.PrefixWorkspace, w.ID), Name: w.Name, Page: pageBody(w.Page),
+		Tracking:  orNull(w.TrackingURL),
 		CreatedAt: w.CreatedAt.UTC(), version: w.Version}
 }
 
@@ -52,7 +54,8 @@ func (s *server) whoAmI(ctx context.Context, c *call, _ none) (whoAmI, error) {
 }
 
 type workspacePatch struct {
-	Page pagePatch `json:"page"`
+	Page     pagePatch `json:"page"`
+	Tracking *string   `json:"tracking_url"`
 }
 
 type pagePatch struct {
@@ -69,7 +72,8 @@ func (s *server) updateWorkspace(ctx context.Context, c *call, in workspacePatch
 	if err != nil {
 		return workspaceBody{}, err
 	}
-	changed, err := s.Workspaces.UpdatePage(ctx, c.workspace(), version, workspaces.PagePatch(in.Page))
+	changed, err := s.Workspaces.Update(ctx, c.workspace(), version,
+		workspaces.Patch{Page: workspaces.PagePatch(in.Page), TrackingURL: in.Tracking})
 	return showWorkspace(changed), err
 }
 

@@ -23,6 +23,13 @@ func (b *bundle) checkWorkspace() {
 		b.T.Errorf("%s", changed.body)
 	}
 	b.do("PATCH", "/v1/workspace", object{"page": page}, header("If-Match", `"1"`)).is(412)
+	changed = b.do("PATCH", "/v1/workspace", object{"tracking_url": "https://go.shop.example"}).is(200)
+	if got := changed.json["page"].(object); got["language"] != "fr" || changed.text("tracking_url") != "https://go.shop.example" {
+		b.T.Errorf("%s", changed.body)
+	}
+	if got := b.do("PATCH", "/v1/workspace", object{"tracking_url": ""}).is(200); got.json["tracking_url"] != nil {
+		b.T.Errorf("%s", got.body)
+	}
 }
 
 func TestPagesThatAreRefused(t *testing.T) {
@@ -35,6 +42,10 @@ func TestPagesThatAreRefused(t *testing.T) {
 	for _, page := range []object{{"color": "red"}, {"background": "#fff"}, {"color": "#1f5fbf; background: url(x)"}, {"language": "xx"},
 		{"title": strings.Repeat("x", 101)}, {"text": strings.Repeat("é", 2001)}, {"script": "x"}, {}} {
 		b.do("PATCH", "/v1/workspace", object{"page": page}).is(422)
+	}
+	for _, url := range []string{"http://go.shop.example", "https://go.shop.example/", "https://a@b.example", "https://", "go.shop.example",
+		"https://go.shop.example?x", "https://go shop"} {
+		b.do("PATCH", "/v1/workspace", object{"tracking_url": url}).fault(422, "/tracking_url", "bad_format")
 	}
 	if got := b.do("GET", "/v1/workspace", nil).is(200); got.header.Get("ETag") != `"1"` {
 		t.Errorf("a refused page changed the workspace: %s", got.body)

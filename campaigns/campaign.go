@@ -7,6 +7,7 @@ import (
 
 	"lemma"
 	"lemma/message"
+	"lemma/notifications"
 )
 
 // Status is where a campaign stands. state.go has the only table of what may follow what.
@@ -80,6 +81,7 @@ type Counts struct {
 	Retried    int64 // second attempts after a first one whose outcome is unknown
 	SkippedBy  map[string]int64
 	Deliveries map[string]int64 // by delivery state, as carriers reported it
+	Engagement notifications.Engagement
 	Balanced   bool
 }
 

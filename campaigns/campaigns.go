@@ -274,7 +274,7 @@ func (c *Campaigns) addCounts(ctx context.Context, found []Campaign) error {
 			found[i].Counts = Counts{Audience: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped,
 				Orphaned: b.Orphaned, Cancelled: b.Cancelled,
 				Pending: b.Pending, Processing: b.Processing, Retried: b.Retried, SkippedBy: b.SkippedBy, Balanced: b.Balanced,
-				Deliveries: b.Deliveries}
+				Deliveries: b.Deliveries, Engagement: b.Engagement}
 		}
 	}
 	return err

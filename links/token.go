@@ -23,6 +23,8 @@ type Purpose byte
 // The purposes. Their values stand in links that were sent: they never change.
 const (
 	Unsubscribe Purpose = 1
+	Open        Purpose = 2 // of a message: its pixel
+	Click       Purpose = 3 // on a link of a message
 )
 
 // Sizes of tokens and payloads, in bytes.

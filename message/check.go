@@ -53,6 +53,9 @@ func (c Content) checkChannel() error {
 	default:
 		return lemma.Fault("/channel", "not_allowed", "must be one of email, sms, push")
 	}
+	if c.channel() != lemma.Email {
+		stray["/track_opens"], stray["/track_clicks"] = c.TrackOpens != "", c.TrackClicks != ""
+	}
 	for _, pointer := range slices.Sorted(maps.Keys(stray)) {
 		if stray[pointer] {
 			return lemma.Fault(pointer, "unknown_field", "a message for %s has no such field", c.channel())

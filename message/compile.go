@@ -35,6 +35,7 @@ type Compiled struct {
 	own       int            // number of those of the content
 	headers   []header
 	fixed     [][2]string // all headers, if none is Liquid
+	tracking  *tracking   // nil: nothing is tracked
 	bytes     int         // of memory, estimated
 	scratch   sync.Pool
 }
@@ -140,6 +141,11 @@ func (c *Compiled) Render(payload string) (Content, error) {
 // RenderMessage is Render with the headers of WithHeaders, sorted by name, and with
 // the link of the recipient as UnsubscribeURL. The caller must not change the headers.
 func (c *Compiled) RenderMessage(payload, unsubscribeURL string) (Content, [][2]string, error) {
+	return c.RenderTracked(payload, unsubscribeURL, Tracking{})
+}
+
+// RenderTracked is RenderMessage with the links and the pixel of a Tracked content.
+func (c *Compiled) RenderTracked(payload, unsubscribeURL string, t Tracking) (Content, [][2]string, error) {
 	s := c.scratch.Get().(*scratch)
 	defer c.release(s)
 	if err := read(s.values, c.variables, payload); err != nil {
@@ -154,6 +160,9 @@ func (c *Compiled) RenderMessage(payload, unsubscribeURL string) (Content, [][2]
 	}
 	if err != nil {
 		return Content{}, nil, failed(c.parts[at].pointer, 0, err)
+	}
+	if err := c.track(s.texts, t); err != nil {
+		return Content{}, nil, err
 	}
 	if err := c.checkRendered(s.texts); err != nil {
 		return Content{}, nil, err
@@ -232,7 +241,7 @@ func (c *Compiled) render(p *compiledPart, s *scratch) (string, error) {
 			return "", err
 		}
 	}
-	if strings.IndexByte(made, 0) >= 0 {
+	if !p.marked && strings.IndexByte(made, 0) >= 0 { // of a marked part: in replace
 		return "", refused("the rendered text contains a NUL")
 	}
 	return made, nil

@@ -22,6 +22,8 @@ type Content struct {
 	Text    string        // of an email, made from HTML if it is empty; the text of an SMS; the body of a push
 	Link    string        // of a push: what a tap opens; may be empty
 	Data    map[string]string
+
+	TrackOpens, TrackClicks Choice // of an email
 }
 
 // channel is the channel of a content.

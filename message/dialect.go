@@ -26,6 +26,7 @@ type part struct {
 	html    bool
 	line    bool // must be one line
 	needed  bool // must not be blank, as written and as rendered
+	marked  bool // its links are marked
 }
 
 var (

@@ -81,19 +81,22 @@ func orNull(request uuid.UUID) uuid.NullUUID {
 
 func insertVersion(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, n int, c Content, variables []string, request uuid.UUID) error {
 	_, err := tx.Exec(ctx, `
-		insert into template_versions (workspace_id, template_id, version, subject, html, text, link, data, variables, request)
-		values ($1, $2, $3, $4, $5, $6, $7, coalesce($8, '{}'::jsonb), $9, $10)`,
-		ws, id, n, c.Subject, c.HTML, c.Text, c.Link, c.Data, variables, orNull(request))
+		insert into template_versions (workspace_id, template_id, version, subject, html, text, link, data, variables, request, track_opens,
+			track_clicks)
+		values ($1, $2, $3, $4, $5, $6, $7, coalesce($8, '{}'::jsonb), $9, $10, $11, $12)`,
+		ws, id, n, c.Subject, c.HTML, c.Text, c.Link, c.Data, variables, orNull(request), c.TrackOpens.Bool(), c.TrackClicks.Bool())
 	return err
 }
 
-const versionColumns = `template_id, version, subject, html, text, link, nullif(data, '{}'), variables, created_at,
+const versionColumns = `template_id, version, subject, html, text, link, nullif(data, '{}'), track_opens, track_clicks, variables, created_at,
 	(select channel from templates t where t.workspace_id = template_versions.workspace_id and t.id = template_id)`
 
 func scanVersion(row pgx.CollectableRow) (Version, error) {
 	var v Version
+	var opens, clicks *bool
 	err := row.Scan(&v.TemplateID, &v.Version, &v.Content.Subject, &v.Content.HTML, &v.Content.Text, &v.Content.Link, &v.Content.Data,
-		&v.Variables, &v.CreatedAt, &v.Content.Channel)
+		&opens, &clicks, &v.Variables, &v.CreatedAt, &v.Content.Channel)
+	v.Content.TrackOpens, v.Content.TrackClicks = ChoiceOf(opens), ChoiceOf(clicks)
 	return v, err
 }
 

@@ -7,6 +7,7 @@ create table workspaces (
     id         uuid primary key,
     name       text not null check (length(name) between 1 and 200),
     page       jsonb not null default '{}',   -- how the preference page of its recipients looks
+    tracking_url text not null default '',    -- where links of its messages lead; empty: the public URL of the server
     version    int not null default 1,
     created_at timestamptz not null default now(),
     constraint workspaces_name unique (name)

@@ -67,6 +67,8 @@ create table template_versions (
     text         text not null,               -- the plain text of an email, the text of an SMS, the body of a push
     link         text not null default '',    -- of a push
     data         jsonb not null default '{}', -- of a push: name -> template of a text
+    track_opens  boolean,                     -- of an email; null: if it is marketing
+    track_clicks boolean,
     variables    text[] not null,             -- the top-level names that the texts use
     request      uuid,                        -- id of the request that made it; of the first version, the template's id
     created_at   timestamptz not null default now(),

@@ -250,6 +250,31 @@ create table delivery_counts (
     constraint delivery_counts_positive CHECK ((count >= 0))
 ) with (fillfactor=50);
 
+create table engagement_counts (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    content_id uuid not null,
+    opens bigint not null,
+    unique_opens bigint not null,
+    clicks bigint not null,
+    unique_clicks bigint not null,
+    machine_opens bigint not null,
+    machine_clicks bigint not null,
+    constraint engagement_counts_pkey PRIMARY KEY (workspace_id, origin_id, content_id),
+    constraint engagement_counts_unique CHECK ((((unique_opens >= 0) AND (unique_opens <= opens)) AND ((unique_clicks >= 0) AND (unique_clicks <= clicks))))
+) with (fillfactor=50);
+
+create table engagements (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    key uuid not null,
+    opens integer not null,
+    clicks integer not null,
+    constraint engagements_pkey PRIMARY KEY (workspace_id, origin_id, key)
+) partition by RANGE (origin_id);
+
+create table engagements_default partition of engagements default with (fillfactor=80);
+
 create table enrollment_keys (
     workspace_id uuid not null,
     flow_id uuid not null,
@@ -640,6 +665,16 @@ END AND ((metric IS NOT NULL) = ((duration IS NOT NULL) OR (evaluate_at IS NOT N
     constraint iterations_workspace_id_data_source_id_fkey FOREIGN KEY (workspace_id, data_source_id) REFERENCES data_sources(workspace_id, id)
 );
 
+create table link_counts (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    content_id uuid not null,
+    link integer not null,
+    clicks bigint not null,
+    machine_clicks bigint not null,
+    constraint link_counts_pkey PRIMARY KEY (workspace_id, origin_id, content_id, link)
+) with (fillfactor=50);
+
 create table link_keys (
     workspace_id uuid not null,
     number integer not null,
@@ -847,6 +882,8 @@ create table template_versions (
     text text not null,
     link text not null default ''::text,
     data jsonb not null default '{}'::jsonb,
+    track_opens boolean,
+    track_clicks boolean,
     variables text[] not null,
     request uuid,
     created_at timestamp with time zone not null default now(),
@@ -894,6 +931,36 @@ create table topics (
     constraint topics_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
+create table tracking_events (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    key uuid not null,
+    id uuid not null,
+    type text not null,
+    link integer not null,
+    machine text,
+    occurred_at timestamp with time zone not null,
+    constraint tracking_events_pkey PRIMARY KEY (workspace_id, origin_id, key, id),
+    constraint tracking_events_machine CHECK ((machine = ANY (ARRAY['apple_privacy'::text, 'gmail_proxy'::text, 'yahoo_proxy'::text, 'prefetch'::text, 'scanner'::text, 'too_fast'::text, 'several_links'::text, 'probed_before'::text]))),
+    constraint tracking_events_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text])))
+) partition by RANGE (origin_id);
+
+create table tracking_events_default partition of tracking_events default;
+
+create table tracking_queue (
+    workspace_id uuid not null,
+    id uuid not null,
+    origin_id uuid not null,
+    key uuid not null,
+    type text not null,
+    link integer not null default 0,
+    machine text,
+    occurred_at timestamp with time zone not null,
+    recorded_at timestamp with time zone not null default now(),
+    constraint tracking_queue_pkey PRIMARY KEY (workspace_id, id),
+    constraint tracking_queue_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text])))
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
+
 create table trigger_events (
     workspace_id uuid not null,
     key uuid not null,
@@ -926,6 +993,7 @@ create table workspaces (
     id uuid not null,
     name text not null,
     page jsonb not null default '{}'::jsonb,
+    tracking_url text not null default ''::text,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     constraint workspaces_pkey PRIMARY KEY (id),
@@ -1000,6 +1068,7 @@ CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_i
 CREATE INDEX refusals_profile ON refusals USING btree (workspace_id, flow_id, profile_key, at);
 CREATE INDEX refusals_reason ON refusals USING btree (workspace_id, flow_id, reason, at);
 CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, id);
+CREATE INDEX tracking_queue_notification ON tracking_queue USING btree (workspace_id, origin_id, key);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
 
@@ -1033,6 +1102,8 @@ comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
 comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
+comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
+comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened and once as clicked';
 comment on constraint enrollment_keys_once on enrollment_keys is 'FlowEngine!OneEnrollmentPerKey';
 comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!EachStepOnce';
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
@@ -1043,6 +1114,7 @@ comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!Publish
 comment on constraint iterations_claim on iterations is 'CampaignIteration!WinnerOnce';
 comment on constraint iterations_decided on iterations is 'CampaignIteration!RolloutIsRecorded';
 comment on constraint iterations_winner on iterations is 'CampaignIteration!WinnerCompeted';
+comment on constraint link_counts_pkey on link_counts is 'an open or click is counted once';
 comment on constraint link_keys_pkey on link_keys is 'a number of a link key has one secret';
 comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode';
 comment on constraint notifications_place on notifications is 'Campaign!CountsBalance';
@@ -1051,6 +1123,8 @@ comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint provider_watermarks_pkey on provider_watermarks is 'SendingEngine!SingleSendUnderAssumptions';
 comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';
 comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';
+comment on constraint tracking_events_pkey on tracking_events is 'an open or click is counted once';
+comment on constraint tracking_queue_pkey on tracking_queue is 'an open or click is counted once';
 comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';

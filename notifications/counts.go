@@ -27,6 +27,7 @@ type Counts struct {
 	Open       int64            // batches that have not ended
 	LastEnd    *time.Time       // when the last batch ended
 	Deliveries map[string]int64 // by delivery state, as carriers reported it
+	Engagement Engagement
 }
 
 // Counts adds up the batches of an origin, one per some hundreds of notifications.
@@ -61,7 +62,8 @@ func readCounts(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uui
 			b.calling::bigint,
 			b.retried::bigint, c.created = b.first and b.second = b.retried, b.open, b.last_end,
 			(select coalesce(jsonb_object_agg(r.state, r.n), '{}') from (
-				select state, sum(count) as n from delivery_counts where workspace_id = $1 and origin_id = o.id group by state) r)
+				select state, sum(count) as n from delivery_counts where workspace_id = $1 and origin_id = o.id group by state) r),
+			(select `+EngagementSums+` from engagement_counts e where e.workspace_id = $1 and e.origin_id = o.id)
 		from unnest($2::uuid[]) as o (id)
 		cross join lateral (
 			select coalesce(sum(size) filter (where attempt = 1), 0) as first, coalesce(sum(size) filter (where attempt = 2), 0) as second,
@@ -96,7 +98,7 @@ func readCounts(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uui
 	var id uuid.UUID
 	var b Counts
 	into := []any{&id, &b.Audience, &b.Sent, &b.Failed, &b.Orphaned, &b.Cancelled, &b.Skipped, &b.SkippedBy,
-		&b.Pending, &b.Processing, &b.Retried, &b.Balanced, &b.Open, &b.LastEnd, &b.Deliveries}
+		&b.Pending, &b.Processing, &b.Retried, &b.Balanced, &b.Open, &b.LastEnd, &b.Deliveries, &b.Engagement}
 	_, err = pgx.ForEachRow(rows, into, func() error {
 		b.Pending -= b.Processing
 		all[id] = b

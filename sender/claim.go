@@ -26,6 +26,7 @@ type claim struct {
 	suppressions bool          // its workspace has suppressions, or recipients that have unsubscribed from a topic
 	expires      time.Time     // the send deadline; no call begins after it
 	checked      time.Time     // when its addresses were last checked for suppressions
+	trackingURL  string        // where the links of its messages lead; empty: nothing is tracked
 
 	root       uuid.UUID
 	providerID uuid.UUID

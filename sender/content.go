@@ -11,13 +11,15 @@ import (
 	"lemma/cache"
 	"lemma/message"
 	"lemma/suppression"
+	"lemma/tracking"
 	"lemma/unsubscribe"
 )
 
 // content is what all messages of a batch share: template, headers and envelope.
 type content struct {
-	renderMessage                func(payload, unsubscribeURL string) (message.Content, [][2]string, error)
+	renderMessage                func(payload, unsubscribeURL string, t message.Tracking) (message.Content, [][2]string, error)
 	unsubscribe                  *unsubscribe.URLs // nil: no message has a link
+	tracked                      *tracking.Signer  // nil: nothing is tracked
 	fromName, fromEmail, replyTo string
 	suppressed                   suppression.Message // what its recipients are checked for
 	bytes                        int                 // of memory, estimated
@@ -47,6 +49,11 @@ func (s *Sender) prepare(ctx context.Context, c *claim) (Carrier, *content, erro
 	d, err := s.content(ctx, c.WorkspaceID, c.contentID)
 	if err != nil {
 		return nil, nil, err
+	}
+	if d.tracked != nil {
+		if c.trackingURL, err = s.tracking.Base(ctx, c.WorkspaceID); err != nil {
+			return nil, nil, err
+		}
 	}
 	carrier, err := s.carrier(ctx, c)
 	return carrier, d, err
@@ -102,17 +109,30 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 			return nil, err
 		}
 	}
-	d.renderMessage, d.bytes = compiled.RenderMessage, compiled.Bytes()
+	if track := compiled.Tracks(d.suppressed.Transactional); s.tracking.On() && track != (message.Track{}) {
+		if compiled, err = compiled.Tracked(track); err != nil {
+			return nil, err
+		}
+		if d.tracked, err = s.tracking.Signer(ctx, workspaceID, created); err != nil {
+			return nil, err
+		}
+	}
+	d.renderMessage, d.bytes = compiled.RenderTracked, compiled.Bytes()
 	return d, nil
 }
 
-// renderRow renders the message of a row, with the link of its recipient to unsubscribe.
-func (d *content) renderRow(origin uuid.UUID, r row) (message.Content, [][2]string, error) {
+// renderRow renders the message of a row, with the link of its recipient to unsubscribe,
+// and with links under a tracking URL.
+func (d *content) renderRow(origin uuid.UUID, r row, trackingURL string) (message.Content, [][2]string, error) {
 	link := ""
 	if d.unsubscribe != nil {
 		link = d.unsubscribe.Of(origin, r.Key, r.Address)
 	}
-	return d.renderMessage(r.Payload, link)
+	var t message.Tracking
+	if d.tracked != nil && trackingURL != "" {
+		t = d.tracked.Of(trackingURL, link, origin, r.Key)
+	}
+	return d.renderMessage(r.Payload, link, t)
 }
 
 func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {

@@ -142,7 +142,7 @@ func (s *Sender) ask(ctx context.Context, d *unknownRows, list Lookup, content *
 	var all sync.WaitGroup
 	free := make(chan struct{}, lookupsAtOnce)
 	for _, r := range d.rows {
-		text, _, err := content.renderRow(d.OriginID, r)
+		text, _, err := content.renderRow(d.OriginID, r, "")
 		if err != nil {
 			continue
 		}

@@ -35,6 +35,7 @@ import (
 	"lemma/notifications"
 	"lemma/providers"
 	limits "lemma/slots"
+	"lemma/tracking"
 	"lemma/unsubscribe"
 )
 
@@ -144,6 +145,7 @@ type Sender struct {
 	again     Recheck // nil: no audience is read again
 	errors    CheckErrors
 	pages     *unsubscribe.Pages // nil: no message has a link to unsubscribe
+	tracking  *tracking.Tracking // nil: nothing is tracked
 	cfg       Config
 	log       *slog.Logger
 	metrics   *Metrics
@@ -177,6 +179,7 @@ type Deps struct {
 	Recheck   Recheck            // nil: no audience is read again
 	Errors    CheckErrors        // nil: template errors pause nothing
 	Pages     *unsubscribe.Pages // nil: no message has a link to unsubscribe
+	Tracking  *tracking.Tracking // nil: nothing is tracked
 	Log       *slog.Logger
 	Metrics   *Metrics
 }
@@ -189,7 +192,7 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	}
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
-		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, pages: r.Pages, cfg: cfg, log: r.Log,
+		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, pages: r.Pages, tracking: r.Tracking, cfg: cfg, log: r.Log,
 		metrics: r.Metrics,
 		process: processName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
 	}

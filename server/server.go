@@ -45,6 +45,7 @@ import (
 	"lemma/sender"
 	"lemma/sender/wire"
 	"lemma/suppression"
+	"lemma/tracking"
 	"lemma/unsubscribe"
 	"lemma/webhooks"
 	"lemma/workspaces"
@@ -115,6 +116,7 @@ type Server struct {
 	FlowReader *query.Reader
 	Links      *links.Links
 	Pages      *unsubscribe.Pages
+	Tracking   *tracking.Tracking
 	Sender     *sender.Sender
 	Hooks      *hooks.Hooks
 	Deliveries *deliveries.Deliveries
@@ -159,6 +161,8 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	suppressions := suppression.New(d.Pool)
 	s.Pages = unsubscribe.New(unsubscribe.Deps{Pool: d.Pool, Links: s.Links, Suppressions: suppressions, Workspaces: s.Workspaces,
 		PublicURL: cfg.PublicURL, Log: d.Log})
+	s.Tracking = tracking.New(tracking.Deps{Pool: d.Pool, Links: s.Links, Workspaces: s.Workspaces, PublicURL: cfg.PublicURL, Log: d.Log,
+		Metrics: tracking.NewMetrics(s.metrics)})
 	cfg.Campaigns.NoPublicURL, cfg.Flows.NoPublicURL = cfg.PublicURL == "", cfg.PublicURL == ""
 	s.Campaigns = campaigns.New(campaigns.Deps{Pool: d.Pool, Ledger: s.Ledger, Audiences: s.Audiences, Templates: s.Templates,
 		Providers: s.Providers, Log: d.Log, Metrics: campaigns.NewMetrics(s.metrics)}, cfg.Campaigns)
@@ -169,14 +173,14 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Webhooks.OnSettled(s.Flows.WebhookSettled)
 	cfg.Sender.Unreachable = cfg.PublicURL == ""
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
-		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Log: d.Log,
-		Metrics: sender.NewMetrics(s.metrics)}, cfg.Sender)
+		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Tracking: s.Tracking,
+		Log: d.Log, Metrics: sender.NewMetrics(s.metrics)}, cfg.Sender)
 	if err != nil {
 		return nil, err
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
 		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool, Hooks: s.Hooks,
-		Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Sender: s.Sender},
+		Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Tracking: s.Tracking, Sender: s.Sender},
 		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics),
 			Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	return s, nil
@@ -295,7 +299,7 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	s.river = client
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
-	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop, s.upkeep} {
+	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop, s.Tracking.Loop, s.upkeep} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil

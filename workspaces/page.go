@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -90,16 +91,38 @@ func Luminance(color string) (sum float64) {
 	return sum
 }
 
-// UpdatePage changes the page of a workspace. ifMatch, if not nil, must be its version.
-func (w *Workspaces) UpdatePage(ctx context.Context, id uuid.UUID, ifMatch *int, p PagePatch) (Workspace, error) {
-	if err := p.check(); err != nil {
+// Patch changes a workspace; a nil field stays unchanged.
+type Patch struct {
+	Page        PagePatch
+	TrackingURL *string
+}
+
+// maxTrackingURL is in bytes: the token of a link has up to 4,096.
+const maxTrackingURL = 200
+
+func (p Patch) check() error {
+	err := p.Page.check()
+	if p.TrackingURL == nil || *p.TrackingURL == "" || err != nil {
+		return err
+	}
+	to, err := url.Parse(*p.TrackingURL)
+	if err != nil || to.Scheme != "https" || to.Hostname() == "" || *p.TrackingURL != "https://"+to.Host || len(*p.TrackingURL) > maxTrackingURL {
+		return lemma.Fault("/tracking_url", "bad_format", "must be https:// and a host, such as https://go.shop.example")
+	}
+	return nil
+}
+
+// Update changes a workspace. ifMatch, if not nil, must be its version.
+func (w *Workspaces) Update(ctx context.Context, id uuid.UUID, ifMatch *int, patch Patch) (Workspace, error) {
+	if err := patch.check(); err != nil {
 		return Workspace{}, err
 	}
+	p := patch.Page
 	changed, err := w.one(ctx, `
-		update workspaces set version = version + 1, page = page || jsonb_strip_nulls(jsonb_build_object(
+		update workspaces set version = version + 1, tracking_url = coalesce($9, tracking_url), page = page || jsonb_strip_nulls(jsonb_build_object(
 			'title', $3::text, 'text', $4::text, 'unsubscribe_label', $5::text, 'color', $6::text, 'background', $7::text, 'language', $8::text))
 		where id = $1 and ($2::int is null or version = $2)
-		returning `+columns, id, ifMatch, p.Title, p.Text, p.UnsubscribeLabel, p.Color, p.Background, p.Language)
+		returning `+columns, id, ifMatch, p.Title, p.Text, p.UnsubscribeLabel, p.Color, p.Background, p.Language, patch.TrackingURL)
 	if errors.Is(err, pgx.ErrNoRows) {
 		if _, err := w.Get(ctx, id); err != nil {
 			return Workspace{}, err

@@ -22,14 +22,15 @@ import (
 
 // Workspace is a tenant. Every row of a tenant's table belongs to one.
 type Workspace struct {
-	ID        uuid.UUID
-	Name      string // unique
-	Page      Page   // of its recipients
-	Version   int    // ETag
-	CreatedAt time.Time
+	ID          uuid.UUID
+	Name        string // unique
+	Page        Page   // of its recipients
+	TrackingURL string // where links of its messages lead; empty: the public URL of the server
+	Version     int    // ETag
+	CreatedAt   time.Time
 }
 
-const columns = `id, name, page, version, created_at`
+const columns = `id, name, page, tracking_url, version, created_at`
 
 // Workspaces stores workspaces and their keys.
 type Workspaces struct {

@@ -14,6 +14,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 	"lemma/flows/graph"
+	"lemma/notifications"
 )
 
 // Counts are the numbers of one version's enrollments by node and by outcome.
@@ -49,6 +50,7 @@ type NodeCount struct {
 	Messages map[string]int64
 	// Send: its messages by delivery state, as carriers reported it; nil for others.
 	Deliveries map[string]int64
+	Engagement notifications.Engagement // send: what recipients did with its messages
 }
 
 // Counts counts one version; 0 is the live one. Current enrollments and outcomes are
@@ -239,7 +241,10 @@ func (r *Reader) countMessages(ctx context.Context, ws, flow uuid.UUID, version 
 	if err != nil {
 		return err
 	}
-	return r.countDeliveries(ctx, ws, flow, contents)
+	if err := r.countDeliveries(ctx, ws, flow, contents); err != nil {
+		return err
+	}
+	return r.countEngagement(ctx, ws, flow, contents)
 }
 
 // countDeliveries adds up the delivery states of the notifications of send nodes.
@@ -257,6 +262,25 @@ func (r *Reader) countDeliveries(ctx context.Context, ws, flow uuid.UUID, conten
 	var n int64
 	_, err = pgx.ForEachRow(rows, []any{&content, &state, &n}, func() error {
 		contents[content].Deliveries[state] = n
+		return nil
+	})
+	return err
+}
+
+// countEngagement adds up what recipients did with the notifications of send nodes.
+func (r *Reader) countEngagement(ctx context.Context, ws, flow uuid.UUID, contents map[uuid.UUID]*NodeCount) error {
+	rows, err := r.pool.Query(ctx, `
+		select e.content_id, `+notifications.EngagementSums+`
+		from flow_origins o join engagement_counts e on e.workspace_id = o.workspace_id and e.origin_id = o.origin_id
+		where o.workspace_id = $1 and o.flow_id = $2 and e.content_id = any($3)
+		group by e.content_id`, ws, flow, slices.Collect(maps.Keys(contents)))
+	if err != nil {
+		return err
+	}
+	var content uuid.UUID
+	var sum notifications.Engagement
+	_, err = pgx.ForEachRow(rows, []any{&content, &sum}, func() error {
+		contents[content].Engagement = sum
 		return nil
 	})
 	return err

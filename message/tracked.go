@@ -1,0 +1,226 @@
+package message
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/html"
+
+	"lemma"
+)
+
+// Choice decides whether something is tracked; empty: it depends on the message.
+type Choice string
+
+// The choices.
+const (
+	On  Choice = "on"
+	Off Choice = "off"
+)
+
+// ChoiceOf is the choice of an optional boolean.
+func ChoiceOf(b *bool) Choice {
+	switch {
+	case b == nil:
+		return ""
+	case *b:
+		return On
+	}
+	return Off
+}
+
+// Bool is the choice as an optional boolean.
+func (c Choice) Bool() *bool {
+	if c == "" {
+		return nil
+	}
+	on := c == On
+	return &on
+}
+
+// Track is what of a message is tracked.
+type Track struct{ Opens, Clicks bool }
+
+// Tracks returns what the messages of a template track. What the template does not
+// decide is tracked in marketing, and not in transactional messages. Only the HTML of
+// an email is tracked.
+func (c Content) Tracks(transactional bool) Track {
+	if c.channel() != lemma.Email || c.HTML == "" {
+		return Track{}
+	}
+	decide := func(choice Choice) bool { return choice == On || choice == "" && !transactional }
+	return Track{decide(c.TrackOpens), decide(c.TrackClicks)}
+}
+
+// MaxTracked is the longest URL that is tracked, in bytes.
+const MaxTracked = 2_000
+
+// Tracking makes the links and the pixel of one message.
+type Tracking struct {
+	Click func(number int, url string) string // replaces a URL; "" leaves it
+	Open  string                              // the URL of the pixel; empty: there is none
+	Own   string                              // URLs that begin with it stay; empty: none
+}
+
+// tracking is how the HTML of a compiled content is tracked.
+type tracking struct {
+	marker marker
+	at     int // of the HTML in the parts
+}
+
+// Tracks returns what the messages of this content track.
+func (c *Compiled) Tracks(transactional bool) Track { return c.content.Tracks(transactional) }
+
+// Tracked returns the compiled content with its links and the pixel marked, for
+// RenderTracked. It is itself if nothing is tracked.
+func (c *Compiled) Tracked(t Track) (*Compiled, error) {
+	if t == (Track{}) || c.content.HTML == "" {
+		return c, nil
+	}
+	made, err := compileAll(c.content, c.variables, c.headers)
+	if err != nil {
+		return nil, err
+	}
+	m := marker("\x00" + rand.Text()[:12])
+	source, _ := m.marked(c.content.HTML, t)
+	for i := range made.own {
+		if made.parts[i].part != htmlPart {
+			continue
+		}
+		p := htmlPart
+		p.limit, p.marked = 2*MaxRendered, true
+		root, err := p.compile(source)
+		if err != nil {
+			return nil, fmt.Errorf("compile tracked html: %w", err)
+		}
+		made.parts[i] = compiledPart{p, root, compileFast(p, root, made.variables)}
+		made.bytes += len(source) - len(c.content.HTML)
+		made.tracking = &tracking{m, i}
+	}
+	return made, nil
+}
+
+// Links are the links that Tracked replaces, as they are written. The index of a link is
+// its number.
+func (c *Compiled) Links() []string {
+	_, urls := marker("").marked(c.content.HTML, Track{Clicks: true})
+	return urls
+}
+
+// track replaces the marks of the rendered HTML.
+func (c *Compiled) track(texts []string, t Tracking) (err error) {
+	if c.tracking == nil {
+		return nil
+	}
+	at := c.tracking.at
+	if texts[at], err = c.tracking.marker.replace(texts[at], t); err != nil {
+		return failed(c.parts[at].pointer, 0, err)
+	}
+	return nil
+}
+
+// replace writes the links and the pixel in place of their marks. A link without an end
+// stays as it is. What makes the text longer than MaxRendered is left out.
+func (m marker) replace(text string, t Tracking) (string, error) {
+	var b strings.Builder
+	b.Grow(len(text) + len(text)/4)
+	bare := 0
+	write := func(s string) { b.WriteString(s); bare += len(s) }
+	pixels := 1
+	for {
+		at := strings.IndexByte(text, 0)
+		if at < 0 {
+			break
+		}
+		write(text[:at])
+		kind, number, rest, ok := m.next(text[at:])
+		if !ok {
+			return "", refused("the rendered text contains a NUL")
+		}
+		text = rest
+		if b.Len() > MaxRendered {
+			continue
+		}
+		switch kind {
+		case linkMark:
+			value, rest, ok := m.value(text)
+			if made := t.click(number, value); ok && made != "" {
+				b.WriteString(made)
+				bare += len(value)
+				text = rest
+			}
+		case pixelMark:
+			if t.Open != "" && pixels > 0 {
+				b.WriteString(`<img src="` + t.Open + `" width="1" height="1" alt="" style="border:0">`)
+				pixels--
+			}
+		}
+	}
+	write(text)
+	if bare > MaxRendered {
+		return "", refused(fmt.Sprintf("the rendered text is longer than %d bytes", MaxRendered))
+	}
+	return b.String(), nil
+}
+
+// next reads the mark at the beginning of a text.
+func (m marker) next(text string) (kind byte, number int, rest string, ok bool) {
+	if !strings.HasPrefix(text, string(m)) || len(text) < len(m)+markBytes {
+		return 0, 0, "", false
+	}
+	text = text[len(m):]
+	for _, digit := range text[1:markBytes] {
+		number = 10*number + int(digit-'0')
+	}
+	return text[0], number, text[markBytes:], true
+}
+
+// value is the text until the end of a link.
+func (m marker) value(text string) (value, rest string, ok bool) {
+	end := strings.IndexByte(text, 0)
+	if end < 0 {
+		return "", "", false
+	}
+	kind, _, rest, ok := m.next(text[end:])
+	return text[:end], rest, ok && kind == endMark
+}
+
+// click is what replaces the value of an href, escaped; "" leaves it.
+func (t Tracking) click(number int, value string) string {
+	if t.Click == nil {
+		return ""
+	}
+	to := strings.Trim(unescaped(value), htmlSpace)
+	if !isWeb(to) || t.Own != "" && strings.HasPrefix(to, t.Own) {
+		return ""
+	}
+	return html.EscapeString(t.Click(number, to))
+}
+
+// unescaped decodes the entities of an attribute. One without a semicolon, such as
+// &copy=1, is text (HTML standard, 13.2.5.73).
+func unescaped(value string) string {
+	if !strings.Contains(value, "&") {
+		return value
+	}
+	tokens := html.NewTokenizer(strings.NewReader(`<a href="` + strings.ReplaceAll(value, `"`, "&#34;") + `">`))
+	tokens.Next()
+	tokens.TagName()
+	_, decoded, _ := tokens.TagAttr()
+	return string(decoded)
+}
+
+// isWeb reports whether a URL is absolute, of the web, and of at most MaxTracked bytes.
+func isWeb(to string) bool {
+	if len(to) > MaxTracked || strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return false
+	}
+	scheme, _, _ := strings.Cut(to, ":")
+	if scheme = strings.ToLower(scheme); scheme != "http" && scheme != "https" {
+		return false
+	}
+	parsed, err := url.Parse(to)
+	return err == nil && parsed.Host != ""
+}

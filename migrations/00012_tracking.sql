@@ -1,0 +1,82 @@
+-- +goose Up
+-- What recipients do with messages: opens and clicks. Links are stored by their number
+-- in the template, so that no personal data of a URL is.
+
+-- Requests for pixels and links, appended as they come. A row is deleted in the
+-- transaction that applies it.
+create table tracking_queue (
+    workspace_id uuid not null,
+    id           uuid not null,               -- UUIDv7, so that the oldest is first
+    origin_id    uuid not null,
+    key          uuid not null,               -- with origin_id: the notification
+    type         text not null constraint tracking_queue_type check (type in ('opened', 'clicked', 'probed')),
+    link         int not null default 0,      -- number of the link in its template
+    machine      text,                        -- why the request is a machine's; null: it does not show
+    occurred_at  timestamptz not null,
+    recorded_at  timestamptz not null default now(),
+    constraint tracking_queue_pkey primary key (workspace_id, id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+comment on constraint tracking_queue_pkey on tracking_queue is 'an open or click is counted once';
+create index tracking_queue_notification on tracking_queue (workspace_id, origin_id, key);
+
+-- Applied opens and clicks, and HEAD requests ('probed').
+create table tracking_events (
+    workspace_id uuid not null,
+    origin_id    uuid not null,
+    key          uuid not null,
+    id           uuid not null,
+    type         text not null constraint tracking_events_type check (type in ('opened', 'clicked', 'probed')),
+    link         int not null,
+    machine      text constraint tracking_events_machine check (machine in
+        ('apple_privacy', 'gmail_proxy', 'yahoo_proxy', 'prefetch', 'scanner', 'too_fast', 'several_links', 'probed_before')),
+    occurred_at  timestamptz not null,
+    constraint tracking_events_pkey primary key (workspace_id, origin_id, key, id)
+) partition by range (origin_id);
+create table tracking_events_default partition of tracking_events default;
+comment on constraint tracking_events_pkey on tracking_events is 'an open or click is counted once';
+
+-- Opens and clicks of each notification, without those of machines.
+create table engagements (
+    workspace_id uuid not null,
+    origin_id    uuid not null,
+    key          uuid not null,
+    opens        int not null,
+    clicks       int not null,
+    constraint engagements_pkey primary key (workspace_id, origin_id, key)
+) partition by range (origin_id);
+create table engagements_default partition of engagements default with (fillfactor = 80);
+comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened and once as clicked';
+
+-- Their sums by content: a campaign, a variant, or a send node of a version.
+create table engagement_counts (
+    workspace_id   uuid not null,
+    origin_id      uuid not null,
+    content_id     uuid not null,
+    opens          bigint not null,
+    unique_opens   bigint not null,
+    clicks         bigint not null,
+    unique_clicks  bigint not null,
+    machine_opens  bigint not null,
+    machine_clicks bigint not null,
+    constraint engagement_counts_pkey primary key (workspace_id, origin_id, content_id),
+    constraint engagement_counts_unique check (unique_opens between 0 and opens and unique_clicks between 0 and clicks)
+) with (fillfactor = 50);
+comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
+
+create table link_counts (
+    workspace_id   uuid not null,
+    origin_id      uuid not null,
+    content_id     uuid not null,
+    link           int not null,              -- number in the template of the content
+    clicks         bigint not null,
+    machine_clicks bigint not null,
+    constraint link_counts_pkey primary key (workspace_id, origin_id, content_id, link)
+) with (fillfactor = 50);
+comment on constraint link_counts_pkey on link_counts is 'an open or click is counted once';
+
+-- +goose Down
+drop table link_counts;
+drop table engagement_counts;
+drop table engagements;
+drop table tracking_events;
+drop table tracking_queue;

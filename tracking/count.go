@@ -1,0 +1,207 @@
+package tracking
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// append stores the events, and leaves out those that were stored before.
+func (a *application) append(ctx context.Context) error {
+	var ids, origins, keys []uuid.UUID
+	var kinds, machines []string
+	var numbers []int32
+	var times []time.Time
+	for _, e := range a.events {
+		ids, origins, keys = append(ids, e.id), append(origins, e.of.origin), append(keys, e.of.key)
+		kinds, machines = append(kinds, e.kind), append(machines, e.machine)
+		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at) //nolint:gosec // parse bounds it
+	}
+	rows, err := a.tx.Query(ctx, `
+		insert into tracking_events (workspace_id, origin_id, key, id, type, link, machine, occurred_at)
+		select $1, e.origin_id, e.key, e.id, e.type, e.link, nullif(e.machine, ''), e.at
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::text[], $8::timestamptz[])
+			as e (id, origin_id, key, type, link, machine, at)
+		on conflict (workspace_id, origin_id, key, id) do nothing
+		returning id`, a.ws, ids, origins, keys, kinds, numbers, machines, times)
+	if err != nil {
+		return fmt.Errorf("append %d opens and clicks: %w", len(a.events), err)
+	}
+	stored, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return fmt.Errorf("append %d opens and clicks: %w", len(a.events), err)
+	}
+	fresh := make(map[uuid.UUID]bool, len(stored))
+	for _, id := range stored {
+		fresh[id] = true
+	}
+	a.events = slices.DeleteFunc(a.events, func(e *applied) bool { return !fresh[e.id] })
+	return nil
+}
+
+// Counts are the numbers of opens and clicks.
+type Counts struct {
+	Opens, UniqueOpens, Clicks, UniqueClicks int64 // without those of machines
+	MachineOpens, MachineClicks              int64
+}
+
+// place is a row of engagement_counts, and with a link one of link_counts.
+type place struct {
+	origin, content uuid.UUID
+	link            int
+}
+
+func (p place) compare(o place) int {
+	return cmp.Or(bytes.Compare(p.origin[:], o.origin[:]), bytes.Compare(p.content[:], o.content[:]), cmp.Compare(p.link, o.link))
+}
+
+// count adds the events to all counts. Rows are written in the order of their keys, so
+// that two transactions do not wait for each other.
+func (a *application) count(ctx context.Context) error {
+	sums, byLink := map[place]*Counts{}, map[place]*Counts{}
+	of := func(all map[place]*Counts, p place) *Counts {
+		if all[p] == nil {
+			all[p] = &Counts{}
+		}
+		return all[p]
+	}
+	for _, e := range a.events {
+		sum := of(sums, place{e.of.origin, e.content, 0})
+		switch {
+		case e.kind == opened && e.machine == "":
+			sum.Opens++
+		case e.kind == opened:
+			sum.MachineOpens++
+		case e.kind == clicked && e.machine == "":
+			sum.Clicks++
+			of(byLink, place{e.of.origin, e.content, e.of.link}).Clicks++
+		case e.kind == clicked:
+			sum.MachineClicks++
+			of(byLink, place{e.of.origin, e.content, e.of.link}).MachineClicks++
+		}
+	}
+	if err := a.countUnique(ctx, sums); err != nil {
+		return err
+	}
+	if err := a.addSums(ctx, sums); err != nil {
+		return err
+	}
+	return a.addLinks(ctx, byLink)
+}
+
+// engaged is what one notification adds.
+type engaged struct {
+	origin, key   uuid.UUID
+	content       uuid.UUID
+	opens, clicks int32
+}
+
+// countUnique adds to the notifications, and counts those whose first open or click this is.
+func (a *application) countUnique(ctx context.Context, sums map[place]*Counts) error {
+	byName := map[[2]uuid.UUID]*engaged{}
+	for _, e := range a.events {
+		if e.machine != "" || e.kind == probed {
+			continue
+		}
+		name := [2]uuid.UUID{e.of.origin, e.of.key}
+		if byName[name] == nil {
+			byName[name] = &engaged{origin: e.of.origin, key: e.of.key, content: e.content}
+		}
+		if e.kind == opened {
+			byName[name].opens++
+		} else {
+			byName[name].clicks++
+		}
+	}
+	all := slices.SortedFunc(maps.Values(byName), func(a, b *engaged) int {
+		return cmp.Or(bytes.Compare(a.origin[:], b.origin[:]), bytes.Compare(a.key[:], b.key[:]))
+	})
+	var origins, keys []uuid.UUID
+	var opens, clicks []int32
+	for _, e := range all {
+		origins, keys, opens, clicks = append(origins, e.origin), append(keys, e.key), append(opens, e.opens), append(clicks, e.clicks)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	rows, err := a.tx.Query(ctx, `
+		insert into engagements as e (workspace_id, origin_id, key, opens, clicks)
+		select $1, r.origin_id, r.key, r.opens, r.clicks
+		from unnest($2::uuid[], $3::uuid[], $4::int[], $5::int[]) as r (origin_id, key, opens, clicks)
+		on conflict (workspace_id, origin_id, key) do update set opens = e.opens + excluded.opens, clicks = e.clicks + excluded.clicks
+		returning origin_id, key, opens, clicks`, a.ws, origins, keys, opens, clicks)
+	if err != nil {
+		return fmt.Errorf("count %d notifications: %w", len(all), err)
+	}
+	var now engaged
+	_, err = pgx.ForEachRow(rows, []any{&now.origin, &now.key, &now.opens, &now.clicks}, func() error {
+		e := byName[[2]uuid.UUID{now.origin, now.key}]
+		sum := sums[place{e.origin, e.content, 0}]
+		if e.opens > 0 && now.opens == e.opens {
+			sum.UniqueOpens++
+		}
+		if e.clicks > 0 && now.clicks == e.clicks {
+			sum.UniqueClicks++
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("count %d notifications: %w", len(all), err)
+	}
+	return nil
+}
+
+func (a *application) addSums(ctx context.Context, sums map[place]*Counts) error {
+	var origins, contents []uuid.UUID
+	var numbers [6][]int64
+	for _, p := range slices.SortedFunc(maps.Keys(sums), place.compare) {
+		origins, contents = append(origins, p.origin), append(contents, p.content)
+		c := sums[p]
+		for i, n := range []int64{c.Opens, c.UniqueOpens, c.Clicks, c.UniqueClicks, c.MachineOpens, c.MachineClicks} {
+			numbers[i] = append(numbers[i], n)
+		}
+	}
+	_, err := a.tx.Exec(ctx, `
+		insert into engagement_counts as c (workspace_id, origin_id, content_id, opens, unique_opens, clicks, unique_clicks, machine_opens,
+			machine_clicks)
+		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[]) r
+		on conflict (workspace_id, origin_id, content_id) do update set opens = c.opens + excluded.opens,
+			unique_opens = c.unique_opens + excluded.unique_opens, clicks = c.clicks + excluded.clicks,
+			unique_clicks = c.unique_clicks + excluded.unique_clicks, machine_opens = c.machine_opens + excluded.machine_opens,
+			machine_clicks = c.machine_clicks + excluded.machine_clicks`,
+		a.ws, origins, contents, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5])
+	if err != nil {
+		return fmt.Errorf("count opens and clicks: %w", err)
+	}
+	return nil
+}
+
+func (a *application) addLinks(ctx context.Context, byLink map[place]*Counts) error {
+	if len(byLink) == 0 {
+		return nil
+	}
+	var origins, contents []uuid.UUID
+	var numbers []int32
+	var clicks, machines []int64
+	for _, p := range slices.SortedFunc(maps.Keys(byLink), place.compare) {
+		origins, contents = append(origins, p.origin), append(contents, p.content)
+		numbers = append(numbers, int32(p.link)) //nolint:gosec // parse bounds it
+		clicks, machines = append(clicks, byLink[p].Clicks), append(machines, byLink[p].MachineClicks)
+	}
+	_, err := a.tx.Exec(ctx, `
+		insert into link_counts as c (workspace_id, origin_id, content_id, link, clicks, machine_clicks)
+		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::int[], $5::bigint[], $6::bigint[]) r
+		on conflict (workspace_id, origin_id, content_id, link) do update set clicks = c.clicks + excluded.clicks,
+			machine_clicks = c.machine_clicks + excluded.machine_clicks`, a.ws, origins, contents, numbers, clicks, machines)
+	if err != nil {
+		return fmt.Errorf("count clicks by link: %w", err)
+	}
+	return nil
+}

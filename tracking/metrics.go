@@ -1,0 +1,27 @@
+package tracking
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics count opens and clicks. The names are documented in docs/reference/metrics.md.
+type Metrics struct {
+	events                   *prometheus.CounterVec
+	lost, unknown, unmatched prometheus.Counter
+}
+
+// NewMetrics registers the metrics; with nil they are not exported.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	m := &Metrics{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_tracking_events_total",
+			Help: "Opens and clicks that were applied, by the reason why they are a machine's."}, []string{"type", "machine"}),
+		lost:      counter("lemma_tracking_lost_total", "Opens and clicks that were not stored in time."),
+		unknown:   counter("lemma_tracking_unknown_total", "Requests for pixels and links with a token that Lemma has not signed."),
+		unmatched: counter("lemma_tracking_unmatched_total", "Opens and clicks of notifications that no longer exist."),
+	}
+	if r != nil {
+		r.MustRegister(m.events, m.lost, m.unknown, m.unmatched)
+	}
+	return m
+}

@@ -1,0 +1,75 @@
+package tracking
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// Types of events. A HEAD request counts nothing: probed.
+const (
+	opened  = "opened"
+	clicked = "clicked"
+	probed  = "probed"
+)
+
+// together is how many events one transaction stores, at most.
+const together = 500
+
+// event is a request for a pixel or a link.
+type event struct {
+	id      uuid.UUID
+	of      target
+	kind    string
+	machine string
+	at      time.Time
+}
+
+// record stores an event. It waits for at most maxStore; an event that is not stored by
+// then may be lost.
+func (t *Tracking) record(r *http.Request, ws uuid.UUID, to target, click bool) {
+	e := event{id: lemma.NewID(), of: to, kind: opened, machine: machineOf(r.Header, click), at: time.Now()}
+	switch {
+	case r.Method == http.MethodHead:
+		e.kind = probed
+	case click:
+		e.kind = clicked
+	}
+	if e.kind == probed && !click {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxStore)
+	defer cancel()
+	if _, err := t.gather.Do(ctx, ws, e); err != nil {
+		t.Metrics.lost.Inc()
+		t.Log.WarnContext(ctx, "an open or click was not stored in time", "type", e.kind, "error", err)
+	}
+}
+
+// store is one transaction for the events of a workspace that arrived together.
+func (t *Tracking) store(ctx context.Context, ws uuid.UUID, all []event) ([]bool, error) {
+	var ids, origins, keys []uuid.UUID
+	var kinds, machines []string
+	var numbers []int32
+	var times []time.Time
+	for _, e := range all {
+		ids, origins, keys = append(ids, e.id), append(origins, e.of.origin), append(keys, e.of.key)
+		kinds, machines = append(kinds, e.kind), append(machines, e.machine)
+		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at) //nolint:gosec // parse bounds it
+	}
+	_, err := t.Pool.Exec(ctx, `
+		insert into tracking_queue (workspace_id, id, origin_id, key, type, link, machine, occurred_at)
+		select $1, e.id, e.origin_id, e.key, e.type, e.link, nullif(e.machine, ''), e.at
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::text[], $8::timestamptz[])
+			as e (id, origin_id, key, type, link, machine, at)
+		on conflict (workspace_id, id) do nothing`, ws, ids, origins, keys, kinds, numbers, machines, times)
+	if err != nil {
+		return nil, fmt.Errorf("store %d opens and clicks: %w", len(all), err)
+	}
+	return make([]bool, len(all)), nil
+}
