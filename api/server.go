@@ -201,6 +201,7 @@ func (s *server) routes() []route {
 		{post, "/v1/campaigns/{id}/pause", "campaigns:send", accepted, on(s.pauseCampaign)},
 		{post, "/v1/campaigns/{id}/resume", "campaigns:send", accepted, on(s.resumeCampaign)},
 		{post, "/v1/campaigns/{id}/cancel", "campaigns:send", accepted, on(s.cancelCampaign)},
+		{get, "/v1/campaigns/{id}/links", "campaigns:read", ok, on(s.listLinks)},
 		{get, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, costly(previews, on(s.previewCampaign))},
 
 		{get, "/v1/iterations/{id}", "campaigns:read", ok, on(s.getIteration)},

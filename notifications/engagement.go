@@ -1,5 +1,13 @@
 package notifications
 
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
 // Engagement is what recipients did with messages, without what machines did.
 // Package tracking counts it.
 type Engagement struct {
@@ -16,3 +24,40 @@ const EngagementSums = `jsonb_build_object(
 	'opens', coalesce(sum(e.opens), 0), 'unique_opens', coalesce(sum(e.unique_opens), 0),
 	'clicks', coalesce(sum(e.clicks), 0), 'unique_clicks', coalesce(sum(e.unique_clicks), 0),
 	'machine_opens', coalesce(sum(e.machine_opens), 0), 'machine_clicks', coalesce(sum(e.machine_clicks), 0))`
+
+type engagementLine struct {
+	OccurredAt time.Time
+	Type       string
+	Link       int
+	Machine    *string
+}
+
+// readEngagement adds opens and clicks, the first mostEngagement of them.
+func readEngagement(ctx context.Context, db DB, e *Explanation, _ *deliveries) error {
+	n := e.Notification
+	rows, err := db.Query(ctx, `
+		select occurred_at, type, link, machine from tracking_events
+		where workspace_id = $1 and origin_id = $2 and key = $3 and type <> 'probed' order by id limit $4`,
+		n.WorkspaceID, n.OriginID, n.Key, mostEngagement)
+	if err != nil {
+		return err
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[engagementLine])
+	if err != nil {
+		return err
+	}
+	for _, l := range lines {
+		s := Step{At: l.OccurredAt, Event: l.Type, Detail: "the pixel of the message was loaded", Data: map[string]string{}}
+		if l.Type == "clicked" {
+			s.Detail, s.Data["link"] = "a link of the message was followed", strconv.Itoa(l.Link)
+		}
+		if l.Machine != nil {
+			s.Data["machine"] = *l.Machine
+		}
+		e.Steps = append(e.Steps, s)
+	}
+	return nil
+}
+
+// mostEngagement bounds an explanation: a link can be followed any number of times.
+const mostEngagement = 200

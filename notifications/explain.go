@@ -55,7 +55,7 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 
 func readAll(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	for _, read := range []func(context.Context, DB, *Explanation, *deliveries) error{readBatches, readAttempts, readEvents,
-		readCancellation, readResolution} {
+		readEngagement, readCancellation, readResolution} {
 		if err := read(ctx, db, e, d); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"lemma/campaigns"
 	"lemma/message"
 	"lemma/notifications"
+	"lemma/pgtest"
 )
 
 var (
@@ -59,12 +60,12 @@ func TestOpensAndClicksOfACampaign(t *testing.T) {
 	id := m.campaign(nil)
 	mails := m.work(id)
 	html := htmlOf(t, mails["Ada@shop.example"])
-	links, pixel := hrefs.FindAllStringSubmatch(html, -1), pixels.FindStringSubmatch(html)
-	if len(links) != 2 || len(pixel) != 2 || !strings.HasPrefix(links[0][1], publicURL+"/c/") ||
-		!strings.HasPrefix(links[1][1], publicURL+"/u/") || !strings.HasPrefix(pixel[1], publicURL+"/o/") {
+	found, pixel := hrefs.FindAllStringSubmatch(html, -1), pixels.FindStringSubmatch(html)
+	if len(found) != 2 || len(pixel) != 2 || !strings.HasPrefix(found[0][1], publicURL+"/c/") ||
+		!strings.HasPrefix(found[1][1], publicURL+"/u/") || !strings.HasPrefix(pixel[1], publicURL+"/o/") {
 		t.Fatalf("%s", html)
 	}
-	if got := m.get("GET", links[0][1]); got.StatusCode != 302 || got.Header.Get("Location") != "https://shop.example/?name=Ada&x=1" {
+	if got := m.get("GET", found[0][1]); got.StatusCode != 302 || got.Header.Get("Location") != "https://shop.example/?name=Ada&x=1" {
 		t.Errorf("%d %v", got.StatusCode, got.Header)
 	}
 	if got := m.get("GET", pixel[1]); got.StatusCode != 200 {
@@ -78,6 +79,30 @@ func TestOpensAndClicksOfACampaign(t *testing.T) {
 	want := notifications.Engagement{Opens: 1, UniqueOpens: 1, Clicks: 1, UniqueClicks: 1}
 	if d := cmp.Diff(want, all[id].Engagement); d != "" {
 		t.Error(d)
+	}
+	links, err := m.Campaigns.Links(t.Context(), m.Workspace, id)
+	m.Must(err)
+	if d := cmp.Diff([]campaigns.Link{{URL: "https://shop.example/?name={{ name }}&amp;x=1", Clicks: 1}, {Number: 1, URL: "{{ unsubscribe_url }}"}},
+		links); d != "" {
+		t.Error(d)
+	}
+	m.checkTimeline(id)
+}
+
+// checkTimeline checks that the explanation of the notification has the click and the open.
+func (m *mailing) checkTimeline(id uuid.UUID) {
+	m.T.Helper()
+	key := pgtest.One[uuid.UUID](m.T, m.Fixture.Pool, `select key from engagements where origin_id = $1`, id)
+	e, err := m.Server.Ledger.Explain(m.T.Context(), m.Workspace, id, key)
+	m.Must(err)
+	var got []string
+	for _, s := range e.Steps {
+		if s.Event == "opened" || s.Event == "clicked" {
+			got = append(got, s.Event+" "+s.Data["link"])
+		}
+	}
+	if d := cmp.Diff([]string{"clicked 0", "opened "}, got); d != "" {
+		m.T.Error(d)
 	}
 }
 

@@ -1,0 +1,31 @@
+package api
+
+import (
+	"context"
+
+	"lemma"
+	"lemma/campaigns"
+)
+
+type linkList struct {
+	Links []linkBody `json:"links"`
+}
+
+type linkBody struct {
+	Variant       *string `json:"variant"`
+	Number        int     `json:"number"`
+	URL           string  `json:"url"`
+	Clicks        int64   `json:"clicks"`
+	MachineClicks int64   `json:"machine_clicks"`
+}
+
+func (s *server) listLinks(ctx context.Context, c *call, _ none) (linkList, error) {
+	id, err := c.id(lemma.PrefixCampaign, "campaign")
+	if err != nil {
+		return linkList{}, err
+	}
+	found, err := s.Campaigns.Links(ctx, c.workspace(), id)
+	return linkList{each(found, func(l campaigns.Link) linkBody {
+		return linkBody{orNull(l.Variant), l.Number, l.URL, l.Clicks, l.MachineClicks}
+	})}, err
+}
