@@ -25,7 +25,8 @@ func (b *bundle) checkTracking() {
 
 func TestTemplatesThatTrack(t *testing.T) {
 	b := setup(t)
-	made := b.do("POST", "/v1/templates", object{"name": "t", "subject": "s", "html": "<p>x", "track_opens": true, "track_clicks": false}).is(201)
+	made := b.do("POST", "/v1/templates", object{"name": "t", "subject": "s", "html": "<p>x", "track_opens": true,
+		"track_clicks": false}).is(201)
 	path := "/v1/templates/" + made.text("id") + "/versions"
 	if got := b.do("GET", path+"/1", nil).is(200); got.json["track_opens"] != true || got.json["track_clicks"] != false {
 		t.Errorf("%s", got.body)

@@ -114,7 +114,7 @@ func hrefs(plain []byte, tag span, depths []int32) (links []link) {
 // that Liquid may end.
 func mayLink(value string, bare bool) bool {
 	value = strings.TrimSpace(value)
-	if value == "" || bare && strings.ContainsAny(value, "\xfe\xff") {
+	if value == "" || bare && (strings.IndexByte(value, outputFiller) >= 0 || strings.IndexByte(value, controlFiller) >= 0) {
 		return false
 	}
 	if value[0] == outputFiller || value[0] == controlFiller {
@@ -123,7 +123,12 @@ func mayLink(value string, bare bool) bool {
 	head := strings.ToLower(value[:min(len(value), len("https:"))])
 	head, _, _ = strings.Cut(head, "\xff")
 	head, _, _ = strings.Cut(head, "\xfe")
-	return strings.HasPrefix("https:", head) || strings.HasPrefix("http:", head) || strings.HasPrefix(head, "http:") || head[0] == '&'
+	for _, scheme := range []string{"https:", "http:"} {
+		if n := min(len(head), len(scheme)); head[:n] == scheme[:n] {
+			return true
+		}
+	}
+	return head[0] == '&' // an entity
 }
 
 // closed reports whether every block that begins in a value ends in it, so that both of

@@ -88,7 +88,8 @@ func insertVersion(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, n int, c Co
 	return err
 }
 
-const versionColumns = `template_id, version, subject, html, text, link, nullif(data, '{}'), track_opens, track_clicks, variables, created_at,
+const versionColumns = `template_id, version, subject, html, text, link, nullif(data, '{}'), track_opens, track_clicks, variables,
+	created_at,
 	(select channel from templates t where t.workspace_id = template_versions.workspace_id and t.id = template_id)`
 
 func scanVersion(row pgx.CollectableRow) (Version, error) {

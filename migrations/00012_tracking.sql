@@ -17,7 +17,7 @@ create table tracking_queue (
     constraint tracking_queue_pkey primary key (workspace_id, id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 comment on constraint tracking_queue_pkey on tracking_queue is 'an open or click is counted once';
-create index tracking_queue_notification on tracking_queue (workspace_id, origin_id, key);
+create index tracking_queue_notification on tracking_queue (workspace_id, origin_id, key, id);
 
 -- Applied opens and clicks, and HEAD requests ('probed').
 create table tracking_events (

@@ -1068,7 +1068,7 @@ CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_i
 CREATE INDEX refusals_profile ON refusals USING btree (workspace_id, flow_id, profile_key, at);
 CREATE INDEX refusals_reason ON refusals USING btree (workspace_id, flow_id, reason, at);
 CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, id);
-CREATE INDEX tracking_queue_notification ON tracking_queue USING btree (workspace_id, origin_id, key);
+CREATE INDEX tracking_queue_notification ON tracking_queue USING btree (workspace_id, origin_id, key, id);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
 

@@ -65,13 +65,13 @@ func TestOpensAndClicksOfACampaign(t *testing.T) {
 		!strings.HasPrefix(found[1][1], publicURL+"/u/") || !strings.HasPrefix(pixel[1], publicURL+"/o/") {
 		t.Fatalf("%s", html)
 	}
-	if got := m.get("GET", found[0][1]); got.StatusCode != 302 || got.Header.Get("Location") != "https://shop.example/?name=Ada&x=1" {
+	if got := m.get("GET", found[0][1]); got.StatusCode != http.StatusFound || got.Header.Get("Location") != "https://shop.example/?name=Ada&x=1" {
 		t.Errorf("%d %v", got.StatusCode, got.Header)
 	}
-	if got := m.get("GET", pixel[1]); got.StatusCode != 200 {
+	if got := m.get("GET", pixel[1]); got.StatusCode != http.StatusOK {
 		t.Errorf("%d", got.StatusCode)
 	}
-	m.Fixture.Exec(`update attempts set at = at - interval '1 hour'`)
+	m.Exec(`update attempts set at = at - interval '1 hour'`)
 	_, err := m.Tracking.Apply(t.Context(), time.Now().Add(time.Minute))
 	m.Must(err)
 	all, err := m.Server.Ledger.CountsOf(t.Context(), m.Workspace, []uuid.UUID{id})
@@ -82,8 +82,8 @@ func TestOpensAndClicksOfACampaign(t *testing.T) {
 	}
 	links, err := m.Campaigns.Links(t.Context(), m.Workspace, id)
 	m.Must(err)
-	if d := cmp.Diff([]campaigns.Link{{URL: "https://shop.example/?name={{ name }}&amp;x=1", Clicks: 1}, {Number: 1, URL: "{{ unsubscribe_url }}"}},
-		links); d != "" {
+	wanted := []campaigns.Link{{URL: "https://shop.example/?name={{ name }}&amp;x=1", Clicks: 1}, {Number: 1, URL: "{{ unsubscribe_url }}"}}
+	if d := cmp.Diff(wanted, links); d != "" {
 		t.Error(d)
 	}
 	m.checkTimeline(id)

@@ -2,6 +2,7 @@ package tracking
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -172,16 +173,17 @@ func (a *application) take(ctx context.Context, until time.Time) (int, error) {
 // compare reads what the rules compare events with: the notification, when it was sent,
 // and its other events, whether they are queued or applied.
 func (a *application) compare(ctx context.Context) error {
-	var origins, keys []uuid.UUID
+	var origins, keys, first, last []uuid.UUID
 	var numbers []int32
 	var clicks []bool
 	var times []time.Time
 	for _, e := range a.events {
 		origins, keys = append(origins, e.of.origin), append(keys, e.of.key)
-		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at) //nolint:gosec // parse bounds it
+		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at)
 		clicks = append(clicks, e.kind == clicked && e.machine == "")
+		first, last = append(first, idAt(e.at.Add(-before-time.Second))), append(last, idAt(e.at.Add(beside+time.Second)))
 	}
-	rows, err := a.tx.Query(ctx, comparison, a.ws, origins, keys, numbers, clicks, times, fast, beside, before)
+	rows, err := a.tx.Query(ctx, comparison, a.ws, origins, keys, numbers, clicks, times, fast, beside, before, first, last)
 	if err != nil {
 		return fmt.Errorf("compare %d opens and clicks: %w", len(a.events), err)
 	}
@@ -198,13 +200,20 @@ func (a *application) compare(ctx context.Context) error {
 	return nil
 }
 
+// idAt is lower than the ids that are made from a time on: they begin with their
+// milliseconds (RFC 9562, 5.7). It bounds how many events of a notification are read.
+func idAt(t time.Time) (id uuid.UUID) {
+	binary.BigEndian.PutUint64(id[:8], uint64(t.UnixMilli())<<16)
+	return id
+}
+
 const comparison = `
 	select r.i::int - 1, b.content_id, coalesce(r.at < sent.at + $7::interval, false), coalesce(o.beside, false), coalesce(o.probed, false)
-	from unnest($2::uuid[], $3::uuid[], $4::int[], $5::boolean[], $6::timestamptz[])
-		with ordinality as r (origin_id, key, link, click, at, i)
+	from unnest($2::uuid[], $3::uuid[], $4::int[], $5::boolean[], $6::timestamptz[], $10::uuid[], $11::uuid[])
+		with ordinality as r (origin_id, key, link, click, at, first, last, i)
 	cross join lateral (
 		select n.batch_id, n.ordinal from notifications n
-		where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key and n.batch_id is not null offset 0
+		where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key offset 0
 	) n
 	cross join lateral (
 		select b.content_id from batches b where b.workspace_id = $1 and b.origin_id = r.origin_id and b.id = n.batch_id offset 0
@@ -219,10 +228,10 @@ const comparison = `
 			bool_or(e.type = 'probed' and e.link = r.link and e.at between r.at - $9::interval and r.at) as probed
 		from (
 			select q.type, q.link, q.occurred_at as at from tracking_queue q
-			where r.click and q.workspace_id = $1 and q.origin_id = r.origin_id and q.key = r.key
+			where r.click and q.workspace_id = $1 and q.origin_id = r.origin_id and q.key = r.key and q.id between r.first and r.last
 			union all
 			select t.type, t.link, t.occurred_at from tracking_events t
-			where r.click and t.workspace_id = $1 and t.origin_id = r.origin_id and t.key = r.key
+			where r.click and t.workspace_id = $1 and t.origin_id = r.origin_id and t.key = r.key and t.id between r.first and r.last
 		) e
 	) o on true`
 

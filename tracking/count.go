@@ -22,7 +22,7 @@ func (a *application) append(ctx context.Context) error {
 	for _, e := range a.events {
 		ids, origins, keys = append(ids, e.id), append(origins, e.of.origin), append(keys, e.of.key)
 		kinds, machines = append(kinds, e.kind), append(machines, e.machine)
-		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at) //nolint:gosec // parse bounds it
+		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at)
 	}
 	rows, err := a.tx.Query(ctx, `
 		insert into tracking_events (workspace_id, origin_id, key, id, type, link, machine, occurred_at)
@@ -192,7 +192,7 @@ func (a *application) addLinks(ctx context.Context, byLink map[place]*Counts) er
 	var clicks, machines []int64
 	for _, p := range slices.SortedFunc(maps.Keys(byLink), place.compare) {
 		origins, contents = append(origins, p.origin), append(contents, p.content)
-		numbers = append(numbers, int32(p.link)) //nolint:gosec // parse bounds it
+		numbers = append(numbers, int32(p.link))
 		clicks, machines = append(clicks, byLink[p].Clicks), append(machines, byLink[p].MachineClicks)
 	}
 	_, err := a.tx.Exec(ctx, `

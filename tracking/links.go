@@ -52,7 +52,7 @@ func (t target) payload() []byte {
 	if t.url == "" {
 		return out
 	}
-	out = binary.AppendUvarint(out, uint64(t.link)) //nolint:gosec // numbers are not negative
+	out = binary.AppendUvarint(out, uint64(t.link))
 	return append(out, t.url...)
 }
 

@@ -60,7 +60,7 @@ func (t *Tracking) store(ctx context.Context, ws uuid.UUID, all []event) ([]bool
 	for _, e := range all {
 		ids, origins, keys = append(ids, e.id), append(origins, e.of.origin), append(keys, e.of.key)
 		kinds, machines = append(kinds, e.kind), append(machines, e.machine)
-		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at) //nolint:gosec // parse bounds it
+		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at)
 	}
 	_, err := t.Pool.Exec(ctx, `
 		insert into tracking_queue (workspace_id, id, origin_id, key, type, link, machine, occurred_at)

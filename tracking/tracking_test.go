@@ -109,7 +109,7 @@ func (b *bundle) request(method, url string, headers ...string) *http.Response {
 	}
 	w := httptest.NewRecorder()
 	b.ServeHTTP(w, r)
-	return w.Result() //nolint:bodyclose // in memory
+	return w.Result()
 }
 
 // put stores events as if they had been received.
@@ -117,6 +117,8 @@ func (b *bundle) put(all ...event) {
 	b.T.Helper()
 	for i := range all {
 		all[i].id = lemma.NewID()
+		made := idAt(all[i].at)
+		copy(all[i].id[:6], made[:6])
 	}
 	_, err := b.store(b.T.Context(), b.Workspace, all)
 	b.Must(err)
@@ -160,7 +162,7 @@ func TestClicksAreRedirected(t *testing.T) {
 		link := b.links(0).Click(3, url)
 		for _, method := range []string{"GET", "HEAD"} {
 			got := b.request(method, link)
-			if got.StatusCode != 302 || got.Header.Get("Location") != location || got.Header.Get("Cache-Control") != "no-store" ||
+			if got.StatusCode != http.StatusFound || got.Header.Get("Location") != location || got.Header.Get("Cache-Control") != "no-store" ||
 				got.Header["Set-Cookie"] != nil {
 				t.Errorf("%s %s: %d %v", method, url, got.StatusCode, got.Header)
 			}
@@ -170,7 +172,7 @@ func TestClicksAreRedirected(t *testing.T) {
 		}
 	}
 	got := b.request("GET", b.links(0).Open)
-	if got.StatusCode != 200 || got.Header.Get("Content-Type") != "image/gif" || got.Header.Get("Cache-Control") != "no-store" ||
+	if got.StatusCode != http.StatusOK || got.Header.Get("Content-Type") != "image/gif" || got.Header.Get("Cache-Control") != "no-store" ||
 		got.Header["Set-Cookie"] != nil {
 		t.Errorf("pixel: %d %v", got.StatusCode, got.Header)
 	}
@@ -195,7 +197,7 @@ func TestNoOpenRedirect(t *testing.T) {
 			continue
 		}
 		got := b.request("GET", path)
-		if got.StatusCode != 404 || got.Header.Get("Location") != "" {
+		if got.StatusCode != http.StatusNotFound || got.Header.Get("Location") != "" {
 			t.Errorf("%s: %d to %s", path, got.StatusCode, got.Header.Get("Location"))
 		}
 	}
@@ -209,10 +211,10 @@ func TestClicksNeedNoDatabase(t *testing.T) {
 	link := to.Click(0, "https://shop.example/")
 	b.request("GET", link)
 	b.Tracking.Pool.Close()
-	if got := b.request("GET", link); got.StatusCode != 302 || got.Header.Get("Location") != "https://shop.example/" {
+	if got := b.request("GET", link); got.StatusCode != http.StatusFound || got.Header.Get("Location") != "https://shop.example/" {
 		t.Errorf("%d %v", got.StatusCode, got.Header)
 	}
-	if got := b.request("GET", to.Open); got.StatusCode != 200 {
+	if got := b.request("GET", to.Open); got.StatusCode != http.StatusOK {
 		t.Errorf("pixel: %d", got.StatusCode)
 	}
 	if n := b.metric("lemma_tracking_lost_total"); n != 2 {
@@ -243,9 +245,13 @@ func TestEachEventIsCountedOnce(t *testing.T) {
 	for range 4 {
 		p := b.process()
 		appliers.Go(func() {
-			for n, err := 1, error(nil); n > 0; {
-				if n, err = p.Apply(t.Context(), time.Now().Add(time.Hour)); err != nil {
+			for {
+				n, err := p.Apply(t.Context(), time.Now().Add(time.Hour))
+				if err != nil {
 					t.Error(err)
+				}
+				if n == 0 {
+					return
 				}
 			}
 		})
@@ -279,7 +285,8 @@ func TestEventsOfNoNotification(t *testing.T) {
 	b := setup(t)
 	b.put(event{of: target{origin: lemma.NewID(), key: keyOf(0)}, kind: opened, at: b.sent})
 	b.applyAll()
-	b.WantCount(0, `select (select count(*) from tracking_events) + (select count(*) from tracking_queue) + (select count(*) from engagement_counts)`)
+	b.WantCount(0, `
+		select (select count(*) from tracking_events) + (select count(*) from tracking_queue) + (select count(*) from engagement_counts)`)
 	if n := b.metric("lemma_tracking_unmatched_total"); n != 1 {
 		t.Errorf("%v unmatched", n)
 	}

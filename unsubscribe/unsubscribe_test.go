@@ -254,7 +254,8 @@ func TestWordsAndColours(t *testing.T) {
 	f := setup(t)
 	f.topic(`"><script>alert(1)</script>`)
 	evil := `</style><script>x</script>{{ .Style }}`
-	if _, err := f.workspaces.Update(t.Context(), f.ws, nil, workspaces.Patch{Page: workspaces.PagePatch{Title: new(evil), Text: new("one\ntwo" + evil),
+	if _, err := f.workspaces.Update(t.Context(), f.ws, nil, workspaces.Patch{Page: workspaces.PagePatch{Title: new(evil),
+		Text:             new("one\ntwo" + evil),
 		UnsubscribeLabel: new(evil), Color: new("#a03020"), Background: new("#101010"), Language: new("de")}}); err != nil {
 		t.Fatal(err)
 	}

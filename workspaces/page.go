@@ -106,7 +106,8 @@ func (p Patch) check() error {
 		return err
 	}
 	to, err := url.Parse(*p.TrackingURL)
-	if err != nil || to.Scheme != "https" || to.Hostname() == "" || *p.TrackingURL != "https://"+to.Host || len(*p.TrackingURL) > maxTrackingURL {
+	if err != nil || to.Scheme != "https" || to.Hostname() == "" || *p.TrackingURL != "https://"+to.Host ||
+		len(*p.TrackingURL) > maxTrackingURL {
 		return lemma.Fault("/tracking_url", "bad_format", "must be https:// and a host, such as https://go.shop.example")
 	}
 	return nil
