@@ -43,8 +43,8 @@ var mayImport = map[string][]string{
 		"webhooks", "page", "pgtest", "pgtest/shop"},
 	"sender": {"address", "cache", "fence", "loop", "notifications", "events", "message", "providers", "slots", "suppression",
 		"tracking", "unsubscribe"},
-	"deliveries":  {"events", "loop", "notifications", "suppression"},
-	"hooks":       {"events", "flows/admission", "providers", "sender"},
+	"deliveries":  {"events", "loop", "notifications", "suppression", "pgerr"},
+	"hooks":       {"events", "flows/admission", "providers", "sender", "slots"},
 	"sender/form": {},
 	"sender/wire": {"sender", "sender/form", "dial"},
 	"sender/mime": {"sender", "sender/form", "sender/report"},
@@ -143,7 +143,7 @@ var mayWrite = map[string]map[string]string{
 	"fanout_chunks":        {"notifications": "insert"},
 
 	"provider_events":     {"events": "insert delete"}, // delete: old ones that match no notification
-	"event_queue":         {"events": "insert delete"},
+	"event_queue":         {"events": "insert update delete"},
 	"provider_watermarks": {"events": "insert update"},
 	"deliveries":          {"deliveries": "insert update"},
 	"delivery_counts":     {"deliveries": "insert update"},

@@ -72,8 +72,10 @@ func (c *Campaigns) Evaluate(ctx context.Context, workspaceID, id uuid.UUID) err
 	if err != nil {
 		return c.evaluationFailed(ctx, workspaceID, id, token, err)
 	}
-	_, err = c.commitDecision(ctx, it, token, d)
-	return err
+	if _, err = c.commitDecision(ctx, it, token, d); err != nil {
+		return errors.Join(err, c.evaluationFailed(ctx, workspaceID, id, token, err))
+	}
+	return nil
 }
 
 // claimEvaluation acquires the right to decide, if no other process has it.

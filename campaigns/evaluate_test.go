@@ -38,7 +38,7 @@ func (b *bundle) finish(s stopped) {
 
 func (b *bundle) expireClaim(it Iteration) {
 	b.T.Helper()
-	b.Exec(`update iterations set evaluating_until = now() - interval '1 second' where id = $1`, it.ID)
+	b.Exec(`update iterations set evaluating_until = now() - interval '1 second' where id = $1 and evaluating_by is not null`, it.ID)
 }
 
 // converting is an iteration past its cut-off in which the variant converts best.
@@ -170,11 +170,32 @@ func TestADecisionIsOneTransaction(t *testing.T) {
 				t.Fatalf("%s, winner %v", got.Status, got.Winner)
 			}
 			b.Exec(`alter table ` + table + ` drop constraint full_disk`)
+			b.Exec(`update iterations set retry_at = now() where id = $1`, it.ID)
 			b.expireClaim(it)
 			b.evaluate()
 			b.decidedOnce(c, 0)
 		})
 	}
+}
+
+// A decision that cannot be stored is met again a few times, and then left to a person.
+func TestADecisionThatCannotBeStored(t *testing.T) {
+	b := experiments(t, 600)
+	c, it := b.converting(0)
+	b.Exec(`alter table contents add constraint full_disk check (false) not valid`)
+	for range evaluationFailures {
+		if _, err := b.EvaluateDue(context.Background()); err == nil {
+			t.Fatal("no error")
+		}
+		b.Exec(`update iterations set retry_at = now() where id = $1`, it.ID)
+	}
+	if got := b.iteration(c); got.Status != IterationInconclusive || got.Winner != nil {
+		t.Fatalf("%s, winner %v", got.Status, got.Winner)
+	}
+	b.Exec(`alter table contents drop constraint full_disk`)
+	_, err := b.SelectWinner(context.Background(), b.Workspace, it.ID, it.Variants[1].Name, uuid.Nil)
+	b.Must(err)
+	b.decidedOnce(c, 1)
 }
 
 // A person decides while a process evaluates: refused while the claim is held, and after

@@ -39,6 +39,7 @@ import (
 	"lemma/events"
 	"lemma/loop"
 	"lemma/notifications"
+	"lemma/pgerr"
 )
 
 // chunk is how many events one transaction applies.
@@ -99,7 +100,8 @@ func (d *Deliveries) Loop(ctx context.Context) {
 }
 
 // Apply applies at most one chunk of each workspace and returns how many events these
-// were. A workspace that fails does not stop the others.
+// were. A workspace that fails does not stop the others, and an event that cannot be
+// applied does not stop the others of its workspace.
 func (d *Deliveries) Apply(ctx context.Context) (applied int, err error) {
 	workspaces, err := events.Waiting(ctx, d.pool)
 	if err != nil {
@@ -116,11 +118,26 @@ func (d *Deliveries) Apply(ctx context.Context) (applied int, err error) {
 	return applied, failed
 }
 
+// applyChunk applies the oldest events of a workspace. If one of them violates the
+// schema, it applies fewer. An event that fails by itself is put behind all others, so
+// that it is met again.
 func (d *Deliveries) applyChunk(ctx context.Context, ws uuid.UUID) (n int, err error) {
+	for most := chunk; ; most /= 2 {
+		n, err = d.applyOldest(ctx, ws, most)
+		if err == nil || !pgerr.Violation(err) {
+			return n, err
+		}
+		if most == 1 {
+			return 0, errors.Join(err, events.Postpone(ctx, d.pool, ws))
+		}
+	}
+}
+
+func (d *Deliveries) applyOldest(ctx context.Context, ws uuid.UUID, most int) (n int, err error) {
 	var t transaction
 	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		t = transaction{tx: tx, ws: ws}
-		queued, err := events.Take(ctx, tx, ws, chunk)
+		queued, err := events.Take(ctx, tx, ws, most)
 		if n = len(queued); err != nil || n == 0 {
 			return err
 		}

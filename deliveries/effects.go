@@ -86,7 +86,11 @@ func (c counted) compare(o counted) int {
 func (t *transaction) count(ctx context.Context, about map[notification]recipient) error {
 	change := map[counted]int64{}
 	for _, c := range t.raised {
-		content := about[c.notification].content
+		r, found := about[c.notification]
+		if !found { // its month was dropped, and the counts with it
+			continue
+		}
+		content := r.content
 		change[counted{c.origin, content, c.state}]++
 		if c.old != "" {
 			change[counted{c.origin, content, c.old}]--

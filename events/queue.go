@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 )
@@ -65,6 +66,20 @@ func Take(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, most int) ([]Qu
 		return nil, fmt.Errorf("take queued events: %w", err)
 	}
 	return all, nil
+}
+
+// Postpone puts the oldest queued event of a workspace behind all others.
+func Postpone(ctx context.Context, pool *pgxpool.Pool, workspaceID uuid.UUID) error {
+	_, err := pool.Exec(ctx, `
+		update event_queue q set id = $2
+		from (
+			select workspace_id, id from event_queue where workspace_id = $1 order by id limit 1 for update skip locked
+		) first
+		where q.workspace_id = first.workspace_id and q.id = first.id`, workspaceID, lemma.NewID())
+	if err != nil {
+		return fmt.Errorf("postpone a queued event: %w", err)
+	}
+	return nil
 }
 
 // QueueOrphaned queues rows of a root batch that are orphaned in the caller's

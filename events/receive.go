@@ -131,8 +131,9 @@ func reportColumns(all []Received) (c reported, places map[uuid.UUID]int) {
 			append(c.kinds, string(r.Type.Proves()))
 		c.reasons, c.carrierIDs, c.details = append(c.reasons, stored(r.Reason)), append(c.carrierIDs, stored(r.CarrierID)),
 			append(c.details, stored(r.Detail))
-		c.addresses, c.times, c.prompt = append(c.addresses, stored(r.Address)), append(c.times, within(r.OccurredAt)),
-			append(c.prompt, r.Type.Prompt())
+		at, known := within(r.OccurredAt)
+		c.addresses, c.times, c.prompt = append(c.addresses, stored(r.Address)), append(c.times, at),
+			append(c.prompt, known && r.Type.Prompt())
 		c.attempts, c.codes = append(c.attempts, attemptOf(r.Attempt)), append(c.codes, int16(min(max(r.Code, 0), math.MaxInt16)))
 	}
 	return c, places
@@ -146,11 +147,19 @@ func attemptOf(n int) int16 {
 	return 0
 }
 
+// clockSkew is how far the clock of a carrier may be ahead.
+const clockSkew = 5 * time.Minute
+
 // within is a time that can be stored and read again: now for none, and for one that
-// no carrier can mean.
-func within(t time.Time) time.Time {
-	if now := time.Now(); t.Year() < 2000 || t.After(now.AddDate(1, 0, 0)) {
-		return now
+// no carrier can mean. known is false if the clock of the carrier is wrong: such a time
+// proves nothing about other events.
+func within(t time.Time) (at time.Time, known bool) {
+	now := time.Now()
+	switch {
+	case t.IsZero():
+		return now, true
+	case t.Year() < 2000 || t.After(now.AddDate(1, 0, 0)):
+		return now, false
 	}
-	return t
+	return t, !t.After(now.Add(clockSkew))
 }

@@ -30,6 +30,7 @@ import (
 	"lemma/flows/admission"
 	"lemma/providers"
 	"lemma/sender"
+	"lemma/slots"
 )
 
 // MostBody is the largest body of a request, in bytes.
@@ -38,6 +39,7 @@ const MostBody = sender.MostWebhook
 const (
 	smallBody = 64 << 10 // larger bodies need one of largeSlots
 	mostLarge = 32       // of them in memory at a time
+	ofOne     = 8        // of these, of one workspace: its clients may send slowly
 	together  = 100      // requests that are stored in one transaction, at most
 )
 
@@ -58,7 +60,7 @@ type Hooks struct {
 	accounts  *accounts
 	known     *known
 	gather    *admission.Gatherer[[]events.Received, []events.Recorded]
-	large     chan struct{} // a slot for each large body
+	large     *slots.Slots // one for each large body
 	log       *slog.Logger
 	metrics   *Metrics
 	noID      rare
@@ -67,7 +69,7 @@ type Hooks struct {
 // New returns Hooks.
 func New(d Deps) *Hooks {
 	h := &Hooks{pool: d.Pool, publicURL: strings.TrimSuffix(d.PublicURL, "/"), accounts: newAccounts(d.Providers, d.Kinds),
-		known: newKnown(mostKnown), large: make(chan struct{}, mostLarge), log: d.Log, metrics: d.Metrics}
+		known: newKnown(mostKnown), large: slots.New(slots.Limits{Process: mostLarge, Workspace: ofOne}, func(string) error { return busy }), log: d.Log, metrics: d.Metrics}
 	if h.log == nil {
 		h.log = slog.Default()
 	}
@@ -107,7 +109,7 @@ func (h *Hooks) receive(r *http.Request, carrier, provider string) error {
 	if err != nil {
 		return err
 	}
-	body, done, err := h.body(r)
+	body, done, err := h.body(r, a.workspace)
 	if err != nil {
 		return err
 	}
@@ -138,18 +140,17 @@ func (h *Hooks) URL(kind string, provider uuid.UUID) string {
 }
 
 // body reads the body. Large ones, and those of an unknown length, need a slot.
-func (h *Hooks) body(r *http.Request) (body []byte, done func(), err error) {
+func (h *Hooks) body(r *http.Request, ws uuid.UUID) (body []byte, done func(), err error) {
 	done = func() {}
 	if r.ContentLength > MostBody {
 		return nil, done, ErrTooLarge
 	}
 	if r.ContentLength < 0 || r.ContentLength > smallBody {
-		select {
-		case h.large <- struct{}{}:
-			done = func() { <-h.large }
-		default:
-			return nil, done, busy
+		leave, err := h.large.Enter(r.Context(), slots.Resource{Workspace: ws})
+		if err != nil {
+			return nil, done, err
 		}
+		done = leave
 	}
 	body, err = io.ReadAll(io.LimitReader(r.Body, MostBody+1))
 	switch {

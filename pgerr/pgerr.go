@@ -70,6 +70,13 @@ func Row(err error, what, doing string) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
+// Violation reports whether a row cannot be stored: a value has the wrong form (class 22)
+// or violates a constraint (23), or a trigger refuses it (P0001).
+func Violation(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code[:2] == "22" || pg.Code[:2] == "23" || pg.Code == "P0001")
+}
+
 // Retryable reports whether the transaction can be repeated: it was the victim of
 // a deadlock, or could not be serialized.
 func Retryable(err error) bool {

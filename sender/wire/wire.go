@@ -75,6 +75,7 @@ const (
 	DefaultMost    = 64
 
 	defaultWindow = 32
+	mostServers   = 128 // with connections; at the bound those that are not in use are closed, since strangers may choose servers
 	mostAnswer    = 64 << 10
 	idleFor       = 10 * time.Second // then an unused connection is closed, before most servers close it
 )
@@ -181,6 +182,9 @@ func (c *Client) pool(o origin) (*pool, error) {
 	}
 	p := c.pools[o]
 	if p == nil {
+		if len(c.pools) >= mostServers {
+			c.closeUnused()
+		}
 		p = newPool(func(ctx context.Context) (*http.ClientConn, error) {
 			ctx, cancel := context.WithTimeout(ctx, c.options.Timeout/2)
 			defer cancel()
@@ -199,6 +203,17 @@ func (c *Client) leave(p *pool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.users--
+}
+
+// closeUnused closes the connections to servers without a request, and forgets them. The
+// caller holds the lock.
+func (c *Client) closeUnused() {
+	for o, p := range c.pools {
+		if p.users == 0 {
+			p.close()
+			delete(c.pools, o)
+		}
+	}
 }
 
 // sweep closes connections that were idle for long, and forgets servers without

@@ -133,7 +133,7 @@ func (c *Client) known(at string) (*rsa.PublicKey, error) {
 
 // fetch fetches and checks a certificate.
 func (c *Client) fetch(ctx context.Context, topic Topic, at string) (*rsa.PublicKey, error) {
-	if !c.admit(topic) {
+	if !c.admit(topic, at) {
 		return nil, errTooMany
 	}
 	key, until, err := c.certificate(ctx, topic, at)
@@ -147,10 +147,14 @@ func (c *Client) fetch(ctx context.Context, topic Topic, at string) (*rsa.Public
 }
 
 // admit counts a fetch of this minute. A request with another path costs one, so that
-// requests of one topic cannot use up the fetches of others.
-func (c *Client) admit(topic Topic) bool {
+// requests of one topic cannot use up the fetches of others. A certificate that was good
+// is always fetched again: forged requests cannot use up the fetches of true ones.
+func (c *Client) admit(topic Topic, at string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if _, good := c.keys[at]; good {
+		return true
+	}
 	if minute := time.Now().Truncate(time.Minute); !minute.Equal(c.minute) {
 		c.minute, c.fetches = minute, map[string]int{}
 	}

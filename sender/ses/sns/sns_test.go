@@ -202,8 +202,31 @@ func TestFetchesAreBounded(t *testing.T) {
 	}
 	other := topic
 	other.arn += "2"
-	if !c.admit(other) {
+	if !c.admit(other, "") {
 		t.Error("another topic has no fetches")
+	}
+}
+
+// Forged requests use up the fetches of a minute. The certificate of the topic, which is
+// due to be fetched again, does not need them.
+func TestAKnownCertificateIsFetchedBesideForgedRequests(t *testing.T) {
+	t.Parallel()
+	s, c, topic := start(t)
+	open := func() error {
+		_, err := c.Open(t.Context(), topic, s.Sign("2", notification()), time.Now())
+		return err
+	}
+	if err := open(); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	for at, k := range c.keys {
+		c.keys[at] = kept{k.key, time.Now()}
+	}
+	c.minute, c.fetches = time.Now().Truncate(time.Minute), map[string]int{topic.arn: mostFetches}
+	c.mu.Unlock()
+	if err := open(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,0 +1,65 @@
+package deliveries
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lemma/events"
+)
+
+// An event that cannot be applied stops no other of its workspace, and is applied when
+// its cause is removed.
+func TestAnEventThatAlwaysFails(t *testing.T) {
+	b := setup(t)
+	b.Exec(`alter table suppressions add constraint refused check (address <> 'p3@shop.example')`)
+	for i := range 10 {
+		b.receive(report(b.origin, i, events.TypeBounced, at(i)))
+	}
+	for range 10 {
+		_, _ = b.Apply(t.Context())
+	}
+	if diff := cmp.Diff([]string{" bounced 9"}, b.list(counts)); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := b.Apply(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	b.Exec(`alter table suppressions drop constraint refused`)
+	b.apply()
+	if diff := cmp.Diff([]string{" bounced 10"}, b.list(counts)); diff != "" {
+		t.Error(diff)
+	}
+	if got := b.list(causes); len(got) != 10 {
+		t.Errorf("suppressed: %v", got)
+	}
+}
+
+// The batches of a month may be dropped before its last events are applied.
+func TestAnEventOfADroppedMonth(t *testing.T) {
+	b := setup(t)
+	b.receive(report(b.origin, 1, events.TypeDelivered, at(0)))
+	b.apply()
+	b.receive(report(b.origin, 1, events.TypeBounced, at(1)), report(b.origin, 2, events.TypeBounced, at(1)))
+	b.Exec(`delete from batches where workspace_id = $1`, b.Workspace)
+	b.apply()
+	if diff := cmp.Diff([]string{" delivered 1"}, b.list(counts)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The address of an erased profile is not stored again, when a carrier names it.
+func TestAnEventOfAnErasedProfile(t *testing.T) {
+	b := setup(t)
+	b.Exec(`update notifications set address = '' where workspace_id = $1 and key = $2`, b.Workspace, keyOf(1))
+	r := report(b.origin, 1, events.TypeComplained, at(0))
+	r.Address = address(1)
+	b.receive(r)
+	b.apply()
+	if got := b.list(causes); len(got) != 0 {
+		t.Errorf("suppressed: %v", got)
+	}
+	if diff := cmp.Diff([]string{" complained 1"}, b.list(counts)); diff != "" {
+		t.Error(diff)
+	}
+}

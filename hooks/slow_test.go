@@ -1,0 +1,52 @@
+package hooks
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"lemma"
+	"lemma/flows/admission"
+	"lemma/pgtest"
+)
+
+// Webhooks of one workspace whose large bodies come slowly do not prevent that those of
+// another are read. Their senders need no signature for it.
+func TestSlowBodiesOfOneWorkspace(t *testing.T) {
+	b := setup(t)
+	h := b.hooks()
+	other := newBundle(pgtest.Shop{T: t, Pool: b.Pool, Workspace: pgtest.Workspace(t, b.Pool)})
+	other.accounts = b.accounts // one process
+	other.provider = other.create(other.key)
+	large := fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, other.notification(1), strings.Repeat("x", smallBody))
+	done := make(chan error)
+	var ends []*io.PipeWriter
+	for range mostLarge {
+		r := b.request("e", "")
+		begin, end := io.Pipe()
+		r.Body, r.ContentLength = begin, -1
+		ends = append(ends, end)
+		go func() { done <- h.Receive(r, "http", b.path()) }()
+		go func() { _, _ = end.Write([]byte("{")) }()
+	}
+	for range mostLarge - ofOne { // the others have no slot
+		if err := <-done; !admission.IsOverloaded(err) {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := other.receive(h, "e", large); err != nil {
+		t.Errorf("of another workspace: %v", err)
+	}
+	if err := b.receive(h, "e", `{"type":"delivered"}`); err != nil {
+		t.Errorf("a small one: %v", err)
+	}
+	for _, end := range ends {
+		_ = end.Close()
+	}
+	for range ofOne {
+		if err := <-done; lemma.KindOf(err) == lemma.Unavailable {
+			t.Errorf("%v", err)
+		}
+	}
+}
