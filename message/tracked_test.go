@@ -47,18 +47,24 @@ func TestLinksAreReplaced(t *testing.T) {
 	t.Parallel()
 	payload := `{"url":"https://shop/?a=1&b=2","path":"x","nothing":"","yes":true,"list":["a","b"]}`
 	for source, want := range map[string]string{
-		`<a href="https://shop/">x</a>`:                                         `<a href="https://t/c/0?https://shop/">x</a>`,
-		`<A class=c HREF='http://shop/' id=i>x</A>`:                             `<A class=c HREF='https://t/c/0?http://shop/' id=i>x</A>`,
-		`<a href=https://shop/>x</a>`:                                           `<a href=https://t/c/0?https://shop/>x</a>`,
-		`<area href = "https://shop/" />`:                                       `<area href = "https://t/c/0?https://shop/" />`,
-		`<a href="{{ url }}">x</a>`:                                             `<a href="https://t/c/0?https://shop/?a=1&amp;b=2">x</a>`,
-		`<a href=" https://shop/{{ path }} ">`:                                  `<a href="https://t/c/0?https://shop/x">`,
-		`<a href="https://s/?a=1&copy=2&amp;c">`:                                `<a href="https://t/c/0?https://s/?a=1&amp;copy=2&amp;c">`,
+		`<a href="https://shop/">x</a>`: `<a href="https://t/c/0?https://shop/">x</a>`,
+		`<A class=c HREF='http://shop/' id=i>x</A>`: `<A class=c HREF='https://t/c` +
+			`/0?http://shop/' id=i>x</A>`,
+		`<a href=https://shop/>x</a>`:     `<a href=https://t/c/0?https://shop/>x</a>`,
+		`<area href = "https://shop/" />`: `<area href = "https://t/c/0?https://shop/" />`,
+		`<a href="{{ url }}">x</a>`: `<a href="https://t/c/0?https` +
+			`://shop/?a=1&amp;b=2">x</a>`,
+		`<a href=" https://shop/{{ path }} ">`: `<a href="https://t/c/0?https://shop/x">`,
+		`<a href="https://s/?a=1&copy=2&amp;c">`: `<a href="https://t/c/0?https` +
+			`://s/?a=1&amp;copy=2&amp;c">`,
 		`<a href="{% if yes %}https://a/{% else %}https://b/{% endif %}">`:      `<a href="https://t/c/0?https://a/">`,
 		`<a {% if yes %}href="https://a/"{% else %}href="https://b/"{%endif%}>`: `<a href="https://t/c/0?https://a/">`,
-		`{% for i in list %}<a href="https://{{ i }}/">{% endfor %}`:            `<a href="https://t/c/0?https://a/"><a href="https://t/c/0?https://b/">`,
-		`<a href="https://a/"><a href="https://b/">`:                            `<a href="https://t/c/0?https://a/"><a href="https://t/c/1?https://b/">`,
-		`<a data-x="{{ url }} >" href="https://a/">`:                            `<a data-x="https://shop/?a=1&amp;b=2 >" href="https://t/c/0?https://a/">`,
+		`{% for i in list %}<a href="https://{{ i }}/">{% endfor %}`: `<a href="https://t/c/0?https://a/">` +
+			`<a href="https://t/c/0?https://b/">`,
+		`<a href="https://a/"><a href="https://b/">`: `<a href="https://t/c/0?https://a/">` +
+			`<a href="https://t/c/1?https://b/">`,
+		`<a data-x="{{ url }} >" href="https://a/">`: `<a data-x="https://shop/?a=1&amp;b=2` +
+			` >" href="https://t/c/0?https://a/">`,
 	} {
 		if _, got, err := renderTracked(t, source, payload, Track{Clicks: true}); err != nil || got != want {
 			t.Errorf("%s\nbecomes %s, %v\nwant    %s", source, got, err, want)
@@ -68,7 +74,8 @@ func TestLinksAreReplaced(t *testing.T) {
 
 func TestWhatIsNotReplaced(t *testing.T) {
 	t.Parallel()
-	payload := `{"url":"https://shop/","script":"javascript:x","mail":"mailto:a@b.c","nothing":"","yes":true,"own":"https://lemma/u/1"}`
+	payload := `{"url":"https://shop/","script":"javascript:x","mail":"mailto:a@b.c","nothing":"","yes":true,"own":"https://lemma/u/1",` +
+		`"list":["a","b"]}`
 	for _, source := range []string{
 		`<a href="mailto:a@b.c">`, `<a href="tel:+1">`, `<a href="sms:+1">`, `<a href="#top">`, `<a href="/path">`, `<a href="//shop/">`,
 		`<a href="{{ script }}">`, `<a href="{{ mail }}">`, `<a href="{{ nothing }}">`, `<a href="{{ own }}">`, `<a href="https://lemma/u/2">`,
@@ -78,6 +85,7 @@ func TestWhatIsNotReplaced(t *testing.T) {
 		`<a href="https://shop/{{ nothing }} x">`, `<a href="https://">`, `<a href="http:shop">`,
 		`<a href="https://shop/` + strings.Repeat("x", MaxTracked) + `">`,
 		`{% if yes %}<a href="https://a/{% else %}<a href="https://b/{% endif %}">`, `{% raw %}<a href="{{ url }}">{% endraw %}`,
+		`{% for i in list %}<a href="https://a/{% endfor %}">`,
 	} {
 		if plain, got, err := renderTracked(t, source, payload, Track{Clicks: true}); err != nil || got != plain {
 			t.Errorf("%s becomes %s, %v", source, got, err)

@@ -299,7 +299,8 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	s.river = client
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
-	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop, s.Tracking.Loop, s.upkeep} {
+	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop,
+		s.Tracking.Loop, s.upkeep} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil

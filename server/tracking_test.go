@@ -65,7 +65,8 @@ func TestOpensAndClicksOfACampaign(t *testing.T) {
 		!strings.HasPrefix(found[1][1], publicURL+"/u/") || !strings.HasPrefix(pixel[1], publicURL+"/o/") {
 		t.Fatalf("%s", html)
 	}
-	if got := m.get("GET", found[0][1]); got.StatusCode != http.StatusFound || got.Header.Get("Location") != "https://shop.example/?name=Ada&x=1" {
+	if got := m.get("GET", found[0][1]); got.StatusCode != http.StatusFound ||
+		got.Header.Get("Location") != "https://shop.example/?name=Ada&x=1" {
 		t.Errorf("%d %v", got.StatusCode, got.Header)
 	}
 	if got := m.get("GET", pixel[1]); got.StatusCode != http.StatusOK {

@@ -52,7 +52,8 @@ func TestMachinesByOtherEvents(t *testing.T) {
 				at      time.Duration
 			}{
 				{0, clicked, 1, fast - time.Millisecond}, {1, clicked, 1, fast + time.Millisecond},
-				{2, clicked, 1, time.Minute}, {2, clicked, 2, time.Minute + beside}, {3, clicked, 1, time.Minute}, {3, clicked, 1, time.Minute + beside},
+				{2, clicked, 1, time.Minute}, {2, clicked, 2, time.Minute + beside},
+				{3, clicked, 1, time.Minute}, {3, clicked, 1, time.Minute + beside},
 				{4, clicked, 1, time.Minute}, {4, clicked, 2, time.Minute + beside + time.Millisecond},
 				{5, probed, 1, time.Minute}, {5, clicked, 1, time.Minute + before}, {6, probed, 1, time.Minute}, {6, clicked, 2, time.Minute + beside},
 				{7, clicked, 1, time.Minute}, {7, probed, 1, time.Minute + time.Second}, {8, opened, 0, time.Millisecond}, {9, probed, 1, time.Minute},

@@ -120,8 +120,10 @@ func (w *Workspaces) Update(ctx context.Context, id uuid.UUID, ifMatch *int, pat
 	}
 	p := patch.Page
 	changed, err := w.one(ctx, `
-		update workspaces set version = version + 1, tracking_url = coalesce($9, tracking_url), page = page || jsonb_strip_nulls(jsonb_build_object(
-			'title', $3::text, 'text', $4::text, 'unsubscribe_label', $5::text, 'color', $6::text, 'background', $7::text, 'language', $8::text))
+		update workspaces set version = version + 1, tracking_url = coalesce($9, tracking_url), page = page || jsonb_strip_nulls(
+			jsonb_build_object(
+			'title', $3::text, 'text', $4::text, 'unsubscribe_label', $5::text, 'color', $6::text, 'background', $7::text,
+			'language', $8::text))
 		where id = $1 and ($2::int is null or version = $2)
 		returning `+columns, id, ifMatch, p.Title, p.Text, p.UnsubscribeLabel, p.Color, p.Background, p.Language, patch.TrackingURL)
 	if errors.Is(err, pgx.ErrNoRows) {
