@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"lemma"
 	"lemma/flows/admission"
@@ -27,12 +28,18 @@ func TestSlowBodiesOfOneWorkspace(t *testing.T) {
 		begin, end := io.Pipe()
 		r.Body, r.ContentLength = begin, -1
 		ends = append(ends, end)
+		t.Cleanup(func() { _ = end.Close() })
 		go func() { done <- h.Receive(r, "http", b.path()) }()
 		go func() { _, _ = end.Write([]byte("{")) }()
 	}
 	for range mostLarge - ofOne { // the others have no slot
-		if err := <-done; !admission.IsOverloaded(err) {
-			t.Errorf("%v", err)
+		select {
+		case err := <-done:
+			if !admission.IsOverloaded(err) {
+				t.Errorf("%v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("one workspace has all slots")
 		}
 	}
 	if err := other.receive(h, "e", large); err != nil {
