@@ -137,7 +137,7 @@ var mayWrite = map[string]map[string]string{
 	"notifications":        {"notifications": "insert update"}, // update: a profile is erased
 	"opt_outs":             {"notifications": "insert"},
 	"batches":              {"notifications": "insert update", "sender": "insert update"},
-	"attempts":             {"sender": "insert"},
+	"attempts":             {"sender": "insert", "notifications": "insert"},
 	"batch_log":            {"sender": "insert"},
 	"resolutions":          {"notifications": "insert"},
 	"fanout_chunks":        {"notifications": "insert"},

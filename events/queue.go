@@ -12,7 +12,7 @@ import (
 	"lemma"
 )
 
-// TypeOrphaned is queued when the reaper orphans a row: an event about it may have been
+// TypeOrphaned is queued when a row is orphaned: an event about it may have been
 // recorded at the same time.
 const TypeOrphaned Type = "orphaned"
 

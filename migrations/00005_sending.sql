@@ -227,7 +227,7 @@ create table event_queue (
     key          uuid,
     batch_id     uuid,
     ordinal      smallint,
-    type         text not null,               -- of the event; 'orphaned': the reaper has orphaned the row, which has evidence perhaps
+    type         text not null,               -- of the event; 'orphaned': the row is orphaned, and may have evidence
     attempt      smallint,
     address      text,                        -- of an event without a notification
     detail       text,

@@ -66,15 +66,12 @@ type Cancelled struct {
 }
 
 // Cancel ends an origin's batches in the caller's transaction: no window opens
-// after its commit. Rows that were never called are cancelled, and rows whose
-// first attempt is unknown are orphaned. Rows of an open window are in flight and
-// end by themselves.
+// after its commit. Rows that were never called are cancelled. Rows whose first
+// attempt is unknown are settled by evidence about it, or else orphaned. Rows of an
+// open window are in flight and end by themselves.
 func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) (Cancelled, error) {
-	for range passes {
-		_, err := tx.Exec(ctx, cancelBatches, workspaceID, origin)
-		if err != nil {
-			return Cancelled{}, fmt.Errorf("cancel batches of %s: %w", origin, err)
-		}
+	if _, err := cancel(ctx, tx, cancelBatches, workspaceID, origin); err != nil {
+		return Cancelled{}, fmt.Errorf("cancel batches of %s: %w", origin, err)
 	}
 	return ReadCancelled(ctx, tx, workspaceID, origin)
 }
@@ -82,17 +79,39 @@ func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 // CancelOf is Cancel for the batches of one provider. It returns how many rows it cancels
 // that were never called.
 func (l *Ledger) CancelOf(ctx context.Context, tx pgx.Tx, workspaceID, origin, provider uuid.UUID) (cancelled int64, err error) {
+	cancelled, err = cancel(ctx, tx, cancelBatches+` and provider_id = $3`, workspaceID, origin, provider)
+	if err != nil {
+		return 0, fmt.Errorf("cancel batches of %s: %w", origin, err)
+	}
+	return cancelled, nil
+}
+
+// cancel runs an update of batches. It settles the second attempts that the update has
+// ended, and returns how many rows it cancels that were never called.
+func cancel(ctx context.Context, tx pgx.Tx, update string, workspaceID, origin uuid.UUID, more ...any) (cancelled int64, err error) {
 	for range passes {
-		var n int64
-		err := tx.QueryRow(ctx, `
-			with ended as (`+cancelBatches+` and provider_id = $3
-				returning case when attempt > 1 then 0 when status = 'cancelled' then cancelled
-					else size - sent - failed - orphaned - skipped - cancelled - retried - calling end as rows)
-			select coalesce(sum(rows), 0)::bigint from ended`, workspaceID, origin, provider).Scan(&n)
+		rows, err := tx.Query(ctx, update+cancelledRows, append([]any{workspaceID, origin}, more...)...)
 		if err != nil {
-			return 0, fmt.Errorf("cancel batches of %s: %w", origin, err)
+			return 0, err
 		}
-		cancelled += n
+		var second []Ended
+		b := Ended{Ref: Ref{WorkspaceID: workspaceID, OriginID: origin}}
+		var n int64
+		_, err = pgx.ForEachRow(rows, []any{&b.BatchID, &b.RootID, &b.ProviderID, &b.Open, &n}, func() error {
+			cancelled += n
+			if len(b.Open) > 0 {
+				second = append(second, b)
+			}
+			return nil
+		})
+		if err != nil {
+			return 0, err
+		}
+		for _, b := range second {
+			if _, err := SettleEnded(ctx, tx, b); err != nil {
+				return 0, err
+			}
+		}
 	}
 	return cancelled, nil
 }
@@ -105,6 +124,13 @@ const cancelBatches = `
 		orphaned = orphaned + case when status = 'ready' and attempt = 2 then coalesce(cardinality(open), size) else 0 end,
 		finished_at = case status when 'ready' then now() end
 	where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate <> 'cancelled'`
+
+// cancelledRows are the rows of a second attempt that a cancel has ended, and how many
+// others it cancels.
+const cancelledRows = `
+	returning id, root_id, provider_id, case when attempt = 2 and status = 'cancelled' then open end,
+		case when attempt > 1 then 0 when status = 'cancelled' then cancelled
+			else size - sent - failed - orphaned - skipped - cancelled - retried - calling end`
 
 // ReadCancelled counts what a cancel of an origin has found, or would find now. The
 // rest of a leased batch counts as cancelled: no window opens behind its gate.

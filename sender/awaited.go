@@ -93,13 +93,3 @@ func (s *Sender) moveWaiting(ctx context.Context, tx pgx.Tx, ref notifications.R
 	}
 	return nil
 }
-
-// orphaned are the rows that the reaper orphans.
-func orphaned(done []outcome) (ordinals []int16) {
-	for _, o := range done {
-		if o.kind == unknown && !o.open {
-			ordinals = append(ordinals, o.ordinal)
-		}
-	}
-	return ordinals
-}

@@ -135,7 +135,7 @@ func TestRowsWaitBesideOneThatIsSettled(t *testing.T) {
 	if got := b.statuses(); got["sent"] != 1 || got["processing"] != 9 {
 		t.Errorf("statuses are %v", got)
 	}
-	b.report(b.of(3), 1, events.TypeDelivered, time.Now().Add(time.Hour))
+	b.report(b.of(3), 1, events.TypeDelivered, time.Now().Add(time.Minute))
 	if got := b.reap(s); got != (Reaped{Batches: 1, Retried: 9}) {
 		t.Errorf("reaped %+v", got)
 	}

@@ -197,25 +197,44 @@ func (s *Sender) claimability(ctx context.Context, ref notifications.Ref) (again
 }
 
 // Expire ends a batch whose send deadline has passed before its claim. First attempts
-// are skipped as expired. Second attempts are orphaned, since the first is unknown.
+// are skipped as expired. Second attempts are settled by evidence about the first, or
+// else orphaned, since the first is unknown.
 func (s *Sender) Expire(ctx context.Context, ref notifications.Ref) error {
 	var n int
-	err := s.pool.QueryRow(ctx, `
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		n, err = expire(ctx, tx, ref)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("expire batch %s: %w", ref.BatchID, err)
+	}
+	s.metrics.missed(n)
+	return nil
+}
+
+// expire returns how many rows were not called because of the deadline.
+func expire(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (rows int, err error) {
+	second := notifications.Ended{Ref: ref}
+	err = tx.QueryRow(ctx, `
 		with ended as (
 			update batches set status = 'expired', finished_at = now(),
 				skipped = skipped + case when attempt = 1 then coalesce(cardinality(open), size) else 0 end,
 				orphaned = orphaned + case when attempt = 2 then coalesce(cardinality(open), size) else 0 end,
 				skips = case when attempt = 1 then skips || jsonb_build_object('expired', coalesce(cardinality(open), size)) else skips end
 			where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady+` and expires_at <= now()
-			returning workspace_id, id, coalesce(cardinality(open), size) as rows
+			returning workspace_id, id, root_id, provider_id, coalesce(cardinality(open), size) as rows,
+				case when attempt = 2 then open end as second
 		), log as (
 			insert into batch_log (workspace_id, batch_id, event) select workspace_id, id, 'expired' from ended
 		)
-		select coalesce(sum(rows), 0)::int from ended`,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&n)
-	if err != nil {
-		return fmt.Errorf("expire batch %s: %w", ref.BatchID, err)
+		select root_id, provider_id, rows, second from ended`,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&second.RootID, &second.ProviderID, &rows, &second.Open)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
 	}
-	s.metrics.missed(n)
-	return nil
+	if err != nil || len(second.Open) == 0 {
+		return rows, err
+	}
+	settled, err := notifications.SettleEnded(ctx, tx, second)
+	return rows - settled, err
 }

@@ -10,15 +10,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"lemma/events"
+	"lemma/notifications"
 )
 
 // gate is the gate of a batch as a commit found it.
 type gate string
 
 const (
-	open gate = "open"
-	held gate = "held" // the schema also has cancelled
-	lost gate = "lost" // the lease was lost; nothing was written
+	open      gate = "open"
+	held      gate = "held"
+	cancelled gate = "cancelled"
+	lost      gate = "lost" // the lease was lost; nothing was written
 )
 
 // ending is what a commit does besides inserting outcomes.
@@ -144,13 +148,40 @@ func conflicting(err error) bool {
 	return errors.As(err, &pg) && pg.Code[:2] == "23"
 }
 
-func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
+func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e ending) (g gate, err error) {
+	if c.attempt == 1 {
+		return s.writeCommit(ctx, s.pool.QueryRow, c, done, e)
+	}
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if g, err = s.writeCommit(ctx, tx.QueryRow, c, done, e); err != nil || g == lost {
+			return err
+		}
+		return settleSecond(ctx, tx, c, done, e, g)
+	})
+	return g, err
+}
+
+// settleSecond reads the evidence about second attempts that a commit behind the gate g
+// has ended without a call, and queues what the commit has orphaned.
+func settleSecond(ctx context.Context, tx pgx.Tx, c *claim, done []outcome, e ending, g gate) error {
+	if g == cancelled && e.state == stateReady {
+		_, err := notifications.SettleEnded(ctx, tx,
+			notifications.Ended{Ref: c.Ref, RootID: c.root, ProviderID: c.providerID, Open: e.open})
+		if err != nil {
+			return err
+		}
+	}
+	return events.QueueOrphaned(ctx, tx, c.WorkspaceID, c.providerID, c.OriginID, c.root, orphaned(c.attempt, done))
+}
+
+func (s *Sender) writeCommit(ctx context.Context, query func(context.Context, string, ...any) pgx.Row,
+	c *claim, done []outcome, e ending) (gate, error) {
 	sql := commitWindow
 	if e.split != nil {
 		sql = commitSplit
 	}
 	var g gate
-	err := s.pool.QueryRow(ctx, sql.text, sql.args(s.commitValues(c, done, e))...).Scan(&g, &c.failing)
+	err := query(ctx, sql.text, sql.args(s.commitValues(c, done, e))...).Scan(&g, &c.failing)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma/events"
+	"lemma/notifications"
 )
 
 // keepEvidence stores the known outcomes of a worker that has lost its lease.
@@ -55,20 +56,24 @@ func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, err
 	var done []outcome
 	var left []row
 	for _, r := range c.rows {
-		p := evidence[r.Ordinal].Of(1)
-		if p == nil {
+		if o, ok := settledSecond(r.Ordinal, evidence[r.Ordinal]); ok {
+			done = append(done, o)
+		} else {
 			left = append(left, r)
-			continue
 		}
-		o := settled(r.Ordinal, *p)
-		switch {
-		case p.Kind == events.Rejected:
-			o.reason = firstRejected
-		case p.Attempt != 2:
-			o.reason = firstAccepted
-		}
-		done = append(done, o)
 	}
 	c.rows = left
 	return done, nil
+}
+
+// settledSecond is the outcome that evidence gives a row of a second attempt that was not
+// called.
+func settledSecond(ordinal int16, e events.Evidence) (o outcome, ok bool) {
+	p, reason := notifications.SettleSecond(e)
+	if p == nil {
+		return outcome{}, false
+	}
+	o = settled(ordinal, *p)
+	o.reason = reason
+	return o, true
 }

@@ -3,6 +3,8 @@ package sender
 import (
 	"strings"
 	"time"
+
+	"lemma/notifications"
 )
 
 // Outcomes of attempts besides accepted and rejected.
@@ -25,14 +27,6 @@ type outcome struct {
 	at        time.Time
 }
 
-// Evidence about the first attempt ends a row of the second. firstAccepted: the second
-// was not called, and the view does not count it as an attempt. firstRejected: the
-// second was not called either, or was rejected too.
-const (
-	firstAccepted = "first_attempt_accepted"
-	firstRejected = "first_attempt_rejected"
-)
-
 // tally is what outcomes add to a batch's counters. The view notification_status
 // derives the same; tests compare the two.
 type tally struct {
@@ -45,7 +39,7 @@ func (t *tally) add(attempt int16, o outcome) {
 		t.retried++
 	case o.kind == string(Accepted):
 		t.sent++
-	case o.reason == firstRejected:
+	case o.reason == notifications.FirstRejected:
 		t.failed++
 	case o.kind == unknown || attempt == 2:
 		t.orphaned++
@@ -54,6 +48,17 @@ func (t *tally) add(attempt int16, o outcome) {
 	default:
 		t.failed++
 	}
+}
+
+// orphaned are the rows that outcomes of an attempt orphan.
+func orphaned(attempt int16, done []outcome) (ordinals []int16) {
+	for _, o := range done {
+		var t tally
+		if t.add(attempt, o); t.orphaned > 0 {
+			ordinals = append(ordinals, o.ordinal)
+		}
+	}
+	return ordinals
 }
 
 // columns are the columns of outcomes, as unnest takes them.

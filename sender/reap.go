@@ -107,7 +107,11 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 		if b.Events, err = s.readEvents(ctx, tx, ref, b); err != nil {
 			return err
 		}
-		evidence, err := events.Proofs(ctx, tx, ref.WorkspaceID, ref.OriginID, b.Root, called)
+		open := called
+		if b.Attempt == 2 {
+			open = slices.Concat(called, untouched)
+		}
+		evidence, err := events.Proofs(ctx, tx, ref.WorkspaceID, ref.OriginID, b.Root, open)
 		if err != nil {
 			return err
 		}
@@ -115,16 +119,18 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 		if err := tx.QueryRow(ctx, countCrashes, ref.WorkspaceID, ref.BatchID).Scan(&crashes); err != nil {
 			return fmt.Errorf("count crashes: %w", err)
 		}
-		sum = Reaped{Batches: 1, Freed: len(untouched)}
+		sum = Reaped{Batches: 1}
 		done, retry, waiting := decideAll(b, called, evidence, &sum)
+		var crashed []int16
 		if crashes >= maxCrashes && b.Gate != "cancelled" {
-			crashed, rest, err := findCrashed(ctx, tx, ref, b.Token, untouched)
-			if err != nil {
+			if crashed, untouched, err = findCrashed(ctx, tx, ref, b.Token, untouched); err != nil {
 				return err
 			}
-			sum.Freed, sum.Crashed = len(rest), len(crashed)
-			done, untouched = append(done, endCrashed(crashed)...), rest
 		}
+		done, crashed = settleUntouched(b, done, crashed, evidence, &sum)
+		done, untouched = settleUntouched(b, done, untouched, evidence, &sum)
+		done = append(done, endCrashed(crashed)...)
+		sum.Freed, sum.Crashed = len(untouched), len(crashed)
 		if len(waiting) > 0 {
 			if len(done) == 0 && len(untouched) == 0 {
 				sum.Batches = 0
@@ -230,7 +236,7 @@ func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum 
 		case settle:
 			o = settled(ordinal, *proof)
 			if b.Attempt == 2 && proof.Kind == events.Rejected && e.Of(1) != nil {
-				o.reason = firstRejected // both were rejected: nothing was delivered
+				o.reason = notifications.FirstRejected // both were rejected: nothing was delivered
 			}
 			sum.Settled++
 		case again:
@@ -249,6 +255,24 @@ func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum 
 	return done, retry, waiting
 }
 
+// settleUntouched ends rows of a second attempt that was not called and whose first
+// attempt is known meanwhile. It returns the other rows.
+func settleUntouched(b stale, done []outcome, untouched []int16, evidence map[int16]events.Evidence, sum *Reaped) ([]outcome, []int16) {
+	if b.Attempt == 1 {
+		return done, untouched
+	}
+	left := []int16{}
+	for _, ordinal := range untouched {
+		if o, ok := settledSecond(ordinal, evidence[ordinal]); ok {
+			done = append(done, o)
+			sum.Settled++
+		} else {
+			left = append(left, ordinal)
+		}
+	}
+	return done, left
+}
+
 // apply inserts the reaper's outcomes, makes the retry batch and gives the untouched
 // rows back, in the transaction that holds the batch.
 func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
@@ -256,7 +280,11 @@ func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b 
 	if err := insertOutcomes(ctx, tx, ref, b, done); err != nil {
 		return err
 	}
-	if err := events.QueueOrphaned(ctx, tx, ref.WorkspaceID, b.ProviderID, ref.OriginID, b.Root, orphaned(done)); err != nil {
+	unresolved := orphaned(b.Attempt, done)
+	if b.Attempt == 2 && b.Gate == "cancelled" {
+		unresolved = append(unresolved, untouched...)
+	}
+	if err := events.QueueOrphaned(ctx, tx, ref.WorkspaceID, b.ProviderID, ref.OriginID, b.Root, unresolved); err != nil {
 		return err
 	}
 	var jobs []notifications.Job
