@@ -1,7 +1,7 @@
 // Package chaos tests the guarantees of Lemma under failures. It contains only tests.
 // They use `lemma work` as real processes, real Postgres clusters with fsync on, SMTP
-// to a catcher that counts every body, and a customer's database behind a proxy that
-// can be interrupted.
+// to a catcher that counts every body, an HTTP gateway that reports events to `lemma
+// serve`, and a customer's database behind a proxy that can be interrupted.
 //
 // The failures, each with its own test: worker processes are killed, frozen past their
 // lease and shut down; mail servers drop connections, answer late and throttle;
@@ -19,5 +19,6 @@
 // Each test fails without the guard that it is about. `go test -overlay` removes a
 // guard without a change of the file, and with GOFLAGS also in the workers' binary.
 //
-// Random kills log their seed, and LEMMA_CHAOS_SEED repeats them.
+// Random kills log their seed, and LEMMA_CHAOS_SEED repeats them. LEMMA_CHAOS_KILLS=50
+// kills 50 workers in each campaign with events, which then has 20,000 profiles.
 package chaos

@@ -119,6 +119,14 @@ func (p *mailServer) port() int {
 // received is how many messages the server has.
 func (p *mailServer) received() int { return p.Stats().Messages }
 
+// delivered is part of carrier.
+func (p *mailServer) delivered() (all []delivery) {
+	for _, e := range p.Ledger() {
+		all = append(all, delivery{notificationIn(e.MessageID), e.Recipient})
+	}
+	return all
+}
+
 // requests counts the bodies of one notification.
 func (p *mailServer) requests(id string) (bodies, deferred int) {
 	p.mu.Lock()

@@ -23,7 +23,9 @@ import (
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
 	"lemma/providers"
+	"lemma/sender/gateway"
 	"lemma/sender/smtp"
+	"lemma/sender/wire"
 )
 
 // scratch is the folder of the program and of the clusters.
@@ -69,6 +71,7 @@ type env struct {
 	t         *testing.T
 	dsn       string // of Lemma's database
 	mail      *mailServer
+	carrier   carrier // of the provider: mail, or a gateway
 	campaigns *campaigns.Campaigns
 }
 
@@ -85,7 +88,10 @@ func setup(t *testing.T) *env {
 
 func setupIn(t *testing.T, c *postgres.Cluster) *env {
 	t.Helper()
-	check := func(_ string, config, secrets json.RawMessage) error {
+	check := func(kind string, config, secrets json.RawMessage) error {
+		if kind == "http" {
+			return gateway.Kind(wire.Operator{AllowPrivate: true}).Check(config, secrets)
+		}
 		return smtp.Check(config, secrets, smtp.Options{AllowPrivate: true})
 	}
 	f := shop.New(pgtest.ShopIn(t, pgtest.DBIn(t, c)), audience.Options{AllowPrivate: true}, check)
@@ -111,6 +117,7 @@ func (h *env) anotherWorkspace(timeoutSeconds int) *env {
 func (h *env) openMail(timeoutSeconds int) {
 	h.t.Helper()
 	h.mail = startMailServer(h.t)
+	h.carrier = h.mail
 	h.Template = h.NewTemplate(message.Content{Subject: "Hello {{ name }}", HTML: "<p>Hello {{ name }}, it is customer {{ id }}.</p>",
 		Text: "Hello {{ name }}"})
 	h.Provider = h.newProvider(timeoutSeconds)

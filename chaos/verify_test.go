@@ -11,7 +11,16 @@ import (
 	"lemma"
 )
 
-// outcome is the outcome of one profile, in Lemma's tables and at the mail server.
+// carrier is a mail server or a gateway. It counts what it receives.
+type carrier interface {
+	delivered() []delivery
+	requests(notification string) (bodies, deferred int)
+}
+
+// delivery is a message that a carrier has accepted.
+type delivery struct{ notification, recipient string }
+
+// outcome is the outcome of one profile, in Lemma's tables and at the carrier.
 type outcome struct {
 	Name    string // the notification's public id
 	Profile string
@@ -74,15 +83,15 @@ func (h *env) outcomes(id uuid.UUID) []outcome {
 		where s.workspace_id = $1 and s.origin_id = $2`, h.Workspace, id)
 	h.Must(err)
 	copies := map[string]int{}
-	for messageID, n := range h.mail.Copies() {
-		copies[notificationIn(messageID)] = n
+	for _, d := range h.carrier.delivered() {
+		copies[d.notification]++
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o outcome, err error) {
 		var key uuid.UUID
 		err = row.Scan(&key, &o.Profile, &o.Address, &o.Status, &o.Reason, &o.First, &o.Second, &o.Basis)
 		o.Name = lemma.FormatNotificationID(id, key)
 		o.copies = copies[o.Name]
-		o.bodies, o.deferred = h.mail.requests(o.Name)
+		o.bodies, o.deferred = h.carrier.requests(o.Name)
 		return o, err
 	})
 	h.Must(err)
@@ -161,7 +170,7 @@ func (h *env) verifyNotifiedOnce(c *customer, id uuid.UUID) {
 	}
 }
 
-// verifyRecipients verifies that each message of the campaign at the mail server
+// verifyRecipients verifies that each message of the campaign at the carrier
 // belongs to one of its notifications and went to its address.
 func (h *env) verifyRecipients(id uuid.UUID, all []outcome) {
 	h.t.Helper()
@@ -169,11 +178,10 @@ func (h *env) verifyRecipients(id uuid.UUID, all []outcome) {
 	for _, o := range all {
 		addresses[o.Name] = o.Address
 	}
-	for _, e := range h.mail.Ledger() {
-		name := notificationIn(e.MessageID)
-		origin, _, ok := lemma.ParseNotificationID(name)
-		if !ok || (origin == id && addresses[name] != e.Recipient) {
-			h.t.Errorf("message %s of %q went to %s", name, addresses[name], e.Recipient)
+	for _, d := range h.carrier.delivered() {
+		origin, _, ok := lemma.ParseNotificationID(d.notification)
+		if !ok || (origin == id && addresses[d.notification] != d.recipient) {
+			h.t.Errorf("message %s of %q went to %s", d.notification, addresses[d.notification], d.recipient)
 		}
 	}
 }

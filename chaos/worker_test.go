@@ -43,7 +43,7 @@ func readSource(path string, entry fs.DirEntry, err error) error {
 	return err
 }
 
-// worker is a `lemma work` process.
+// worker is a `lemma work` or `lemma serve` process.
 type worker struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -55,7 +55,7 @@ type worker struct {
 var shortTimes = []string{
 	"LEMMA_LEASE=2s", "LEMMA_CALL_TIMEOUT=1s", "LEMMA_REAP_EVERY=300ms", "LEMMA_SWEEP_EVERY=500ms", "LEMMA_SOURCE_TIMEOUT=3s",
 	"LEMMA_SEND_WORKERS=4", "LEMMA_MAX_WINDOW=50", "LEMMA_ALLOW_PRIVATE_SOURCES=true", "LEMMA_ALLOW_PRIVATE_PROVIDERS=true",
-	"LEMMA_LOG_LEVEL=info",
+	"LEMMA_LOG_LEVEL=info", "LEMMA_PUBLIC_URL=http://127.0.0.1:8080",
 }
 
 // longLeases is for tests in which no lease may expire, also on a busy machine.
@@ -72,9 +72,15 @@ func (h *env) longTimeouts() []string {
 // work starts a worker; settings override shortTimes.
 func (h *env) work(settings ...string) *worker {
 	h.t.Helper()
+	return h.start("work", settings...)
+}
+
+// start starts a process with a command of the program; settings override shortTimes.
+func (h *env) start(command string, settings ...string) *worker {
+	h.t.Helper()
 	file, err := binary()
 	h.Must(err)
-	w := &worker{t: h.t, cmd: exec.Command(file, "work"), output: &output{}, ended: make(chan struct{})}
+	w := &worker{t: h.t, cmd: exec.Command(file, command), output: &output{}, ended: make(chan struct{})}
 	w.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + h.dsn, "LEMMA_SECRET_KEY=" + h.Key},
 		append(shortTimes, settings...)...)
 	w.cmd.Stdout, w.cmd.Stderr = w.output, w.output

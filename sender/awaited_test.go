@@ -142,3 +142,28 @@ func TestRowsWaitBesideOneThatIsSettled(t *testing.T) {
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 10})
 }
+
+// Rows are moved twice, since an event settles one of them in between. Their second
+// attempt has the date of the window that called them.
+func TestRowsThatWaitAreMovedTwice(t *testing.T) {
+	b := setup(t)
+	b.reports()
+	refs := b.insert(10, 10, 2)
+	killed := b.sender()
+	reached := stop(killed, "opened", 1)
+	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
+	<-reached
+	s := b.sender()
+	for i, want := range []Reaped{{Batches: 1, Settled: 1, Waiting: 9}, {Batches: 1, Settled: 1, Waiting: 8}} {
+		b.report(b.of(int16(3+i)), 1, events.TypeDelivered, time.Now().Add(-time.Hour))
+		if got := b.reap(s); got != want {
+			t.Fatalf("reaped %+v, want %+v", got, want)
+		}
+	}
+	b.report(b.of(3), 1, events.TypeDelivered, time.Now().Add(time.Hour))
+	if got := b.reap(s); got != (Reaped{Batches: 1, Retried: 8}) {
+		t.Fatalf("reaped %+v", got)
+	}
+	b.work(s)
+	b.wantCounts(notifications.Counts{Sent: 10})
+}

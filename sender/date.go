@@ -52,7 +52,7 @@ func (s *Sender) startBy(c *claim, w *window, begun time.Time) {
 
 // readDates reads the Date of the first attempt's messages. It is the date of the last
 // window that contained the row before its outcome became unknown, or before the row
-// was moved to a batch of its own. Later windows contain the row's ordinal without
+// was first moved to another batch: rows that wait for events may be moved several times. Later windows contain the row's ordinal without
 // calling it. If the database's clock went back in between, it is the first window
 // after that.
 func (s *Sender) readDates(ctx context.Context, c *claim) error {
@@ -66,7 +66,7 @@ func (s *Sender) readDates(ctx context.Context, c *claim) error {
 	rows, err := s.pool.Query(ctx, `
 		select a.ordinal, w.message_date from attempts a
 		cross join lateral (select least(a.at, (
-			select d.created_at from batches d where d.workspace_id = a.workspace_id and d.origin_id = $4
+			select min(d.created_at) from batches d where d.workspace_id = a.workspace_id and d.origin_id = $4
 			and d.root_id = a.batch_id and d.id <> d.root_id and d.attempt = 1 and a.ordinal = any(d.members))) as at) unknown
 		cross join lateral (select w.message_date from batch_log w
 			where w.workspace_id = a.workspace_id and w.batch_id = a.batch_id and w.event = 'window'
