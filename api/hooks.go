@@ -17,13 +17,14 @@ const hookTime = 10 * time.Second
 
 // hookRefusals are the answers to webhooks that change nothing, by the reason.
 var hookRefusals = map[string]refusal{
-	"unknown":        {status: http.StatusNotFound, code: "not_found", detail: "there is no such webhook URL"},
-	"not_configured": {status: http.StatusNotFound, code: "not_found", detail: "the provider receives no webhooks: give it the secrets or settings that check their signatures"},
-	"too_large":      {status: http.StatusRequestEntityTooLarge, code: "too_large", detail: "the body has more than 1 MiB"},
-	"forged":         {status: http.StatusUnauthorized, code: "webhook_forged", detail: "the signature is missing or wrong"},
-	"replayed":       {status: http.StatusUnauthorized, code: "webhook_replayed", detail: "the signature is too old or from the future"},
-	"foreign":        {status: http.StatusBadRequest, code: "webhook_foreign", detail: "the request is for another account"},
-	"unreadable":     {status: http.StatusBadRequest, code: "webhook_unreadable", detail: "the body is not in the format of the carrier"},
+	"unknown": {status: http.StatusNotFound, code: "not_found", detail: "there is no such webhook URL"},
+	"not_configured": {status: http.StatusNotFound, code: "not_found",
+		detail: "the provider receives no webhooks: it lacks the secret or setting that checks them"},
+	"too_large":  {status: http.StatusRequestEntityTooLarge, code: "too_large", detail: "the body has more than 1 MiB"},
+	"forged":     {status: http.StatusUnauthorized, code: "webhook_forged", detail: "the signature is missing or wrong"},
+	"replayed":   {status: http.StatusUnauthorized, code: "webhook_replayed", detail: "the signature is too old or from the future"},
+	"foreign":    {status: http.StatusBadRequest, code: "webhook_foreign", detail: "the request is for another account"},
+	"unreadable": {status: http.StatusBadRequest, code: "webhook_unreadable", detail: "the body is not in the format of the carrier"},
 }
 
 // receiveHook answers 200 without a body when all events of the request are stored.
