@@ -41,7 +41,14 @@ func (c Count) Wilson(confidence float64) Interval {
 	middle := p + z*z/(2*n)
 	half := z * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
 	scale := 1 + z*z/n
-	return Interval{max(0, (middle-half)/scale), min(1, (middle+half)/scale)}
+	interval := Interval{max(0, (middle-half)/scale), min(1, (middle+half)/scale)}
+	if c.Converted == 0 {
+		interval.Low = 0 // exactly, without a rounding error
+	}
+	if c.Converted == c.Recipients {
+		interval.High = 1
+	}
+	return interval
 }
 
 // Difference is the interval of the rate of a minus the rate of b: Newcombe's hybrid

@@ -29,6 +29,11 @@ func TestWilson(t *testing.T) {
 		near(t, "low", got.Low, c.low, 0.00005)
 		near(t, "high", got.High, c.high, 0.00005)
 	}
+	for n := range int64(100) {
+		if none, all := (Count{n + 1, 0}).Wilson(0.95), (Count{n + 1, n + 1}).Wilson(0.95); none.Low != 0 || all.High != 1 {
+			t.Errorf("of %d, none or all converted: %v, %v", n+1, none, all)
+		}
+	}
 	if got := (Count{}).Wilson(0.95); got != (Interval{0, 1}) {
 		t.Errorf("without recipients: %v", got)
 	}

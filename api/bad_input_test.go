@@ -259,6 +259,29 @@ func (a answered) refuses(c bad) {
 	a.t.Errorf("%s: no %s at %q in %s", a.what, c.code, c.pointer, a.body)
 }
 
+func TestFaultsNameTheRemedy(t *testing.T) {
+	b := setup(t)
+	for _, c := range []struct {
+		method, path string
+		body         object
+		pointer      string
+		detail       string
+	}{
+		{"PATCH", "/v1/workspace", object{"page": object{"color": "red"}}, "/page/color", "must be a colour as #rrggbb in lower case, such as #1f5fbf"},
+		{"PATCH", "/v1/workspace", object{"page": object{"language": "pt"}}, "/page/language", `must be one of en, de, es, fr, it, nl, ""`},
+		{"POST", "/v1/iterations/power", object{"base_rate": 5, "effect": 1}, "/base_rate", "must be less than 1"},
+		{"POST", "/v1/iterations/power", object{"base_rate": 0.5, "effect": 0}, "/effect",
+			"must not be between -0.000001 and 0.000001, and base_rate + effect must be between 0 and 1"},
+	} {
+		got := b.do(c.method, c.path, c.body).fault(422, c.pointer, "*")
+		for _, f := range got.problem.Errors {
+			if f.Pointer == c.pointer && f.Detail != c.detail {
+				t.Errorf("%s: %s", c.pointer, f.Detail)
+			}
+		}
+	}
+}
+
 // No answer repeats a secret that was sent in a wrong field or a wrong form, since
 // answers end up in logs and screenshots.
 func TestRefusalsDoNotEchoSecrets(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"lemma"
 	"lemma/campaigns"
 	"lemma/flows/graph"
@@ -83,18 +81,18 @@ func (m *metricBody) metric(faults *[]lemma.Field) *campaigns.Metric {
 		return nil
 	}
 	one := &campaigns.Metric{Event: orEmpty(m.Event), SQL: orEmpty(m.SQL)}
-	if one.SQL != "" {
-		var id uuid.UUID
-		ok := m.DataSourceID != nil
-		if ok {
-			id, ok = lemma.ParseID(lemma.PrefixDataSource, *m.DataSourceID)
-		}
+	switch {
+	case one.SQL == "" && m.DataSourceID == nil:
+	case one.SQL == "":
+		*faults = append(*faults, lemma.Field{Pointer: "/experiment/metric/sql", Code: "required", Detail: "must be given with data_source_id"})
+	case m.DataSourceID == nil:
+		*faults = append(*faults, lemma.Field{Pointer: "/experiment/metric/data_source_id", Code: "required", Detail: "must be given with sql"})
+	default:
+		id, ok := lemma.ParseID(lemma.PrefixDataSource, *m.DataSourceID)
 		if !ok {
 			*faults = append(*faults, unknownID("/experiment/metric/data_source_id", "data source").Fields...)
 		}
 		one.DataSourceID = id
-	} else if m.DataSourceID != nil {
-		*faults = append(*faults, lemma.Field{Pointer: "/experiment/metric/sql", Code: "required", Detail: "must be given with data_source_id"})
 	}
 	return one
 }

@@ -157,6 +157,10 @@ func sentence(e *openapi3.SchemaError) (code, detail string) {
 		return "too_small", "must be at least " + plainly(*s.Min)
 	case "maximum":
 		return "too_large", "must be at most " + plainly(*s.Max)
+	case "exclusiveMinimum":
+		return "too_small", "must be greater than " + plainly(*s.Min)
+	case "exclusiveMaximum":
+		return "too_large", "must be less than " + plainly(*s.Max)
 	case "minItems":
 		return "too_few", fmt.Sprintf("must have at least %d items", s.MinItems)
 	case "maxItems":
@@ -201,10 +205,17 @@ func typeName(s *openapi3.Schema) string {
 // plainly formats a bound without an exponent.
 func plainly(bound float64) string { return strconv.FormatFloat(bound, 'f', -1, 64) }
 
+// words lists the values of an enum: the empty string in quotes, and no null.
 func words(values []any) string {
 	var list []string
 	for _, v := range values {
-		list = append(list, fmt.Sprint(v))
+		switch v {
+		case nil:
+		case "":
+			list = append(list, `""`)
+		default:
+			list = append(list, fmt.Sprint(v))
+		}
 	}
 	return strings.Join(list, ", ")
 }

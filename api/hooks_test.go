@@ -66,6 +66,19 @@ func TestRefusedWebhooks(t *testing.T) {
 			t.Errorf("%s: %s", c.path, got.body)
 		}
 	}
+	for _, c := range []struct{ body, pointer, detail string }{
+		{`{"type":"unheard-of"}`, "/type", "unheard-of"},
+		{`{"type":"bounced","code":"550"}`, "/code", "must be a whole number, not string"},
+		{`{"type":"delivered","occurred_at":"yesterday"}`, "/occurred_at", "RFC 3339"},
+		{`{"events":[{"type":"delivered"},{"type":"x"}]}`, "/events/1/type", "must be one of"},
+		{`{"events":[]}`, "", "must have a type"},
+		{`hello`, "", "must be one JSON object"},
+	} {
+		got := b.do("POST", path, c.body, signed(key, "e", c.body)).fault(400, c.pointer, "not_valid")
+		if !strings.Contains(string(got.body), c.detail) {
+			t.Errorf("%s: %s", c.body, got.body)
+		}
+	}
 	b.do("GET", path, nil).is(405)
 	if n := b.Count(`select count(*) from provider_events where workspace_id = $1`, b.Workspace); n != 0 {
 		t.Errorf("%d events are stored", n)

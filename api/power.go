@@ -56,7 +56,8 @@ func (in powerRequest) design() (abtest.Design, error) {
 		d.Power = *in.Power
 	}
 	if rate := d.BaseRate + d.Effect; rate <= 0 || rate >= 1 || math.Abs(d.Effect) < leastEffect {
-		return d, lemma.Fault("/effect", "invalid", "must be at least %g, and base_rate + effect between 0 and 1", leastEffect)
+		return d, lemma.Fault("/effect", "invalid", "must not be between -%[1]s and %[1]s, and base_rate + effect must be between 0 and 1",
+			plainly(leastEffect))
 	}
 	return d, nil
 }

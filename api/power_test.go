@@ -14,6 +14,7 @@ func (b *bundle) checkPower() {
 	}
 	b.do("POST", path, object{"base_rate": 0.5, "effect": 0.5}).fault(422, "/effect", "invalid")
 	b.do("POST", path, object{"base_rate": 0.5, "effect": 0}).fault(422, "/effect", "invalid")
-	b.do("POST", path, object{"base_rate": 1, "effect": -0.1}).fault(422, "/base_rate", "*")
+	b.do("POST", path, object{"base_rate": 1, "effect": -0.1}).fault(422, "/base_rate", "too_large")
+	b.do("POST", path, object{"base_rate": 0, "effect": 0.1}).fault(422, "/base_rate", "too_small")
 	b.do("POST", path, object{"base_rate": 0.1, "effect": 0.1, "variants": 9}).fault(422, "/variants", "*")
 }

@@ -176,7 +176,7 @@ func (e *Experiment) metricFaults(add func(pointer, code, detail string, args ..
 		add("/duration", "out_of_range", "must be between %s and %s", "PT10S", "P28D")
 	}
 	if m := e.Metric; m != nil && (m.Event == "") == (m.SQL == "") {
-		add("/metric", "invalid", "must have an event or SQL")
+		add("/metric", "invalid", "must have either an event or sql, not both")
 	}
 }
 

@@ -42,7 +42,7 @@ const (
 )
 
 var iterationTable = lifecycle.Table[IterationStatus, iterationVerb]{
-	Noun: "iteration",
+	Noun: "an iteration",
 	From: map[iterationVerb][]IterationStatus{
 		selectWinner: {IterationRunning, IterationEvaluating, IterationInconclusive},
 		stopTest:     {IterationRunning, IterationEvaluating, IterationInconclusive},

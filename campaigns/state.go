@@ -33,7 +33,7 @@ const (
 
 // table has the statuses that allow each verb.
 var table = lifecycle.Table[Status, verb]{
-	Noun: "campaign",
+	Noun: "a campaign",
 	From: map[verb][]Status{
 		edit:       {Draft},
 		remove:     {Draft},

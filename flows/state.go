@@ -33,7 +33,7 @@ const (
 // makes a draft live and keeps every other status. Resuming undoes a pause or a drain.
 // Archived is final.
 var table = lifecycle.Table[Status, verb]{
-	Noun: "flow",
+	Noun: "a flow",
 	From: map[verb][]Status{
 		edit:     {Draft, Live, Paused, Draining, Archived},
 		remove:   {Draft},

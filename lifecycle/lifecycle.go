@@ -40,7 +40,7 @@ func (t Table[S, V]) Check(status S, verb V) error {
 
 // Refuse returns the error for a verb that the status does not allow.
 func (t Table[S, V]) Refuse(status S, verb V) error {
-	return &lemma.Error{Kind: lemma.WrongStatus, Message: fmt.Sprintf("a %s that is %s does not allow %s", t.Noun, status, verb),
+	return &lemma.Error{Kind: lemma.WrongStatus, Message: fmt.Sprintf("%s that is %s does not allow %s", t.Noun, status, verb),
 		Status: string(status), Allowed: t.Allowed(status)}
 }
 

@@ -11,7 +11,7 @@ import (
 	"lemma/lifecycle"
 )
 
-var valves = lifecycle.Table[string, string]{Noun: "valve",
+var valves = lifecycle.Table[string, string]{Noun: "a valve",
 	From:   map[string][]string{"open": {"shut"}, "shut": {"open"}, "paint": {"open", "shut"}, "rust": {"open", "shut"}},
 	Public: []string{"paint", "open", "shut"}}
 

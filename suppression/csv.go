@@ -109,7 +109,8 @@ func readHeader(r *csv.Reader) (header, error) {
 		name = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
 		at := slices.Index(csvColumns, name)
 		if at < 0 {
-			return nil, lemma.Fault("/header", "unknown_field", "must name columns out of %s", strings.Join(csvColumns, ", "))
+			return nil, lemma.Fault("/header", "unknown_field", "names the column %.50q; must name columns out of %s, separated by commas",
+				name, strings.Join(csvColumns, ", "))
 		}
 		if h[at] >= 0 {
 			return nil, lemma.Fault("/header", "repeated", "names %s twice", name)
@@ -136,7 +137,7 @@ func (h header) entry(record []string, d Defaults) (Entry, *lemma.Field) {
 	case e.Channel != lemma.Email && e.Channel != lemma.SMS && e.Channel != lemma.Push:
 		return e, &lemma.Field{Pointer: "/channel", Code: "invalid_choice", Detail: "must be email, sms or push"}
 	case !ok || !utf8.ValidString(address):
-		return e, &lemma.Field{Pointer: "/address", Code: "invalid_address", Detail: "must be an address of the channel"}
+		return e, &lemma.Field{Pointer: "/address", Code: "invalid_address", Detail: "must be an address of the channel " + string(e.Channel)}
 	case !slices.Contains(Causes, e.Cause):
 		return e, &lemma.Field{Pointer: "/cause", Code: "invalid_choice", Detail: "must be one of " + strings.Join(Causes, ", ")}
 	case len(e.Detail) > maxDetail || !utf8.ValidString(e.Detail) || strings.ContainsRune(e.Detail, 0):

@@ -59,7 +59,7 @@ func (a abtestAssignCommand) check() error {
 	case sum == 0:
 		return errors.New("--weights: one must be positive")
 	case len(a.Names) > 0 && len(a.Names) != len(a.Weights):
-		return fmt.Errorf("--names: %d names for %d weights", len(a.Names), len(a.Weights))
+		return fmt.Errorf("--names: must be as many as --weights; there are %d names for %d weights", len(a.Names), len(a.Weights))
 	case a.Sample < 0 || a.Sample > 100 || a.Holdout < 0 || a.Holdout > 100:
 		return errors.New("a percentage must be between 0 and 100")
 	}
@@ -92,8 +92,11 @@ func (a abtestAssignCommand) splitLine() (line func(key string) []string, header
 	}
 	plan := abtest.NewPlan(a.Experiment, a.Weights, a.Sample, a.Holdout)
 	return func(key string) []string {
-		one := plan.Assign(key)
-		return []string{string(one.Group), a.name(one.Variant), bucket(one.HoldoutBucket), bucket(one.SampleBucket), bucket(one.VariantBucket)}
+		one, variant := plan.Assign(key), ""
+		if one.Group == abtest.Sample {
+			variant = a.name(one.Variant)
+		}
+		return []string{string(one.Group), variant, bucket(one.HoldoutBucket), bucket(one.SampleBucket), bucket(one.VariantBucket)}
 	}, []string{"profile_key", "group", "variant", "holdout_bucket", "sample_bucket", "variant_bucket"}
 }
 

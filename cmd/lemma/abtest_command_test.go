@@ -22,7 +22,7 @@ func TestAssignRecomputesAFile(t *testing.T) {
 	}{
 		{[]string{"--experiment=itr_1", "--weights=50,30,20", "--names=A,B,C", "--sample-percent=20", "--holdout-percent=5"},
 			"profile_key,group,variant,holdout_bucket,sample_bucket,variant_bucket\n" +
-				"1,rest,A,2320,7529,38\nanna,sample,A,7054,345,38\nprofile-1000000,sample,B,1837,402,57\n"},
+				"1,rest,,2320,7529,38\nanna,sample,A,7054,345,38\nprofile-1000000,sample,B,1837,402,57\n"},
 		{[]string{"--salt=spring", "--weights=1,1,8"}, "profile_key,variant,bucket\n1,2,5\nanna,2,2\nprofile-1000000,2,4\n"},
 	} {
 		var out bytes.Buffer

@@ -3,11 +3,15 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"lemma"
 	"lemma/events"
 	"lemma/sender"
 	"lemma/sender/wire"
@@ -63,23 +67,67 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 		Events []report `json:"events"`
 	}
 	if err := json.Unmarshal(w.Body, &body); err != nil {
-		return nil, fmt.Errorf("%w: %w", sender.ErrUnreadable, err)
+		return nil, unreadable(fieldOf(err), "%s", remedy(err))
 	}
 	all, single := body.Events, false
 	if body.Type != "" {
 		all, single = append(all, body.report), len(all) == 0
 	}
 	if len(all) == 0 || len(all) > mostReports {
-		return nil, fmt.Errorf("%w: it has %d events, must have 1 to %d", sender.ErrUnreadable, len(all), mostReports)
+		return nil, unreadable("", "must have a type, or 1 to %d events", mostReports)
 	}
 	out := make([]events.Report, len(all))
 	for i, e := range all {
 		if !slices.Contains(events.Types, e.Type) {
-			return nil, fmt.Errorf("%w: an event has the type %.50q", sender.ErrUnreadable, e.Type)
+			pointer := "/type"
+			if !single {
+				pointer = fmt.Sprintf("/events/%d/type", i)
+			}
+			return nil, unreadable(pointer, "is %.50q; must be one of %s", e.Type, typeNames())
 		}
 		out[i] = e.of(signed, i, single)
 	}
 	return out, nil
+}
+
+// unreadable is the refusal of a signed body, with what is wrong.
+func unreadable(pointer, detail string, args ...any) error {
+	return fmt.Errorf("%w: %w", sender.ErrUnreadable, lemma.Fault(pointer, "not_valid", detail, args...))
+}
+
+// fieldOf is the pointer of the field that an error of package json is about.
+func fieldOf(err error) string {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
+		return "/" + strings.ReplaceAll(strings.TrimPrefix(wrong.Field, "report."), ".", "/")
+	}
+	if _, ok := errors.AsType[*time.ParseError](err); ok {
+		return "/occurred_at"
+	}
+	return ""
+}
+
+func remedy(err error) string {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		switch wrong.Type.Kind() {
+		case reflect.Int:
+			return "must be a whole number, not " + wrong.Value
+		case reflect.String:
+			return "must be a string, not " + wrong.Value
+		}
+		return "must be an object as in the description of the format"
+	}
+	if _, ok := errors.AsType[*time.ParseError](err); ok {
+		return "must be a time such as 2026-07-01T12:00:00Z (RFC 3339)"
+	}
+	return "must be one JSON object"
+}
+
+func typeNames() string {
+	var names []string
+	for _, t := range events.Types {
+		names = append(names, string(t))
+	}
+	return strings.Join(names, ", ")
 }
 
 // of is an event in the terms of package events. Without an id of its own it has that

@@ -63,7 +63,7 @@ func (s *settings) check(f *form.Form) {
 	}
 	switch {
 	case (s.service == "") == (s.from == ""):
-		f.Fault("/config/messaging_service_sid", "required", "must be given, or from instead of it")
+		f.Fault("/config/messaging_service_sid", "required", "must be given, or from instead of it, but not both")
 	case s.service != "" && !serviceSID.MatchString(s.service):
 		f.Fault("/config/messaging_service_sid", "invalid_sid", "must be MG and 32 hexadecimal digits")
 	case s.from != "" && (!senders.MatchString(s.from) || s.from[0] != '+' && len(s.from) > 11):
