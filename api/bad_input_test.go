@@ -267,7 +267,8 @@ func TestFaultsNameTheRemedy(t *testing.T) {
 		pointer      string
 		detail       string
 	}{
-		{"PATCH", "/v1/workspace", object{"page": object{"color": "red"}}, "/page/color", "must be a colour as #rrggbb in lower case, such as #1f5fbf"},
+		{"PATCH", "/v1/workspace", object{"page": object{"color": "red"}}, "/page/color",
+			"must be a colour as #rrggbb in lower case, such as #1f5fbf"},
 		{"PATCH", "/v1/workspace", object{"page": object{"language": "pt"}}, "/page/language", `must be one of en, de, es, fr, it, nl, ""`},
 		{"POST", "/v1/iterations/power", object{"base_rate": 5, "effect": 1}, "/base_rate", "must be less than 1"},
 		{"POST", "/v1/iterations/power", object{"base_rate": 0.5, "effect": 0}, "/effect",

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -212,7 +213,7 @@ func (g *webhookGateway) requests(notification string) (bodies, deferred int) {
 func (g *webhookGateway) acceptances() []acceptance {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.accepted[:len(g.accepted):len(g.accepted)]
+	return slices.Clip(g.accepted)
 }
 
 // received is how many messages were accepted.

@@ -69,7 +69,9 @@ type Hooks struct {
 // New returns Hooks.
 func New(d Deps) *Hooks {
 	h := &Hooks{pool: d.Pool, publicURL: strings.TrimSuffix(d.PublicURL, "/"), accounts: newAccounts(d.Providers, d.Kinds),
-		known: newKnown(mostKnown), large: slots.New(slots.Limits{Process: mostLarge, Workspace: ofOne}, func(string) error { return busy }), log: d.Log, metrics: d.Metrics}
+		known: newKnown(mostKnown),
+		large: slots.New(slots.Limits{Process: mostLarge, Workspace: ofOne}, func(string) error { return busy }),
+		log:   d.Log, metrics: d.Metrics}
 	if h.log == nil {
 		h.log = slog.Default()
 	}

@@ -25,7 +25,7 @@ func (d *deliveries) addAttempt(a attemptLine) {
 		d.called[a.Attempt] = true
 	}
 	switch {
-	case a.Reason != nil && (*a.Reason == FirstAccepted || *a.Reason == FirstRejected):
+	case a.Reason != nil && (*a.Reason == ReasonFirstAccepted || *a.Reason == ReasonFirstRejected):
 		d.without[a.Attempt] = true
 	case a.Outcome == "accepted" && a.Basis == "response":
 		d.delivered[a.Attempt] = true

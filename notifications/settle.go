@@ -10,12 +10,12 @@ import (
 	"lemma/events"
 )
 
-// Evidence about the first attempt ends a row of the second. FirstAccepted: the second
-// was not called, and the view does not count it as an attempt. FirstRejected: the
+// Evidence about the first attempt ends a row of the second. ReasonFirstAccepted: the second
+// was not called, and the view does not count it as an attempt. ReasonFirstRejected: the
 // second was not called either, or was rejected too.
 const (
-	FirstAccepted = "first_attempt_accepted"
-	FirstRejected = "first_attempt_rejected"
+	ReasonFirstAccepted = "first_attempt_accepted"
+	ReasonFirstRejected = "first_attempt_rejected"
 )
 
 // SettleSecond returns the proof that ends a row of a second attempt that was not called,
@@ -25,9 +25,9 @@ func SettleSecond(e events.Evidence) (proof *events.Proof, reason string) {
 	switch {
 	case proof == nil:
 	case proof.Kind == events.Rejected:
-		reason = FirstRejected
+		reason = ReasonFirstRejected
 	case proof.Attempt != 2:
-		reason = FirstAccepted
+		reason = ReasonFirstAccepted
 	}
 	return proof, reason
 }

@@ -74,7 +74,7 @@ func TestASecondAttemptEndsByEvidence(t *testing.T) {
 			b.wantCounts(notifications.Counts{Sent: 1, Failed: 1, Orphaned: 1})
 			b.wantCalledOnce(3)
 			for i, want := range []derived{
-				{"sent", "", 1, true}, {"failed", notifications.FirstRejected, 1, true}, {"orphaned", c.reason, 1, true},
+				{"sent", "", 1, true}, {"failed", notifications.ReasonFirstRejected, 1, true}, {"orphaned", c.reason, 1, true},
 			} {
 				if got := b.derived(i); got != want {
 					t.Errorf("row %d is %+v, want %+v", i, got, want)

@@ -39,7 +39,7 @@ func (t *tally) add(attempt int16, o outcome) {
 		t.retried++
 	case o.kind == string(Accepted):
 		t.sent++
-	case o.reason == notifications.FirstRejected:
+	case o.reason == notifications.ReasonFirstRejected:
 		t.failed++
 	case o.kind == unknown || attempt == 2:
 		t.orphaned++

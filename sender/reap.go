@@ -236,7 +236,7 @@ func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum 
 		case settle:
 			o = settled(ordinal, *proof)
 			if b.Attempt == 2 && proof.Kind == events.Rejected && e.Of(1) != nil {
-				o.reason = notifications.FirstRejected // both were rejected: nothing was delivered
+				o.reason = notifications.ReasonFirstRejected // both were rejected: nothing was delivered
 			}
 			sum.Settled++
 		case again:
