@@ -29,8 +29,10 @@ func TestAResumeSkipsProfilesThatOptedOut(t *testing.T) {
 	people.ExecDB(`update people set opted_out = true where id % 10 = 1`)
 	people.ExecDB(`delete from people where id % 10 = 2`)
 	people.ExecDB(`update people set email = 'new' || id || '@shop.example' where id % 10 = 3`)
-	pgtest.Eventually(h.t, 20*time.Second, "all batches are older than a second", func() bool {
-		return h.Count(`select count(*) from batches where created_at > now() - interval '1 second'`) == 0
+	changed := pgtest.One[time.Time](h.T, h.Pool, `select now()`)
+	pgtest.Eventually(h.t, 20*time.Second, "all batches, and what was read of the audience, are older than a second", func() bool {
+		return h.Count(`select count(*) from batches where created_at > now() - interval '1 second'`) == 0 &&
+			h.Count(`select count(*) where now() > $1::timestamptz + interval '2 seconds'`, changed) == 1
 	})
 	resumed := pgtest.One[time.Time](h.T, h.Pool, `select now()`)
 	h.mail.slow(0)

@@ -52,8 +52,8 @@ func (s *Sender) startBy(c *claim, w *window, begun time.Time) {
 
 // readDates reads the Date of the first attempt's messages. It is the date of the last
 // window that contained the row before its outcome became unknown, or before the row
-// was first moved to another batch: rows that wait for events may be moved several times. Later windows contain the row's ordinal without
-// calling it. If the database's clock went back in between, it is the first window
+// was first moved to another batch: rows that wait for events may be moved several
+// times. Later windows contain the row's ordinal without calling it. If the database's clock went back in between, it is the first window
 // after that.
 func (s *Sender) readDates(ctx context.Context, c *claim) error {
 	if c.attempt == 1 || len(c.rows) == 0 {
