@@ -37,7 +37,7 @@ type webhookGateway struct {
 	// further events after it.
 	loses func(a acceptance) bool
 	more  func(a acceptance) []event
-	lost  map[string]bool // notifications whose events were lost
+	lost  map[string]bool // notifications with a lost event; true if it is of the first attempt
 }
 
 type acceptance struct {
@@ -115,7 +115,7 @@ func (g *webhookGateway) add(notification, to string, attempt int) time.Duration
 	g.accepted = append(g.accepted, a)
 	g.calls[notification]++
 	if g.loses != nil && g.loses(a) {
-		g.lost[notification] = true
+		g.lost[notification] = g.lost[notification] || attempt == 1
 	} else {
 		g.queue = append(g.queue, event{Type: "delivered", Notification: notification, Attempt: attempt})
 	}

@@ -160,7 +160,7 @@ func TestRowsThatWaitAreMovedTwice(t *testing.T) {
 			t.Fatalf("reaped %+v, want %+v", got, want)
 		}
 	}
-	b.report(b.of(3), 1, events.TypeDelivered, time.Now().Add(time.Hour))
+	b.report(b.of(3), 1, events.TypeDelivered, time.Now().Add(time.Minute))
 	if got := b.reap(s); got != (Reaped{Batches: 1, Retried: 8}) {
 		t.Fatalf("reaped %+v", got)
 	}
