@@ -197,6 +197,18 @@ type NotificationCounts struct {
 	Processing int64 `json:"processing"`
 
 	Deliveries DeliveryCounts `json:"deliveries"`
+	Engagement Engagement     `json:"engagement"`
+}
+
+// Engagement is what recipients did with messages whose opens and clicks are tracked.
+// What machines did is counted apart.
+type Engagement struct {
+	Opens         int64 `json:"opens"`
+	UniqueOpens   int64 `json:"unique_opens"` // notifications that were opened
+	Clicks        int64 `json:"clicks"`
+	UniqueClicks  int64 `json:"unique_clicks"` // notifications in which a link was clicked
+	MachineOpens  int64 `json:"machine_opens"`
+	MachineClicks int64 `json:"machine_clicks"`
 }
 
 // DeliveryCounts are numbers of notifications by what carriers reported. A notification
