@@ -103,9 +103,13 @@ import (
 	"encoding/base32"
 	"encoding/binary"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 )
+
+// MaxConversion is the longest time from a message to an event that it converts to.
+const MaxConversion = 90 * 24 * time.Hour
 
 // Channel is the medium of a message.
 type Channel string

@@ -27,6 +27,7 @@ type campaignBody struct {
 	Metadata        map[string]string `json:"metadata"`
 	Transactional   bool              `json:"transactional"`
 	TopicID         *string           `json:"topic_id"`
+	Conversion      *conversionBody   `json:"conversion"`
 	ErrorLimit      *float64          `json:"template_error_limit"`
 	ScheduledAt     *time.Time        `json:"scheduled_at"`
 	SendDeadline    *time.Time        `json:"send_deadline"`
@@ -73,7 +74,7 @@ func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 		TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID), TemplateVersion: c.TemplateVersion,
 		ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID), Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
 		From: showFrom(c), ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
-		Transactional: c.Transactional, TopicID: idOrNull(lemma.PrefixTopic, c.TopicID),
+		Transactional: c.Transactional, TopicID: idOrNull(lemma.PrefixTopic, c.TopicID), Conversion: showConversion(c.Conversion),
 		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt),
 		SendingAt: utc(c.SendingAt), FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,
 		IterationID: idOrNull(lemma.PrefixIteration, c.IterationID),

@@ -24,6 +24,7 @@ type newCampaign struct {
 	Metadata        map[string]string `json:"metadata"`
 	Transactional   bool              `json:"transactional"`
 	TopicID         *string           `json:"topic_id"`
+	Conversion      *conversionBody   `json:"conversion"`
 	SendDeadline    *time.Time        `json:"send_deadline"`
 	ErrorLimit      *float64          `json:"template_error_limit"`
 	Experiment      *experimentBody   `json:"experiment"`
@@ -35,20 +36,21 @@ type newFrom struct {
 }
 
 type campaignPatch struct {
-	Name            *string             `json:"name"`
-	AudienceID      *string             `json:"audience_id"`
-	TemplateID      *string             `json:"template_id"`
-	TemplateVersion *int                `json:"template_version"`
-	ProviderID      *string             `json:"provider_id"`
-	Strategy        *string             `json:"strategy"`
-	From            *newFrom            `json:"from"`
-	ReplyTo         optional[string]    `json:"reply_to" validate:"omitempty,address"`
-	Headers         map[string]string   `json:"headers" validate:"dive,keys,header_name,not_reserved,endkeys,single_line"`
-	Metadata        map[string]string   `json:"metadata"`
-	Transactional   *bool               `json:"transactional"`
-	TopicID         optional[string]    `json:"topic_id"`
-	SendDeadline    optional[time.Time] `json:"send_deadline"`
-	ErrorLimit      optional[float64]   `json:"template_error_limit"`
+	Name            *string                  `json:"name"`
+	AudienceID      *string                  `json:"audience_id"`
+	TemplateID      *string                  `json:"template_id"`
+	TemplateVersion *int                     `json:"template_version"`
+	ProviderID      *string                  `json:"provider_id"`
+	Strategy        *string                  `json:"strategy"`
+	From            *newFrom                 `json:"from"`
+	ReplyTo         optional[string]         `json:"reply_to" validate:"omitempty,address"`
+	Headers         map[string]string        `json:"headers" validate:"dive,keys,header_name,not_reserved,endkeys,single_line"`
+	Metadata        map[string]string        `json:"metadata"`
+	Transactional   *bool                    `json:"transactional"`
+	TopicID         optional[string]         `json:"topic_id"`
+	Conversion      optional[conversionBody] `json:"conversion"`
+	SendDeadline    optional[time.Time]      `json:"send_deadline"`
+	ErrorLimit      optional[float64]        `json:"template_error_limit"`
 
 	Experiment optional[experimentBody] `json:"experiment"`
 }
@@ -70,11 +72,15 @@ func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (c
 	if err != nil {
 		return campaignBody{}, err
 	}
+	conversion, err := in.Conversion.conversion()
+	if err != nil {
+		return campaignBody{}, err
+	}
 	made, err := s.Campaigns.Create(ctx, c.workspace(),
 		campaigns.NewCampaign{ID: c.newID, Name: in.Name, AudienceID: *refs.audience, TemplateID: *refs.template,
 			TemplateVersion: in.TemplateVersion, ProviderID: *refs.provider, Strategy: in.Strategy, FromName: in.From.Name, FromEmail: in.From.Email,
 			ReplyTo: in.ReplyTo, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional, TopicID: refs.topic,
-			SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit, Experiment: experiment})
+			Conversion: conversion, SendDeadline: in.SendDeadline, TemplateErrorLimit: in.ErrorLimit, Experiment: experiment})
 	return s.showCampaign(made), err
 }
 
@@ -112,6 +118,13 @@ func (in campaignPatch) patch() (campaigns.Patch, error) {
 	p := campaigns.Patch{Name: in.Name, AudienceID: refs.audience, TemplateID: refs.template, TemplateVersion: in.TemplateVersion,
 		ProviderID: refs.provider, Strategy: in.Strategy, Headers: in.Headers, Metadata: in.Metadata, Transactional: in.Transactional,
 		TopicID: refs.topic, NoTopic: in.TopicID.Null}
+	if in.Conversion.Set {
+		conversion, err := in.Conversion.given().conversion()
+		if err != nil {
+			return campaigns.Patch{}, err
+		}
+		p.Conversion = &conversion
+	}
 	if in.From != nil {
 		p.FromEmail, p.FromName = &in.From.Email, &in.From.Name
 	}

@@ -321,6 +321,7 @@ func (b *bundle) checkCampaigns(w world) {
 	if got := b.do("PATCH", path, object{"template_error_limit": nil}).is(200); got.json["template_error_limit"] != nil {
 		b.T.Errorf("the limit of errors stayed: %s", got.body)
 	}
+	b.checkConversion(path)
 	b.do("GET", path+"/links", nil).is(200)
 	if got := b.do("GET", path+"/preview", nil).is(200); got.json["sendable"] != 2.0 || len(got.json["sample"].([]any)) == 0 ||
 		got.json["rendered"] != 2.0 || got.json["failed_share_at_most"] != 0.0 {

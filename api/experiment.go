@@ -139,8 +139,12 @@ func showExperiment(e campaigns.Experiment) experimentBody {
 	return b
 }
 
-// iso writes a duration in seconds (ISO 8601).
+// iso writes a duration in days if it is some, otherwise in seconds (ISO 8601).
 func iso(d time.Duration) *string {
+	const day = 24 * time.Hour
+	if d >= day && d%day == 0 {
+		return new(fmt.Sprintf("P%dD", int64(d/day)))
+	}
 	text := fmt.Sprintf("PT%dS", int64(d/time.Second))
 	return &text
 }

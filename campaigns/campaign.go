@@ -47,6 +47,7 @@ type Campaign struct {
 	Metadata        map[string]string
 	Transactional   bool       // no marketing: only bounces and complaints stop it
 	TopicID         *uuid.UUID // recipients that have unsubscribed from it are skipped; nil: none
+	Conversion                 // an event that is counted; zero: none
 	ScheduledAt     *time.Time
 	SendDeadline    *time.Time // notifications that are not sent by then are skipped as expired
 	StartedAt       *time.Time
@@ -101,7 +102,8 @@ type NewCampaign struct {
 	Metadata        map[string]string
 	Transactional   bool
 	TopicID         *uuid.UUID
-	SendDeadline    *time.Time
+	Conversion
+	SendDeadline *time.Time
 
 	TemplateErrorLimit *float64 // from 0 to 1; nil: as configured
 
@@ -123,7 +125,8 @@ type Patch struct {
 	Metadata        map[string]string // nil: unchanged
 	Transactional   *bool
 	TopicID         *uuid.UUID
-	NoTopic         bool // TopicID was given as null
+	NoTopic         bool        // TopicID was given as null
+	Conversion      *Conversion // zero: none from now on
 	SendDeadline    *time.Time
 	NoDeadline      bool // SendDeadline was given as null
 

@@ -157,7 +157,8 @@ const selectCampaign = `
 	select c.id, c.workspace_id, c.name, c.status,
 		coalesce(c.status_reason, '') as status_reason, coalesce(c.status_detail, '') as status_detail,
 		c.audience_id, c.template_id, c.template_version, c.provider_id, c.strategy, c.from_name, c.from_email, c.reply_to,
-		c.headers, c.metadata, c.transactional, c.topic_id, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at,
+		c.headers, c.metadata, c.transactional, c.topic_id, coalesce(c.conversion_event, '') as conversion_event,
+		coalesce(c.conversion_within, '0') as conversion_within, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at,
 		c.sending_at, c.finished_at,
 		f.finished_at as fanned_out_at, f.rows_read, f.profiles, c.version, c.created_at, c.updated_at, t.channel,
 		i.id as iteration_id
@@ -180,6 +181,9 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 	if n.Strategy == "" {
 		n.Strategy = "at_least_once"
 	}
+	if err := n.checkConversion(); err != nil {
+		return Campaign{}, err
+	}
 	err = c.prepareExperiment(ctx, Campaign{WorkspaceID: workspaceID, Channel: channel, TemplateID: n.TemplateID, TemplateVersion: version,
 		Headers: n.Headers}, n.Experiment)
 	if err != nil {
@@ -188,12 +192,13 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 		insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, strategy,
-			from_name, from_email, reply_to, headers, metadata, send_deadline, template_error_limit, transactional, topic_id)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+			from_name, from_email, reply_to, headers, metadata, send_deadline, template_error_limit, transactional, topic_id,
+			conversion_event, conversion_within)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, nullif($18, ''), nullif($19, '0'::interval))
 		on conflict (workspace_id, id) do nothing`,
 			workspaceID, n.ID, n.Name, n.AudienceID, n.TemplateID, version, n.ProviderID, n.Strategy,
 			n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit,
-			n.Transactional, n.TopicID)
+			n.Transactional, n.TopicID, n.ConversionEvent, n.ConversionWithin)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}

@@ -120,10 +120,11 @@ func writeContent(ctx context.Context, tx pgx.Tx, now Campaign, id uuid.UUID, v 
 	}
 	_, err := tx.Exec(ctx, `
 		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers,
-			transactional, topic_id, subject, preheader)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, nullif($12, ''), nullif($13, '')) on conflict (workspace_id, id) do nothing`,
+			transactional, topic_id, subject, preheader, conversion_event, conversion_within)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, nullif($12, ''), nullif($13, ''), nullif($14, ''), nullif($15, '0'::interval))
+		on conflict (workspace_id, id) do nothing`,
 		now.WorkspaceID, id, now.Channel, template, version, fromName, now.FromEmail, now.ReplyTo,
-		orEmpty(now.Headers), now.Transactional, now.TopicID, replaced.Subject, replaced.Preheader)
+		orEmpty(now.Headers), now.Transactional, now.TopicID, replaced.Subject, replaced.Preheader, now.ConversionEvent, now.ConversionWithin)
 	if err != nil {
 		return fmt.Errorf("write content of %s: %w", now.ID, err)
 	}

@@ -122,6 +122,7 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, l lease, run int) (*
 	p := &plan{lease: l, channel: now.Channel, columns: content.Variables(), Chunk: notifications.Chunk{
 		WorkspaceID: now.WorkspaceID, OriginID: now.ID, ProviderID: now.ProviderID, ContentID: now.ID,
 		Run: run, MaxAttempts: maxAttempts(now.Strategy), ExpiresAt: now.SendDeadline, BatchSize: c.cfg.BatchSize,
+		Converts: now.Conversion != Conversion{},
 	}}
 	if rate := account.RatePerSecond; rate != nil {
 		p.BatchSize = max(1, min(c.cfg.BatchSize, int(*rate*batchLasts.Seconds())))

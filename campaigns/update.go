@@ -34,6 +34,9 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 	if ifMatch != nil && *ifMatch != now.Version {
 		return Campaign{}, &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
 	}
+	if err := n.checkConversion(); err != nil {
+		return Campaign{}, err
+	}
 	if err := c.prepareExperiment(ctx, n, p.Experiment); err != nil {
 		return Campaign{}, err
 	}
@@ -55,9 +58,11 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		}
 		err = move(ctx, tx, workspaceID, id, edit, `name = $4, audience_id = $5, template_id = $6, template_version = $7, provider_id = $8,
 			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15,
-			template_error_limit = $16, transactional = $17, topic_id = $18`,
+			template_error_limit = $16, transactional = $17, topic_id = $18, conversion_event = nullif($19, ''),
+			conversion_within = nullif($20, '0'::interval)`,
 			n.Name, n.AudienceID, n.TemplateID, n.TemplateVersion, n.ProviderID, n.Strategy, n.FromName, n.FromEmail, n.ReplyTo,
-			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit, n.Transactional, n.TopicID)
+			orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit, n.Transactional, n.TopicID,
+			n.ConversionEvent, n.ConversionWithin)
 		if err != nil || p.Experiment == nil && !p.NoExperiment {
 			return err
 		}
@@ -107,6 +112,7 @@ func (now Campaign) patched(p Patch) Campaign {
 	if p.TopicID != nil || p.NoTopic {
 		now.TopicID = p.TopicID
 	}
+	put(&now.Conversion, p.Conversion)
 	if p.TemplateErrorLimit != nil || p.NoErrorLimit {
 		now.TemplateErrorLimit = p.TemplateErrorLimit
 	}

@@ -209,6 +209,8 @@ type Engagement struct {
 	UniqueClicks  int64 `json:"unique_clicks"` // notifications in which a link was clicked
 	MachineOpens  int64 `json:"machine_opens"`
 	MachineClicks int64 `json:"machine_clicks"`
+	Conversions   int64 `json:"conversions"`  // notifications after which the conversion's event came in time
+	Unsubscribes  int64 `json:"unsubscribes"` // notifications by which recipients unsubscribed
 }
 
 // DeliveryCounts are numbers of notifications by what carriers reported. A notification

@@ -14,6 +14,7 @@ import (
 	"lemma"
 	"lemma/events"
 	"lemma/suppression"
+	"lemma/tracking"
 )
 
 // recipient is what the effects need to know about a notification.
@@ -153,6 +154,7 @@ func (t *transaction) suppress(ctx context.Context, queued []events.Queued, abou
 		return err
 	}
 	var entries []suppression.Entry
+	var unsubscribed []tracking.Notification
 	for _, q := range queued {
 		e := suppression.Entry{Cause: causeOf(q.Type), Detail: "the carrier reported: " + string(q.Type)}
 		if e.Cause == "" {
@@ -160,6 +162,9 @@ func (t *transaction) suppress(ctx context.Context, queued []events.Queued, abou
 		}
 		if q.Detail != nil {
 			e.Detail += ": " + *q.Detail
+		}
+		if q.Type == events.TypeUnsubscribed && q.Key.Valid {
+			unsubscribed = append(unsubscribed, tracking.Notification{Origin: q.OriginID.UUID, Key: q.Key.UUID})
 		}
 		if r := about[notification{q.OriginID.UUID, q.Key.UUID}]; q.Key.Valid && r.address != nil {
 			e.Channel, e.Address = r.channel, *r.address
@@ -172,6 +177,9 @@ func (t *transaction) suppress(ctx context.Context, queued []events.Queued, abou
 	}
 	added, err := suppression.Record(ctx, t.tx, t.ws, entries)
 	if err != nil {
+		return err
+	}
+	if err := tracking.Unsubscribed(ctx, t.tx, t.ws, unsubscribed...); err != nil {
 		return err
 	}
 	var all []suppression.Delivery

@@ -175,7 +175,8 @@ func (f *Flows) sendAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*e
 			return err
 		}
 		chunk := notifications.Chunk{WorkspaceID: ws, OriginID: l.origin, ProviderID: l.ProviderID, ContentID: l.ContentID, Run: 1,
-			MaxAttempts: l.MaxAttempts, ReadAt: read, BatchSize: f.cfg.Chunk, Recipients: written[l], OfFlow: true}
+			MaxAttempts: l.MaxAttempts, ReadAt: read, BatchSize: f.cfg.Chunk, Recipients: written[l], OfFlow: true,
+			Converts: l.Converts > 0}
 		if l.ExpiresAfter > 0 {
 			until := moved[0].Now.Add(l.ExpiresAfter) // the database's clock
 			chunk.ExpiresAt = &until
@@ -196,6 +197,10 @@ func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l messages
 		from = *n.From
 	}
 	envelope := mail.Envelope{FromEmail: from.Email, ReplyTo: n.ReplyTo}.Canonical() // the definition stays as written
+	var conversion graph.Conversion
+	if n.Conversion != nil {
+		conversion = *n.Conversion
+	}
 	headers := n.Headers
 	if headers == nil {
 		headers = map[string]string{}
@@ -206,10 +211,11 @@ func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l messages
 		on conflict (workspace_id, origin_id) do nothing`, ws, l.origin, l.FlowID)
 	batch.Queue(`
 		insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers, flow_id, node,
-			transactional, topic_id)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) on conflict (workspace_id, id) do nothing`,
+			transactional, topic_id, conversion_event, conversion_within)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, nullif($14, ''), nullif($15, '0'::interval))
+		on conflict (workspace_id, id) do nothing`,
 		ws, l.ContentID, l.Channel, l.TemplateID, l.TemplateVersion, from.Name, envelope.FromEmail, envelope.ReplyTo, headers, l.FlowID, l.node,
-		n.Transactional, idOf(lemma.PrefixTopic, n.TopicID))
+		n.Transactional, idOf(lemma.PrefixTopic, n.TopicID), conversion.Event, l.Converts)
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write content of node %s: %w", l.node, err)
 	}

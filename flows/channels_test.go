@@ -14,12 +14,14 @@ import (
 	"lemma/audience"
 	"lemma/flows/flowstest"
 	"lemma/message"
+	"lemma/pgtest"
 )
 
 // overChannels is a flow that sends an SMS and then a push.
 const overChannels = `{"audience_id":"$people","triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"per_event"},
 	"start":"sms","nodes":{
-	"sms":{"type":"send","channel":"sms","provider_id":"$sms_provider","template_id":"$sms_template","next":"push"},
+	"sms":{"type":"send","channel":"sms","provider_id":"$sms_provider","template_id":"$sms_template","next":"push",
+		"conversion":{"event":"bought","within":"P2D"}},
 	"push":{"type":"send","channel":"push","provider_id":"$push_provider","template_id":"$push_template","next":"end"},
 	"end":{"type":"exit"}}}`
 
@@ -83,6 +85,13 @@ func TestSendNodesOfEachChannel(t *testing.T) {
 		if diff := cmp.Diff(want, b.written(profile)); diff != "" {
 			t.Error(profile, diff)
 		}
+	}
+	converting := pgtest.One[string](t, b.Pool, `
+		select string_agg(distinct concat_ws(' ', node, conversion_event, conversion_within::text), ', ') || ' ' ||
+			(select string_agg(profile_key, ',') from notifications where workspace_id = $1 and converts)
+		from contents where workspace_id = $1`, b.Workspace)
+	if converting != "push, sms bought 48:00:00 c1" {
+		t.Error(converting)
 	}
 	_, steps, err := b.Steps(t.Context(), b.Workspace, b.Enrollment(flow, "c1").ID)
 	b.Must(err)

@@ -25,6 +25,8 @@ create table campaigns (
     ended_before         bigint not null default 0, -- notifications that had ended before the last resume
     transactional        boolean not null default false, -- no marketing: only bounces and complaints stop it
     topic_id             uuid,                -- recipients that have unsubscribed from it are skipped
+    conversion_event     text,                -- the event that is a conversion, within conversion_within after the message was sent
+    conversion_within    interval,
     send_deadline        timestamptz,         -- notifications not called by then are skipped as expired
     started_at           timestamptz,         -- when send was accepted, or when the schedule became due
     sending_at           timestamptz,         -- when the fan-out began to write notifications
@@ -39,6 +41,7 @@ create table campaigns (
     foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version),
     foreign key (workspace_id, provider_id) references providers (workspace_id, id),
     foreign key (workspace_id, topic_id) references topics (workspace_id, id),
+    constraint campaigns_conversion check ((conversion_event is null) = (conversion_within is null)),
     constraint campaigns_topic check (topic_id is null or not transactional),
     constraint campaigns_scheduled check (status <> 'scheduled' or scheduled_at is not null)
 );

@@ -21,9 +21,13 @@ create table contents (
     node             text,
     subject          text,                    -- of a variant: replaces that of the template
     preheader        text,                    -- of a variant: precedes the HTML of the template, and is not shown
+    conversion_event text,                    -- the event that is a conversion, within conversion_within after the message was sent
+    conversion_within interval,
     primary key (workspace_id, id),
+    constraint contents_conversion check ((conversion_event is null) = (conversion_within is null)),
     foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version)
 );
+create index contents_converting on contents (workspace_id, conversion_event) where conversion_event is not null;
 
 -- The intents: one row per recipient of an origin (a campaign, or a month of a
 -- flow), written once and never updated. A profile that is skipped has a row
@@ -42,6 +46,7 @@ create table notifications (
     created_at    timestamptz not null default now(),
     enrollment_id uuid,                       -- null for a campaign
     content_id    uuid,                       -- of a skipped notification of a flow: the content that it would have had
+    converts      boolean,                    -- true: its content has a conversion; otherwise null
     constraint notifications_pkey primary key (workspace_id, origin_id, key),
     -- In a batch, or skipped: never both, never neither.
     constraint notifications_place check (
@@ -58,6 +63,8 @@ comment on constraint notifications_place on notifications is 'Campaign!CountsBa
 -- that a planner without statistics prefers it to the primary key.
 create index notifications_batch on notifications (workspace_id, origin_id, batch_id) where batch_id is not null;
 create index notifications_skipped on notifications (workspace_id, origin_id, key) where skip_reason is not null;
+-- Finds what an event of a profile may convert.
+create index notifications_converting on notifications (workspace_id, profile_key) where converts;
 -- Profiles of an origin that have opted out: the fan-out skips their other rows.
 create index notifications_unsubscribed on notifications (workspace_id, origin_id, profile_key) where skip_reason = 'unsubscribed';
 

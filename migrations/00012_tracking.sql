@@ -1,15 +1,15 @@
 -- +goose Up
--- What recipients do with messages: opens and clicks. Links are stored by their number
--- in the template, so that no personal data of a URL is.
+-- What recipients do after messages: opens, clicks, conversions, and that they unsubscribe.
+-- Links are stored by their number in the template, so that no personal data of a URL is.
 
--- Requests for pixels and links, appended as they come. A row is deleted in the
--- transaction that applies it.
+-- Appended as they come. A row is deleted in the transaction that applies it.
 create table tracking_queue (
     workspace_id uuid not null,
     id           uuid not null,               -- UUIDv7, so that the oldest is first
     origin_id    uuid not null,
     key          uuid not null,               -- with origin_id: the notification
-    type         text not null constraint tracking_queue_type check (type in ('opened', 'clicked', 'probed')),
+    type         text not null constraint tracking_queue_type check (type in
+        ('opened', 'clicked', 'probed', 'converted', 'unsubscribed')),
     link         int not null default 0,      -- number of the link in its template
     machine      text,                        -- why the request is a machine's; null: it does not show
     occurred_at  timestamptz not null,
@@ -19,13 +19,14 @@ create table tracking_queue (
 comment on constraint tracking_queue_pkey on tracking_queue is 'an open or click is counted once';
 create index tracking_queue_notification on tracking_queue (workspace_id, origin_id, key, id);
 
--- Applied opens and clicks, and HEAD requests ('probed').
+-- The applied ones, and HEAD requests ('probed').
 create table tracking_events (
     workspace_id uuid not null,
     origin_id    uuid not null,
     key          uuid not null,
     id           uuid not null,
-    type         text not null constraint tracking_events_type check (type in ('opened', 'clicked', 'probed')),
+    type         text not null constraint tracking_events_type check (type in
+        ('opened', 'clicked', 'probed', 'converted', 'unsubscribed')),
     link         int not null,
     machine      text constraint tracking_events_machine check (machine in
         ('apple_privacy', 'gmail_proxy', 'yahoo_proxy', 'prefetch', 'scanner', 'too_fast', 'several_links', 'probed_before')),
@@ -35,17 +36,19 @@ create table tracking_events (
 create table tracking_events_default partition of tracking_events default;
 comment on constraint tracking_events_pkey on tracking_events is 'an open or click is counted once';
 
--- Opens and clicks of each notification, without those of machines.
+-- The numbers of each notification, without opens and clicks of machines.
 create table engagements (
     workspace_id uuid not null,
     origin_id    uuid not null,
     key          uuid not null,
     opens        int not null,
     clicks       int not null,
+    conversions  int not null default 0,
+    unsubscribes int not null default 0,
     constraint engagements_pkey primary key (workspace_id, origin_id, key)
 ) partition by range (origin_id);
 create table engagements_default partition of engagements default with (fillfactor = 80);
-comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened and once as clicked';
+comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened, clicked, converted and unsubscribed';
 
 -- Their sums by content: a campaign, a variant, or a send node of a version.
 create table engagement_counts (
@@ -58,10 +61,20 @@ create table engagement_counts (
     unique_clicks  bigint not null,
     machine_opens  bigint not null,
     machine_clicks bigint not null,
+    conversions    bigint not null default 0, -- notifications, as are unsubscribes
+    unsubscribes   bigint not null default 0,
     constraint engagement_counts_pkey primary key (workspace_id, origin_id, content_id),
     constraint engagement_counts_unique check (unique_opens between 0 and opens and unique_clicks between 0 and clicks)
 ) with (fillfactor = 50);
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
+
+-- Until when trigger events were matched with notifications, by received_at. One row.
+create table conversion_position (
+    one            boolean primary key default true check (one),
+    received_until timestamptz not null default now()
+);
+insert into conversion_position default values;
+comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
 
 create table link_counts (
     workspace_id   uuid not null,
@@ -76,6 +89,7 @@ comment on constraint link_counts_pkey on link_counts is 'an open or click is co
 
 -- +goose Down
 drop table link_counts;
+drop table conversion_position;
 drop table engagement_counts;
 drop table engagements;
 drop table tracking_events;

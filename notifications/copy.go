@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,14 +23,21 @@ var copiedColumns = []string{"workspace_id", "origin_id", "key", "batch_id", "or
 // the cost of an insert with "on conflict". Rows go in the order of their keys, so
 // that two copies never wait for each other.
 func copyIntents(ctx context.Context, tx pgx.Tx, c Chunk, col intentColumns) error {
-	row := make([]any, len(copiedColumns))
+	columns := copiedColumns
+	if c.Converts {
+		columns = append(slices.Clip(columns), "converts")
+	}
+	row := make([]any, len(columns))
 	row[0], row[1] = wire(c.WorkspaceID), wire(c.OriginID)
 	rows := pgx.CopyFromSlice(len(col.keys), func(i int) ([]any, error) {
 		row[2], row[3], row[4] = col.keys[i], col.batchOf[i], col.ordinals[i]
 		row[5], row[6], row[7] = col.profiles[i], col.addresses[i], col.payloads[i]
+		if c.Converts {
+			row[8] = true
+		}
 		return row, nil
 	})
-	n, err := tx.CopyFrom(ctx, pgx.Identifier{"notifications"}, copiedColumns, rows)
+	n, err := tx.CopyFrom(ctx, pgx.Identifier{"notifications"}, columns, rows)
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && pg.Code == uniqueViolation:

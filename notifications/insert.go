@@ -61,6 +61,7 @@ type Chunk struct {
 	DueAfter    time.Duration // of the first batch, from now
 	DueStep     time.Duration // from one batch to the next
 	Recipients  []Recipient   // reordered by Insert
+	Converts    bool          // the contents have a conversion
 	Variants    []Variant     // the contents that compete; nil: all get ContentID
 
 	// Fingerprint, if not nil, is the hash of a profile key under which the recipients of
@@ -196,12 +197,14 @@ func insertIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([
 		return col.batches, insertBatches(ctx, tx, c, col.batches)
 	}
 	tag, err := tx.Exec(ctx, `
-		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, enrollment_id)
-		select $1, $2, r.key, r.batch_id, r.ordinal, r.profile_key, r.address, r.payload, r.enrollment_id
+		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, enrollment_id,
+			converts)
+		select $1, $2, r.key, r.batch_id, r.ordinal, r.profile_key, r.address, r.payload, r.enrollment_id, nullif($10, false)
 		from unnest($3::uuid[], $4::uuid[], $5::smallint[], $6::text[], $7::text[], $8::text[], $9::uuid[])
 			as r (key, batch_id, ordinal, profile_key, address, payload, enrollment_id)
 		on conflict (workspace_id, origin_id, key) do nothing`,
-		c.WorkspaceID, c.OriginID, col.keys, col.batchOf, col.ordinals, col.profiles, col.addresses, col.payloads, enrollmentsOf(c, send))
+		c.WorkspaceID, c.OriginID, col.keys, col.batchOf, col.ordinals, col.profiles, col.addresses, col.payloads, enrollmentsOf(c, send),
+		c.Converts)
 	if err != nil {
 		return nil, err
 	}

@@ -52,23 +52,25 @@ func (p Preferences) Has(cause string) bool {
 }
 
 // Unsubscribe unsubscribes a recipient from a topic, and from all marketing if there is
-// no such topic. Repeated, it changes nothing.
-func (s *Suppressions) Unsubscribe(ctx context.Context, ws uuid.UUID, r Recipient, topic uuid.UUID, detail string) error {
-	_, err := s.pool.Exec(ctx, `
+// no such topic, in the caller's transaction. Repeated, it changes nothing, and reports so.
+func Unsubscribe(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topic uuid.UUID, detail string) (changed bool, err error) {
+	err = tx.QueryRow(ctx, `
 		with topic as (
 			select id from topics where workspace_id = $1 and id = $2 for key share
 		), from_topic as (
 			insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, id, $3 from topic
-			on conflict (workspace_id, topic_id, key) do nothing
+			on conflict (workspace_id, topic_id, key) do nothing returning 1
+		), from_all as (
+			insert into suppressions (workspace_id, id, key, channel, address, cause, detail)
+			select $1, $4, $3, $5, $6, '`+Unsubscribed+`', $7 where not exists (select from topic)
+			on conflict (workspace_id, key, cause) do nothing returning 1
 		)
-		insert into suppressions (workspace_id, id, key, channel, address, cause, detail)
-		select $1, $4, $3, $5, $6, '`+Unsubscribed+`', $7 where not exists (select from topic)
-		on conflict (workspace_id, key, cause) do nothing`,
-		ws, topic, r.Key, lemma.NewID(), r.Channel, r.Address, detail)
+		select exists (select from from_topic) or exists (select from from_all)`,
+		ws, topic, r.Key, lemma.NewID(), r.Channel, r.Address, detail).Scan(&changed)
 	if err != nil {
-		return fmt.Errorf("unsubscribe: %w", err)
+		return false, fmt.Errorf("unsubscribe: %w", err)
 	}
-	return nil
+	return changed, nil
 }
 
 // Resubscribe reverses Unsubscribe from all marketing. Other suppressions and
@@ -81,19 +83,24 @@ func (s *Suppressions) Resubscribe(ctx context.Context, ws uuid.UUID, r Recipien
 	return nil
 }
 
-// SetTopics subscribes a recipient to topics, and unsubscribes them from others. Unknown
-// topics are ignored.
-func (s *Suppressions) SetTopics(ctx context.Context, ws uuid.UUID, r Recipient, on, off []uuid.UUID) error {
-	_, err := s.pool.Exec(ctx, `
+// SetTopics subscribes a recipient to topics, and unsubscribes them from others, in the
+// caller's transaction. Unknown topics are ignored. It returns the topics from which the
+// recipient unsubscribed.
+func SetTopics(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, on, off []uuid.UUID) ([]uuid.UUID, error) {
+	rows, err := tx.Query(ctx, `
 		with resubscribed as (
 			delete from topic_unsubscribes where workspace_id = $1 and topic_id = any($3) and key = $2
 		), off as (
 			select id from topics where workspace_id = $1 and id = any($4) and id <> all($3) for key share
 		)
 		insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, id, $2 from off
-		on conflict (workspace_id, topic_id, key) do nothing`, ws, r.Key, on, off)
+		on conflict (workspace_id, topic_id, key) do nothing returning topic_id`, ws, r.Key, on, off)
 	if err != nil {
-		return fmt.Errorf("set topics of an address: %w", err)
+		return nil, fmt.Errorf("set topics of an address: %w", err)
 	}
-	return nil
+	changed, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("set topics of an address: %w", err)
+	}
+	return changed, nil
 }

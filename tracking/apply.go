@@ -28,6 +28,9 @@ const (
 // Loop applies events until ctx ends.
 func (t *Tracking) Loop(ctx context.Context) {
 	loop.Every(ctx, period, func(ctx context.Context) error {
+		if err := t.convertDue(ctx); err != nil {
+			return err
+		}
 		for {
 			n, err := t.Apply(ctx, time.Now().Add(-settled))
 			if n == 0 || err != nil {
@@ -239,7 +242,7 @@ const comparison = `
 func (a *application) compareTogether() {
 	of := map[[2]uuid.UUID][]*applied{}
 	for _, e := range a.events {
-		if e.kind != opened {
+		if e.kind == clicked || e.kind == probed {
 			name := [2]uuid.UUID{e.of.origin, e.of.key}
 			of[name] = append(of[name], e)
 		}

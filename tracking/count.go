@@ -50,6 +50,7 @@ func (a *application) append(ctx context.Context) error {
 type Counts struct {
 	Opens, UniqueOpens, Clicks, UniqueClicks int64 // without those of machines
 	MachineOpens, MachineClicks              int64
+	Conversions, Unsubscribes                int64 // of notifications
 }
 
 // place is a row of engagement_counts, and with a link one of link_counts.
@@ -98,12 +99,28 @@ func (a *application) count(ctx context.Context) error {
 
 // engaged is what one notification adds.
 type engaged struct {
-	origin, key   uuid.UUID
-	content       uuid.UUID
-	opens, clicks int32
+	origin, key  uuid.UUID
+	content      uuid.UUID
+	opens        int32
+	clicks       int32
+	conversions  int32
+	unsubscribes int32
 }
 
-// countUnique adds to the notifications, and counts those whose first open or click this is.
+// numberOf is the number to which an event of a type adds.
+func (e *engaged) numberOf(kind string) *int32 {
+	switch kind {
+	case opened:
+		return &e.opens
+	case converted:
+		return &e.conversions
+	case unsubscribed:
+		return &e.unsubscribes
+	}
+	return &e.clicks
+}
+
+// countUnique adds to the notifications, and counts those whose first event of a type this is.
 func (a *application) countUnique(ctx context.Context, sums map[place]*Counts) error {
 	byName := map[[2]uuid.UUID]*engaged{}
 	for _, e := range a.events {
@@ -114,42 +131,38 @@ func (a *application) countUnique(ctx context.Context, sums map[place]*Counts) e
 		if byName[name] == nil {
 			byName[name] = &engaged{origin: e.of.origin, key: e.of.key, content: e.content}
 		}
-		if e.kind == opened {
-			byName[name].opens++
-		} else {
-			byName[name].clicks++
-		}
+		*byName[name].numberOf(e.kind)++
 	}
 	all := slices.SortedFunc(maps.Values(byName), func(a, b *engaged) int {
 		return cmp.Or(bytes.Compare(a.origin[:], b.origin[:]), bytes.Compare(a.key[:], b.key[:]))
 	})
 	var origins, keys []uuid.UUID
-	var opens, clicks []int32
+	var opens, clicks, conversions, unsubscribes []int32
 	for _, e := range all {
 		origins, keys, opens, clicks = append(origins, e.origin), append(keys, e.key), append(opens, e.opens), append(clicks, e.clicks)
+		conversions, unsubscribes = append(conversions, e.conversions), append(unsubscribes, e.unsubscribes)
 	}
 	if len(all) == 0 {
 		return nil
 	}
 	rows, err := a.tx.Query(ctx, `
-		insert into engagements as e (workspace_id, origin_id, key, opens, clicks)
-		select $1, r.origin_id, r.key, r.opens, r.clicks
-		from unnest($2::uuid[], $3::uuid[], $4::int[], $5::int[]) as r (origin_id, key, opens, clicks)
-		on conflict (workspace_id, origin_id, key) do update set opens = e.opens + excluded.opens, clicks = e.clicks + excluded.clicks
-		returning origin_id, key, opens, clicks`, a.ws, origins, keys, opens, clicks)
+		insert into engagements as e (workspace_id, origin_id, key, opens, clicks, conversions, unsubscribes)
+		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::int[], $7::int[]) r
+		on conflict (workspace_id, origin_id, key) do update set opens = e.opens + excluded.opens, clicks = e.clicks + excluded.clicks,
+			conversions = e.conversions + excluded.conversions, unsubscribes = e.unsubscribes + excluded.unsubscribes
+		returning origin_id, key, opens, clicks, conversions, unsubscribes`, a.ws, origins, keys, opens, clicks, conversions, unsubscribes)
 	if err != nil {
 		return fmt.Errorf("count %d notifications: %w", len(all), err)
 	}
 	var now engaged
-	_, err = pgx.ForEachRow(rows, []any{&now.origin, &now.key, &now.opens, &now.clicks}, func() error {
+	into := []any{&now.origin, &now.key, &now.opens, &now.clicks, &now.conversions, &now.unsubscribes}
+	_, err = pgx.ForEachRow(rows, into, func() error {
 		e := byName[[2]uuid.UUID{now.origin, now.key}]
 		sum := sums[place{e.origin, e.content, 0}]
-		if e.opens > 0 && now.opens == e.opens {
-			sum.UniqueOpens++
-		}
-		if e.clicks > 0 && now.clicks == e.clicks {
-			sum.UniqueClicks++
-		}
+		sum.UniqueOpens += first(e.opens, now.opens)
+		sum.UniqueClicks += first(e.clicks, now.clicks)
+		sum.Conversions += first(e.conversions, now.conversions)
+		sum.Unsubscribes += first(e.unsubscribes, now.unsubscribes)
 		return nil
 	})
 	if err != nil {
@@ -158,25 +171,36 @@ func (a *application) countUnique(ctx context.Context, sums map[place]*Counts) e
 	return nil
 }
 
+// first is 1 if the added events are the first of their notification.
+func first(added, now int32) int64 {
+	if added > 0 && now == added {
+		return 1
+	}
+	return 0
+}
+
 func (a *application) addSums(ctx context.Context, sums map[place]*Counts) error {
 	var origins, contents []uuid.UUID
-	var numbers [6][]int64
+	var numbers [8][]int64
 	for _, p := range slices.SortedFunc(maps.Keys(sums), place.compare) {
 		origins, contents = append(origins, p.origin), append(contents, p.content)
 		c := sums[p]
-		for i, n := range []int64{c.Opens, c.UniqueOpens, c.Clicks, c.UniqueClicks, c.MachineOpens, c.MachineClicks} {
+		for i, n := range []int64{c.Opens, c.UniqueOpens, c.Clicks, c.UniqueClicks, c.MachineOpens, c.MachineClicks,
+			c.Conversions, c.Unsubscribes} {
 			numbers[i] = append(numbers[i], n)
 		}
 	}
 	_, err := a.tx.Exec(ctx, `
 		insert into engagement_counts as c (workspace_id, origin_id, content_id, opens, unique_opens, clicks, unique_clicks, machine_opens,
-			machine_clicks)
-		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[]) r
+			machine_clicks, conversions, unsubscribes)
+		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+			$10::bigint[], $11::bigint[]) r
 		on conflict (workspace_id, origin_id, content_id) do update set opens = c.opens + excluded.opens,
 			unique_opens = c.unique_opens + excluded.unique_opens, clicks = c.clicks + excluded.clicks,
 			unique_clicks = c.unique_clicks + excluded.unique_clicks, machine_opens = c.machine_opens + excluded.machine_opens,
-			machine_clicks = c.machine_clicks + excluded.machine_clicks`,
-		a.ws, origins, contents, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5])
+			machine_clicks = c.machine_clicks + excluded.machine_clicks, conversions = c.conversions + excluded.conversions,
+			unsubscribes = c.unsubscribes + excluded.unsubscribes`,
+		a.ws, origins, contents, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7])
 	if err != nil {
 		return fmt.Errorf("count opens and clicks: %w", err)
 	}

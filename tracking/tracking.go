@@ -1,12 +1,13 @@
-// Package tracking records opens and clicks. It makes the pixel and the links of
-// messages, serves them, and counts. It guarantees:
+// Package tracking records what recipients do after messages. It makes the pixel and the
+// links of messages, serves them, finds conversions, and counts. It guarantees:
 //
 //   - A link leads to the URL that the message had, and to no other: the URL is signed.
 //     It also leads there while the database does not answer.
 //   - The links of both attempts of a notification are the same, while the tracking URL
 //     of the workspace is.
 //   - Each stored open and click is counted once: the transaction that takes it from the
-//     queue has all its effects.
+//     queue has all its effects. A notification converts once, and is counted once as the
+//     one by which its recipient unsubscribed.
 //   - What machines do is kept with its reason, and is not counted as an open or click.
 //   - No cookie is set. Neither addresses nor user agents of recipients are stored.
 //
@@ -52,6 +53,8 @@ type Tracking struct {
 
 	mu    sync.Mutex
 	bases map[uuid.UUID]base
+
+	convertAt time.Time // when conversions are looked for again
 }
 
 // New returns Tracking.

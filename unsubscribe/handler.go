@@ -7,13 +7,17 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/slots"
+	"lemma/suppression"
+	"lemma/tracking"
 )
 
 const (
@@ -66,7 +70,7 @@ func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		return p.show(ctx, w, v, false)
 	case strings.EqualFold(form.Get("List-Unsubscribe"), "One-Click"):
-		if err := p.Suppressions.Unsubscribe(ctx, v.workspace, v.who, v.topic, "one click in "+v.notification()); err != nil {
+		if err := p.unsubscribe(ctx, v, v.topic, "one click in "); err != nil {
 			return err
 		}
 		plain(w, http.StatusOK, "Unsubscribed.")
@@ -85,14 +89,35 @@ var errAction = errors.New("unknown action")
 func (p *Pages) act(ctx context.Context, v visit, form url.Values) error {
 	switch form.Get("action") {
 	case "none":
-		return p.Suppressions.Unsubscribe(ctx, v.workspace, v.who, uuid.Nil, "page of "+v.notification())
+		return p.unsubscribe(ctx, v, uuid.Nil, "page of ")
 	case "all":
 		return p.Suppressions.Resubscribe(ctx, v.workspace, v.who)
 	case "topics":
-		on := topics(form["on"])
-		return p.Suppressions.SetTopics(ctx, v.workspace, v.who, on, topics(form["shown"]))
+		return p.setTopics(ctx, v, topics(form["on"]), topics(form["shown"]))
 	}
 	return errAction
+}
+
+// unsubscribe counts the message if it is the one that changed something.
+func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by string) error {
+	return pgx.BeginFunc(ctx, p.Pool, func(tx pgx.Tx) error {
+		changed, err := suppression.Unsubscribe(ctx, tx, v.workspace, v.who, topic, by+v.notification())
+		if err != nil || !changed {
+			return err
+		}
+		return tracking.Unsubscribed(ctx, tx, v.workspace, tracking.Notification{Origin: v.origin, Key: v.key})
+	})
+}
+
+// setTopics counts the message if the recipient unsubscribes from its topic.
+func (p *Pages) setTopics(ctx context.Context, v visit, on, off []uuid.UUID) error {
+	return pgx.BeginFunc(ctx, p.Pool, func(tx pgx.Tx) error {
+		from, err := suppression.SetTopics(ctx, tx, v.workspace, v.who, on, off)
+		if err != nil || !slices.Contains(from, v.topic) {
+			return err
+		}
+		return tracking.Unsubscribed(ctx, tx, v.workspace, tracking.Notification{Origin: v.origin, Key: v.key})
+	})
 }
 
 // topics reads ids of topics. Other texts are ignored.

@@ -60,11 +60,15 @@ func TestOneClick(t *testing.T) {
 	} {
 		pgtest.Exec(t, f.pool, `delete from suppressions`)
 		pgtest.Exec(t, f.pool, `delete from topic_unsubscribes`)
+		pgtest.Exec(t, f.pool, `delete from tracking_queue`)
 		for range 2 {
 			got := f.send("POST", f.path(f.ws, news), c.kind, c.body)
 			if got.StatusCode != http.StatusOK || got.body != "Unsubscribed.\n" || got.Header.Get("Location") != "" || len(got.Cookies()) > 0 {
 				t.Fatalf("%s: %d %q %v", name, got.StatusCode, got.body, got.Header)
 			}
+		}
+		if n := pgtest.One[int](t, f.pool, `select count(*) from tracking_queue where type = 'unsubscribed'`); n != 1 {
+			t.Errorf("%s: %d messages are counted", name, n)
 		}
 		if diff := cmp.Diff([]string{suppression.UnsubscribedTopic}, f.causes(f.ws, news)); diff != "" {
 			t.Errorf("%s: %s", name, diff)

@@ -198,6 +198,7 @@ type Send struct {
 	whole           bool     // the variables are all columns that are read: the payload is stored as read
 	MaxAttempts     int
 	ExpiresAfter    time.Duration
+	Converts        time.Duration // how long after a message the event of its conversion counts
 }
 
 // ReservedTrigger is the name under which templates see the trigger.
@@ -285,7 +286,7 @@ func (e *Evaluator) newSend(ctx context.Context, r *Route, id string, n graph.No
 	s.ProviderID, _ = lemma.ParseID(lemma.PrefixProvider, n.ProviderID)
 	s.TemplateID, _ = lemma.ParseID(lemma.PrefixTemplate, n.TemplateID)
 	if compiled, ok := r.Node(id); ok {
-		s.ExpiresAfter = compiled.ExpiresAfter
+		s.ExpiresAfter, s.Converts = compiled.ExpiresAfter, compiled.Converts
 	}
 	if s.TemplateVersion == 0 { // a draft that is simulated; publishing pins it
 		t, err := e.templates.Get(ctx, r.WorkspaceID, s.TemplateID)

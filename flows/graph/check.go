@@ -168,6 +168,11 @@ func (c *checker) exits() {
 }
 
 func (c *checker) event(pointer, name, use string) {
+	c.eventName(pointer, name)
+	c.g.listens[name] = append(c.g.listens[name], use)
+}
+
+func (c *checker) eventName(pointer, name string) {
 	switch {
 	case name == "":
 		c.fault(pointer, "required", "name the event")
@@ -176,7 +181,6 @@ func (c *checker) event(pointer, name, use string) {
 	case strings.ContainsFunc(name, unicode.IsControl) || strings.TrimSpace(name) != name:
 		c.fault(pointer, "invalid", "must have no control characters, and no space around it")
 	}
-	c.g.listens[name] = append(c.g.listens[name], use)
 }
 
 // shape checks the graph as a whole.

@@ -97,6 +97,7 @@ type Node struct {
 	Transactional   bool              `json:"transactional,omitempty"` // only bounces and complaints stop it
 	TopicID         string            `json:"topic_id,omitempty"`      // recipients that have unsubscribed from it are skipped
 	ExpiresAfter    string            `json:"expires_after,omitempty"` // ISO 8601: a message not sent by then is skipped as expired
+	Conversion      *Conversion       `json:"conversion,omitempty"`    // an event that is counted
 
 	// delay
 	For string `json:"for,omitempty"` // ISO 8601; a day is 24 hours, a week 7 days
@@ -135,6 +136,13 @@ type Node struct {
 
 	// exit
 	Goal bool `json:"goal,omitempty"`
+}
+
+// Conversion is an event of the profile that is counted if it occurs within a time after
+// a message was sent.
+type Conversion struct {
+	Event  string `json:"event"`
+	Within string `json:"within"` // ISO 8601
 }
 
 // From is the sender of a message.

@@ -63,7 +63,8 @@ type Compiled struct {
 	Offset       time.Duration
 	Timeout      time.Duration
 	ExpiresAfter time.Duration
-	Condition    *Condition // wait_for_event; nil: none
+	Converts     time.Duration // after a message: until then the event of its conversion counts
+	Condition    *Condition    // wait_for_event; nil: none
 	Cases        []CompiledCase
 	Successors   []string // every node that can come next, once, sorted
 

@@ -20,7 +20,7 @@ var rules = map[string]rule{
 	Send: {
 		[]string{"channel", "provider_id", "template_id", "next"},
 		[]string{"from", "template_version", "reply_to", "headers", "strategy", "expires_after",
-			"transactional", "topic_id"}, // from: of an email required
+			"transactional", "topic_id", "conversion"}, // from: of an email required
 	},
 	Delay:        {[]string{"for", "next"}, nil},
 	WaitUntil:    {[]string{"next"}, []string{"time", "weekdays", "date_column", "offset", "zone", "zone_column", "on_missing"}},
@@ -169,6 +169,10 @@ func (c *checker) send(pointer string, n Node, made *Compiled) {
 		c.fault(at(pointer, "template_version"), "invalid", "must be at least 1")
 	}
 	c.mustNot(at(pointer, "topic_id"), n.TopicID != "" && n.Transactional, "is not allowed for a transactional message")
+	if m := n.Conversion; m != nil {
+		c.eventName(at(pointer, "conversion", "event"), m.Event)
+		made.Converts = c.duration(at(pointer, "conversion", "within"), m.Within, time.Second, lemma.MaxConversion)
+	}
 	c.envelope(pointer, n)
 }
 

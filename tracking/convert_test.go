@@ -1,0 +1,144 @@
+package tracking
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+)
+
+// convertible gives the notifications of the bundle a conversion.
+func (b *bundle) convertible(event string, within time.Duration) {
+	b.T.Helper()
+	b.Exec(`update contents set conversion_event = $2, conversion_within = $3 where workspace_id = $1`, b.Workspace, event, within)
+	b.Exec(`update notifications set converts = true where workspace_id = $1`, b.Workspace)
+}
+
+// triggerEvent inserts a trigger event of profile i.
+func (b *bundle) triggerEvent(i int, name string, occurred, received time.Time) {
+	b.T.Helper()
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at) values ($1, $2, $3, $4, $5, $6)`,
+		b.Workspace, lemma.NewID(), fmt.Sprint(i), name, occurred, received)
+	b.Exec(`update conversion_position set received_until = least(received_until, $1)`, received.Add(-time.Second))
+}
+
+// convert matches all events older than age, and applies what was found.
+func (b *bundle) convert(age time.Duration) int {
+	b.T.Helper()
+	n, err := b.Convert(b.T.Context(), age)
+	b.Must(err)
+	_, err = b.Apply(b.T.Context(), time.Now().Add(time.Second))
+	b.Must(err)
+	return n
+}
+
+func (b *bundle) conversions() (n int64) {
+	b.T.Helper()
+	b.Must(b.Pool.QueryRow(b.T.Context(), `select coalesce(sum(conversions), 0)::bigint from engagement_counts where workspace_id = $1`,
+		b.Workspace).Scan(&n))
+	return n
+}
+
+func TestConversionsWithinTheirTime(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", 30*time.Minute)
+	b.Exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers,
+			conversion_event, conversion_within)
+		values ($1, $2, 'email', $2, 1, 'Shop', 'news@shop.example', '', '{}', 'looked', '1 hour')`, b.Workspace, b.provider)
+	now := time.Now()
+	b.triggerEvent(0, "bought", b.sent, now)                                      // at the send
+	b.triggerEvent(1, "bought", b.sent.Add(30*time.Minute-time.Millisecond), now) // at the end
+	b.triggerEvent(2, "bought", b.sent.Add(-time.Millisecond), now)               // before the message
+	b.triggerEvent(3, "bought", b.sent.Add(30*time.Minute), now)                  // too late
+	b.triggerEvent(4, "looked", b.sent.Add(time.Minute), now)                     // an event of other messages
+	b.triggerEvent(99, "bought", b.sent.Add(time.Minute), now)                    // of nobody who has a message
+	b.convert(0)
+	if n := b.conversions(); n != 2 {
+		t.Errorf("%d conversions, want those of profiles 0 and 1", n)
+	}
+}
+
+func TestANotificationConvertsOnce(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	for i := range 3 {
+		b.triggerEvent(0, "bought", b.sent.Add(time.Duration(i)*time.Minute), time.Now())
+		b.convert(0)
+		if n := b.conversions(); n != 1 {
+			t.Fatalf("%d conversions after event %d", n, i)
+		}
+	}
+	if n := b.convert(0); n != 0 {
+		t.Errorf("%d events are matched again", n)
+	}
+}
+
+func TestConversionsNeedAnAcceptedMessage(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.Exec(`update attempts set outcome = 'rejected' where workspace_id = $1`, b.Workspace)
+	b.triggerEvent(0, "bought", b.sent.Add(time.Minute), time.Now())
+	b.convert(0)
+	if n := b.conversions(); n != 0 {
+		t.Errorf("%d conversions of messages that were never accepted", n)
+	}
+}
+
+// Events that may not be committed yet are not passed over.
+func TestYoungEventsWait(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", 2*time.Hour)
+	b.triggerEvent(0, "bought", b.sent.Add(time.Minute), time.Now())
+	if n := b.convert(time.Minute); n != 0 || b.conversions() != 0 {
+		t.Fatalf("%d events of now were matched", n)
+	}
+	if b.convert(0); b.conversions() != 1 {
+		t.Error("the event was passed over")
+	}
+}
+
+// A process that is stopped before its commit holds the position: another one leaves
+// the events to it, and they are found once.
+func TestOneProcessMatchesEvents(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.triggerEvent(0, "bought", b.sent.Add(time.Minute), time.Now())
+	tx, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	from, to, n, err := nextEvents(t.Context(), tx, 0)
+	b.Must(err)
+	if n != 1 {
+		t.Fatalf("%d events", n)
+	}
+	if n := b.convert(0); n != 0 {
+		t.Errorf("a second process matched %d events", n)
+	}
+	b.Must(convert(t.Context(), tx, from, to))
+	b.Must(tx.Rollback(t.Context())) // it dies
+	b.convert(0)
+	if n := b.conversions(); n != 1 {
+		t.Errorf("%d conversions", n)
+	}
+}
+
+func TestUnsubscribesAreCountedOnce(t *testing.T) {
+	b := setup(t)
+	for range 2 {
+		tx, err := b.Pool.Begin(t.Context())
+		b.Must(err)
+		b.Must(Unsubscribed(t.Context(), tx, b.Workspace, Notification{b.origin, keyOf(1)}, Notification{b.origin, keyOf(2)},
+			Notification{b.origin, uuid.New()}))
+		b.Must(tx.Commit(t.Context()))
+		_, err = b.Apply(t.Context(), time.Now().Add(time.Second))
+		b.Must(err)
+	}
+	var n, clicks int64
+	b.Must(b.Pool.QueryRow(t.Context(), `select sum(unsubscribes)::bigint, sum(clicks)::bigint from engagement_counts where workspace_id = $1`,
+		b.Workspace).Scan(&n, &clicks))
+	if n != 2 || clicks != 0 {
+		t.Errorf("%d notifications unsubscribed and %d clicks, want 2 and 0", n, clicks)
+	}
+}
