@@ -75,6 +75,7 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("find campaigns that have ended: %w", err)
 	}
+	var failed error
 	for _, r := range ended {
 		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 			if err := lockForVerb(ctx, tx, r.ID); err != nil {
@@ -92,11 +93,11 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 			}
 			return completeIteration(ctx, tx, r.WorkspaceID, r.ID)
 		})
-		if err != nil {
-			return n, fmt.Errorf("settle campaign %s: %w", r.ID, err)
+		if err != nil { // one campaign that fails must not stop the others
+			failed = errors.Join(failed, fmt.Errorf("settle campaign %s: %w", r.ID, err))
 		}
 	}
-	return n, nil
+	return n, failed
 }
 
 // hasEnded is the condition of a campaign c whose audience was read and whose

@@ -38,15 +38,16 @@ func settled(ordinal int16, p events.Proof) outcome {
 		carrierID: p.CarrierID, detail: p.Detail, at: time.Now()}
 }
 
-// settleByEvidence ends rows of a second attempt whose first attempt is known
-// meanwhile: accepted, so they were sent; rejected, so they failed. It reads after the
-// claim, and so finds all that came after the reaper.
+// settleByEvidence ends rows of a second attempt that are not called yet and whose first
+// attempt is known meanwhile: accepted, so they were sent; rejected, so they failed. It
+// reads after the claim, and so finds all that came after the reaper.
 func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, error) {
 	if c.attempt == 1 {
 		return nil, nil
 	}
-	ordinals := make([]int16, len(c.rows))
-	for i, r := range c.rows {
+	rows := c.rows[c.next:]
+	ordinals := make([]int16, len(rows))
+	for i, r := range rows {
 		ordinals[i] = r.Ordinal
 	}
 	evidence, err := events.Proofs(ctx, s.pool, c.WorkspaceID, c.OriginID, c.root, ordinals)
@@ -55,14 +56,14 @@ func (s *Sender) settleByEvidence(ctx context.Context, c *claim) ([]outcome, err
 	}
 	var done []outcome
 	var left []row
-	for _, r := range c.rows {
+	for _, r := range rows {
 		if o, ok := settledSecond(r.Ordinal, evidence[r.Ordinal]); ok {
 			done = append(done, o)
 		} else {
 			left = append(left, r)
 		}
 	}
-	c.rows = left
+	c.rows = append(c.rows[:c.next:c.next], left...)
 	return done, nil
 }
 

@@ -56,13 +56,18 @@ func (s *Sender) Loop(ctx context.Context) {
 }
 
 // reapUnlessDown skips the run after one in which the database did not answer, so that
-// workers can first store the outcomes that they received meanwhile.
+// workers can first store the outcomes that they received meanwhile. A run that ended as
+// many batches as it may is followed by another.
 func (s *Sender) reapUnlessDown(ctx context.Context, down bool) (downNow bool, err error) {
 	if down {
 		return false, nil
 	}
-	_, err = s.Reap(ctx)
-	return err != nil && retryable(err), err
+	for {
+		reaped, err := s.Reap(ctx)
+		if err != nil || reaped.Batches < reapMost || ctx.Err() != nil {
+			return err != nil && retryable(err), err
+		}
+	}
 }
 
 func (s *Sender) failed(what string) func(error) {

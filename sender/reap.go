@@ -67,10 +67,15 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	return sum, failed
 }
 
+// expired returns batches whose lease has expired, in turn of each workspace: those of
+// one do not delay those of another. At random within a workspace, since some cannot be
+// decided yet.
 func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
-		select workspace_id, origin_id, id from batches
-		where status = 'leased' and lease_until < now() order by id limit $1`, reapMost)
+		select workspace_id, origin_id, id from (
+			select workspace_id, origin_id, id, row_number() over (partition by workspace_id order by random()) as turn
+			from batches where status = 'leased' and lease_until < now()
+		) b order by turn limit $1`, reapMost)
 	if err != nil {
 		return nil, fmt.Errorf("find expired leases: %w", err)
 	}

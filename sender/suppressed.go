@@ -42,6 +42,31 @@ func (s *Sender) skipSuppressed(ctx context.Context, c *claim, content *content)
 	return gone, nil
 }
 
+// checkAgain repeats what is checked after the claim if that is too old for the rows that
+// are not called yet: their addresses may be suppressed since, and evidence may have come
+// about their first attempt. It runs before each window, since the windows of a claim may
+// last as long as its lease, and once more after the wait for the provider's rate.
+func (s *Sender) checkAgain(ctx context.Context, c *claim, content *content) ([]outcome, error) {
+	if time.Since(c.checked) <= s.cfg.SuppressionAge {
+		return nil, nil
+	}
+	known, err := s.settleByEvidence(ctx, c)
+	if err != nil {
+		return known, err
+	}
+	gone, err := s.skipSuppressed(ctx, c, content)
+	return append(known, gone...), err
+}
+
+// leave takes rows that have ended out of a window that is not open.
+func (w *window) leave(ended []outcome) {
+	for _, o := range ended {
+		if i := slices.Index(w.rows, o.ordinal); i >= 0 {
+			w.rows, w.messages = slices.Delete(w.rows, i, i+1), slices.Delete(w.messages, i, i+1)
+		}
+	}
+}
+
 // suppressUnsubscribed suppresses the addresses of recipients that have unsubscribed at the
 // carrier. If that fails, the carrier rejects the next message too.
 func (s *Sender) suppressUnsubscribed(ctx context.Context, c *claim, done []outcome) {

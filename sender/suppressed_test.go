@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/events"
 	"lemma/notifications"
 	"lemma/suppression"
 )
@@ -127,4 +128,66 @@ func TestARecipientThatUnsubscribedAtTheCarrierIsSuppressed(t *testing.T) {
 	if err != nil || len(found) != 1 || found[0].Index != 1 || found[0].Cause != suppression.Unsubscribed {
 		t.Errorf("suppressed: %+v, %v", found, err)
 	}
+}
+
+// What changes while a window waits for the provider's rate holds for that window: the
+// check before it may be older than SuppressionAge by then.
+func TestASuppressionWhileAWindowWaits(t *testing.T) {
+	b := setup(t)
+	b.insert(4, 4, 2)
+	row := b.recipients()
+	s := b.sender(func(c *Config) { c.MaxWindow, c.SuppressionAge = 2, time.Nanosecond })
+	windows := 0
+	s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
+		if at != "rated" {
+			return
+		}
+		switch windows++; windows {
+		case 1:
+			b.suppress(suppression.Complaint, row[1]) // one of the window
+		case 2:
+			b.suppress(suppression.Complaint, row[2:]...) // the whole window
+		}
+	}
+	b.work(s)
+	for i, calls := range []int{1, 0, 0, 0} {
+		if n := b.carrier.called(address(row[i])); n != calls {
+			t.Errorf("%d was called %d times", i, n)
+		}
+	}
+	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 3})
+}
+
+// A second attempt is not called if evidence about the first comes before its window.
+func TestEvidenceWhileAWindowWaits(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	row := b.recipients()
+	b.carrier.rest = Unknown
+	s := b.sender(func(c *Config) { c.MaxWindow, c.SuppressionAge = 1, time.Nanosecond })
+	b.work(s)
+	b.expireLeases()
+	b.reap(s)
+	b.carrier.rest = Accepted
+	b.makeDue()
+	windows := 0
+	s.Hook = func(ctx context.Context, at string, _ notifications.Ref) {
+		if at != "rated" && at != "called" {
+			return
+		}
+		if windows++; windows > 2 {
+			return
+		}
+		i := row[2*(windows-1)] // 0 while its window waits, 2 between windows
+		_, err := events.Receive(ctx, b.Pool, b.Workspace, []events.Received{{ProviderID: b.provider, Report: events.Report{
+			ID: address(i), Type: events.TypeDelivered, Notification: lemma.FormatNotificationID(b.origin, keyOf(i)), Attempt: 1}}})
+		b.Must(err)
+	}
+	b.work(s)
+	for i, calls := range []int{1, 2, 1} {
+		if n := b.carrier.called(address(row[i])); n != calls {
+			t.Errorf("%d was called %d times", i, n)
+		}
+	}
+	b.wantCounts(notifications.Counts{Sent: 3, Retried: 3})
 }

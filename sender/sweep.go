@@ -2,6 +2,7 @@ package sender
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -14,19 +15,13 @@ const sweepMost = 500
 // Sweep enqueues due batches without a job, after River's table was truncated or a job
 // was discarded, and returns their number. A job too many does no harm.
 func (s *Sender) Sweep(ctx context.Context) (int, error) {
-	if err := s.expireLate(ctx); err != nil {
-		return 0, err
-	}
+	failed := s.expireLate(ctx)
 	due, err := s.withoutJob(ctx)
-	if err != nil {
-		return 0, err
-	}
+	failed = errors.Join(failed, err)
 	enqueued := 0
 	for _, ref := range due {
 		ok, err := s.enqueueAgain(ctx, ref)
-		if err != nil {
-			return enqueued, err
-		}
+		failed = errors.Join(failed, err)
 		if ok {
 			enqueued++
 		}
@@ -35,14 +30,14 @@ func (s *Sender) Sweep(ctx context.Context) (int, error) {
 		s.log.Warn("enqueued due batches without a job", "batches", enqueued)
 	}
 	s.metrics.swept(enqueued)
-	return enqueued, nil
+	return enqueued, failed
 }
 
 // expireLate ends waiting batches whose send deadline has passed, so that they do not
-// keep a campaign open.
+// keep a campaign open. One that fails does not stop the others.
 func (s *Sender) expireLate(ctx context.Context) error {
 	rows, err := s.pool.Query(ctx, `
-		select workspace_id, origin_id, id from batches where status = 'ready' and expires_at <= now() limit $1`, sweepMost)
+		select workspace_id, origin_id, id from batches where status = 'ready' and expires_at <= now() order by random() limit $1`, sweepMost)
 	if err != nil {
 		return fmt.Errorf("find expired batches: %w", err)
 	}
@@ -50,12 +45,14 @@ func (s *Sender) expireLate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find expired batches: %w", err)
 	}
+	var failed error
 	for _, ref := range late {
-		if err := s.Expire(ctx, ref); err != nil {
-			return err
+		if ctx.Err() != nil {
+			break
 		}
+		failed = errors.Join(failed, s.Expire(ctx, ref))
 	}
-	return nil
+	return failed
 }
 
 // withoutJob reads due batches without a waiting job. A running job does not count:

@@ -83,16 +83,14 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 	p := s.paceOf(c.providerID)
 	defer func() { c.memory.shrink(0) }()
 	for c.next < len(c.rows) {
-		if time.Since(c.checked) > s.cfg.SuppressionAge {
-			late, err := s.skipSuppressed(ctx, c, content)
-			pending = append(pending, late...)
-			if err != nil {
-				again, back := s.giveBack(ctx, c, pending, s.cfg.DeferFor/6)
-				return again, errors.Join(err, back)
-			}
-			if c.next >= len(c.rows) {
-				break
-			}
+		gone, err := s.checkAgain(ctx, c, content)
+		pending = append(pending, gone...)
+		if err != nil {
+			again, back := s.giveBack(ctx, c, pending, s.cfg.DeferFor/6)
+			return again, errors.Join(err, back)
+		}
+		if c.next >= len(c.rows) {
+			break
 		}
 		if err := s.prepareWindow(ctx, c); err != nil {
 			err = s.noMemory(c, err)
@@ -116,6 +114,14 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 			return again, errors.Join(err, back)
 		}
 		waited := time.Since(begun)
+		s.at(ctx, "rated", c.Ref)
+		gone, err = s.checkAgain(ctx, c, content) // the wait may have taken long
+		done = append(done, gone...)
+		if err != nil {
+			again, back := s.giveBack(ctx, c, done, s.cfg.DeferFor/6)
+			return again, errors.Join(err, back)
+		}
+		w.leave(gone)
 		c.date(w)
 		gate, err := s.commit(ctx, c, done, opening(c, w))
 		if err != nil || gate == lost {
