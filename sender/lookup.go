@@ -168,7 +168,8 @@ func (s *Sender) ask(ctx context.Context, d *unknownRows, list Lookup, content *
 }
 
 // otherCalls are calls to the same addresses that may explain a message of the carrier:
-// its id, or no id for a call whose outcome is unknown.
+// its id, or no id for a call whose outcome is unknown. Several providers of a workspace
+// may be one account, so that the calls of all providers of the same kind count.
 const otherCalls = `
 	select distinct f.ordinal, case a.outcome when 'accepted' then coalesce(a.carrier_id, '') else '' end
 	from batches b
@@ -178,7 +179,9 @@ const otherCalls = `
 	join unnest($4::smallint[], $5::text[]) as f (ordinal, address)
 		on f.address = n.address and not (n.batch_id = $6 and n.ordinal = f.ordinal)
 	left join attempts a on a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.attempt = b.attempt
-	where b.workspace_id = $1 and b.provider_id = $2
+	where b.workspace_id = $1 and b.provider_id = any(array(
+		select p.id from providers p join providers o on o.workspace_id = p.workspace_id and o.kind = p.kind
+		where o.workspace_id = $1 and o.id = $2))
 	  and (b.status = 'leased' or b.finished_at >= $3 or b.status = 'ready' and b.open is not null)
 	  and (a.outcome in ('accepted', 'unknown') and a.at >= $3 or a.outcome is null and b.status = 'leased')`
 

@@ -187,3 +187,19 @@ func TestTheNextRunAsks(t *testing.T) {
 		t.Errorf("of a batch that is not stale: %v, %v", asked, err)
 	}
 }
+
+// A message of another provider of the same kind, which may be the same account, proves
+// nothing about a call that the carrier never received.
+func TestALookupFindsTheMessageOfAnotherProvider(t *testing.T) {
+	b := setup(t)
+	b.insert(1, 1, 2)
+	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
+	s, _ := b.listed("q1")
+	b.work(s)
+	origin := b.insertFor(address(0))
+	b.Exec(`update batches set provider_id = $2 where origin_id = $1`, origin, b.NewProvider("scripted"))
+	b.work(s) // accepted as q1
+	if r := b.reap(s); r.Settled != 0 {
+		t.Errorf("%+v", r)
+	}
+}
