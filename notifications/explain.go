@@ -223,49 +223,6 @@ func (s Step) put(reason *string, code *int16, carrierID, detail *string) {
 	}
 }
 
-type eventLine struct {
-	RecordedAt time.Time
-	OccurredAt time.Time
-	Source     string
-	Kind       string
-	Type       *string
-	Attempt    int
-	Reason     *string
-	Code       *int16
-	CarrierID  *string
-	Detail     *string
-}
-
-func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
-	n := e.Notification
-	rows, err := db.Query(ctx, `
-		select p.recorded_at, p.occurred_at, p.source, p.kind, p.type, coalesce(p.attempt, 0)::int as attempt, p.reason, p.code,
-			p.carrier_id, p.detail
-		from notifications n
-		join provider_events p on p.workspace_id = n.workspace_id and p.origin_id = n.origin_id and p.batch_id = n.batch_id
-			and p.ordinal = n.ordinal
-		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 order by p.recorded_at`, n.WorkspaceID, n.OriginID, n.Key)
-	if err != nil {
-		return err
-	}
-	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[eventLine])
-	if err != nil {
-		return err
-	}
-	for _, p := range lines {
-		d.addEvidence(p.Kind, p.Attempt)
-		s := Step{At: p.RecordedAt, Event: "evidence", Attempt: p.Attempt, Detail: "the carrier reported: " + p.Kind,
-			Data: map[string]string{"source": p.Source, "kind": p.Kind}}
-		if p.Type != nil {
-			s.Detail = "the carrier reported: " + *p.Type
-			s.Data["type"], s.Data["occurred_at"] = *p.Type, p.OccurredAt.UTC().Format(time.RFC3339Nano)
-		}
-		s.put(p.Reason, p.Code, p.CarrierID, p.Detail)
-		e.Steps = append(e.Steps, s)
-	}
-	return nil
-}
-
 func readResolution(ctx context.Context, db DB, e *Explanation, _ *deliveries) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
