@@ -18,6 +18,6 @@ type devCommand struct {
 }
 
 func (d *devCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return demo.Run(ctx, demo.Options{Once: d.Once, ABTest: d.Demo == "abtest", Home: d.Home, People: d.People, SMTP: d.SMTP, Catcher: d.Catcher,
-		Server: cfg.server(), PGBin: cfg.PGBin, Logger: cfg.logger}, out)
+	return demo.Run(ctx, demo.Options{Once: d.Once, ABTest: d.Demo == "abtest", Home: d.Home, People: d.People, SMTP: d.SMTP,
+		Catcher: d.Catcher, Server: cfg.server(), PGBin: cfg.PGBin, Logger: cfg.logger}, out)
 }

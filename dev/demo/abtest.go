@@ -63,7 +63,7 @@ func runAB(ctx context.Context, e *environment, o Options, out io.Writer) error 
 	d := &abDemo{campaign: campaignDemo{api: e.rest(), out: out, quiet: true}, api: api, readers: newReaders(api, e.catcher), people: o.People}
 	counts, id, err := d.run(ctx, e)
 	if ctx.Err() != nil {
-		return nil // Ctrl-C: the next run continues
+		return nil //nolint:nilerr // Ctrl-C: the next run continues
 	}
 	if o.Once {
 		return errors.Join(json.NewEncoder(out).Encode(counts), err)
