@@ -43,7 +43,7 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 	case p.deal.sampling:
 		p.columns = columnsOf(contents...)
 		if it.Metric != nil {
-			p.Fingerprint = fingerprints(it.ID)
+			p.Fingerprint = fingerprints(it.ID).Hash
 		}
 		for i, v := range it.Variants {
 			p.Variants = append(p.Variants, notifications.Variant{ContentID: v.contentID, Ordinal: i, DueAfter: v.SendOffset})
@@ -58,8 +58,8 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 }
 
 // fingerprints hash the profile keys of an iteration.
-func fingerprints(id uuid.UUID) func(string) uint64 {
-	return abtest.NewSplit(lemma.FormatID(lemma.PrefixIteration, id) + "/member").Hash
+func fingerprints(id uuid.UUID) abtest.Split {
+	return abtest.NewSplit(lemma.FormatID(lemma.PrefixIteration, id) + "/member")
 }
 
 // deals gives the recipients of a row their variant, and removes those that this run

@@ -79,26 +79,13 @@ func (c *Campaigns) readSent(ctx context.Context, it Iteration, all []Tally) err
 
 // readConverted reads which profiles have converted, as hashes.
 func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time) (*hashes, error) {
-	hash, converted := fingerprints(it.ID), newHashes()
+	converted := newHashes()
 	if m := it.Metric; m.SQL != "" {
+		hash := fingerprints(it.ID).Hash
 		err := c.audiences.Keys(ctx, it.WorkspaceID, m.DataSourceID, m.SQL, func(key []byte) { converted.add(hash(string(key))) })
 		return converted, err
 	}
-	rows, err := c.pool.Query(ctx, `
-		select profile_key from trigger_events
-		where workspace_id = $1 and name = $2 and received_at >= $3 and received_at < $4 and occurred_at >= $3`,
-		it.WorkspaceID, it.Metric.Event, it.StartedAt, until)
-	if err != nil {
-		return nil, fmt.Errorf("read events of iteration %s: %w", it.ID, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		converted.add(hash(string(rows.RawValues()[0])))
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read events of iteration %s: %w", it.ID, err)
-	}
-	return converted, nil
+	return converted, c.readEvents(ctx, it, until, converted)
 }
 
 // countMembers counts the recipients of each variant and those that have converted. A
@@ -139,57 +126,6 @@ func (c *Campaigns) countMembers(ctx context.Context, it Iteration, converted *h
 		}
 	}
 	return rows.Err()
-}
-
-// hashes is a set of hashes: a table with open addressing, at most half full. Hashes
-// are random, so their first bits are their place.
-type hashes struct {
-	slots []uint64
-	n     int
-	zero  bool
-}
-
-func newHashes() *hashes { return &hashes{slots: make([]uint64, 1<<10)} }
-
-// add returns false if the hash was there already.
-func (s *hashes) add(h uint64) bool {
-	if h == 0 {
-		was := s.zero
-		s.zero = true
-		return !was
-	}
-	at := s.find(h)
-	if s.slots[at] == h {
-		return false
-	}
-	s.slots[at] = h
-	if s.n++; 2*s.n > len(s.slots) {
-		old := s.slots
-		s.slots = make([]uint64, 4*len(old))
-		for _, one := range old {
-			if one != 0 {
-				s.slots[s.find(one)] = one
-			}
-		}
-	}
-	return true
-}
-
-func (s *hashes) has(h uint64) bool {
-	if h == 0 {
-		return s.zero
-	}
-	return s.slots[s.find(h)] == h
-}
-
-// find returns the slot of a hash, or the free slot where it would be.
-func (s *hashes) find(h uint64) uint64 {
-	mask := uint64(len(s.slots) - 1)
-	at := h & mask
-	for s.slots[at] != 0 && s.slots[at] != h {
-		at = (at + 1) & mask
-	}
-	return at
 }
 
 // MeasureDue measures the results of iterations that are due: about 50 times until the

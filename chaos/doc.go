@@ -20,5 +20,6 @@
 // guard without a change of the file, and with GOFLAGS also in the workers' binary.
 //
 // Random kills log their seed, and LEMMA_CHAOS_SEED repeats them. LEMMA_CHAOS_KILLS=50
-// kills 50 workers in each campaign with events, which then has 20,000 profiles.
+// kills 50 workers in each campaign with events or with an experiment, which then has
+// 20,000 profiles.
 package chaos

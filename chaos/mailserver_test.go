@@ -16,6 +16,7 @@ import (
 type mailServer struct {
 	*catcher.Catcher
 	folder string // of the ledger, which is kept over restarts
+	keep   int    // messages that are kept with their content
 
 	mu       sync.Mutex
 	bodies   map[string]int // by Message-ID
@@ -28,10 +29,10 @@ type mailServer struct {
 
 func startMailServer(t *testing.T) *mailServer {
 	t.Helper()
-	p := &mailServer{folder: t.TempDir(), bodies: map[string]int{}, deferred: map[string]int{}, reached: map[string]int{},
+	p := &mailServer{folder: t.TempDir(), keep: 1, bodies: map[string]int{}, deferred: map[string]int{}, reached: map[string]int{},
 		faults: func(catcher.Event, int) catcher.Fault { return catcher.Fault{} }}
 	var err error
-	p.Catcher, err = catcher.Start(catcher.Options{Keep: 1, Faults: p.fault, Folder: p.folder})
+	p.Catcher, err = catcher.Start(catcher.Options{Keep: p.keep, Faults: p.fault, Folder: p.folder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +74,19 @@ func (p *mailServer) stop() {
 
 func (p *mailServer) restart(t *testing.T) {
 	t.Helper()
-	restarted, err := catcher.Start(catcher.Options{SMTP: p.Addr(), Keep: 1, Faults: p.fault, Folder: p.folder})
+	restarted, err := catcher.Start(catcher.Options{SMTP: p.Addr(), Keep: p.keep, Faults: p.fault, Folder: p.folder})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Catcher = restarted
+}
+
+// keepAll restarts the server, which then keeps n messages with their content.
+func (p *mailServer) keepAll(t *testing.T, n int) {
+	t.Helper()
+	p.keep = n
+	p.stop()
+	p.restart(t)
 }
 
 // hold delays the answers to all bodies until the returned function is called, which

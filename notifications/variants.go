@@ -75,6 +75,9 @@ func insertMembers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, ba
 		return nil
 	}
 	profiles := make([][]byte, len(c.Variants))
+	for i := range profiles {
+		profiles[i] = make([]byte, 0, 10*len(send)/len(profiles)) // 8 bytes each, and some more than the average
+	}
 	created := 0
 	for _, b := range batches {
 		created += b.size
@@ -86,12 +89,11 @@ func insertMembers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, ba
 	} else if err := readInserted(ctx, tx, c, batches, profiles); err != nil {
 		return err
 	}
-	for i, p := range profiles {
-		if err := writeMembers(ctx, tx, c, c.Variants[i].Ordinal, p); err != nil {
-			return err
-		}
+	ordinals := make([]int16, len(profiles))
+	for i := range ordinals {
+		ordinals[i] = int16(c.Variants[i].Ordinal)
 	}
-	return nil
+	return writeMembers(ctx, tx, c, ordinals, profiles)
 }
 
 // readInserted reads which recipients of a chunk were inserted: some were stored already.
@@ -124,21 +126,24 @@ func insertHoldout(ctx context.Context, tx pgx.Tx, c Chunk, inserted int) error 
 	if c.Fingerprint == nil || inserted == 0 {
 		return nil
 	}
-	var profiles []byte
+	profiles := []byte{}
 	for _, r := range c.Recipients {
 		if r.Skip == Holdout {
 			profiles = binary.LittleEndian.AppendUint64(profiles, c.Fingerprint(r.ProfileKey))
 		}
 	}
-	return writeMembers(ctx, tx, c, holdoutOrdinal, profiles)
+	return writeMembers(ctx, tx, c, []int16{holdoutOrdinal}, [][]byte{profiles})
 }
 
-func writeMembers(ctx context.Context, tx pgx.Tx, c Chunk, ordinal int, profiles []byte) error {
-	if len(profiles) == 0 {
-		return nil
+// writeMembers writes a row for each ordinal that has profiles.
+func writeMembers(ctx context.Context, tx pgx.Tx, c Chunk, ordinals []int16, profiles [][]byte) error {
+	ids := make([]uuid.UUID, len(ordinals))
+	for i := range ids {
+		ids[i] = lemma.NewID()
 	}
 	_, err := tx.Exec(ctx, `
-		insert into iteration_members (workspace_id, origin_id, id, ordinal, profiles) values ($1, $2, $3, $4, $5)`,
-		c.WorkspaceID, c.OriginID, lemma.NewID(), ordinal, profiles)
+		insert into iteration_members (workspace_id, origin_id, id, ordinal, profiles)
+		select $1, $2, m.id, m.ordinal, m.profiles from unnest($3::uuid[], $4::smallint[], $5::bytea[]) as m (id, ordinal, profiles)
+		where m.profiles <> ''`, c.WorkspaceID, c.OriginID, ids, ordinals, profiles)
 	return err
 }

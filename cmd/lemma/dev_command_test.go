@@ -12,6 +12,31 @@ import (
 	"lemma/pgtest"
 )
 
+// The readers of the A/B demo decide its test, and Lemma counts what they do. A second
+// run sends nothing.
+func TestDevABTest(t *testing.T) {
+	t.Parallel()
+	pgtest.Empty(t)                        // skips without a Postgres
+	home, err := os.MkdirTemp("", "devab") //nolint:usetesting // t.TempDir is too long for the path of a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	for i := range 2 {
+		out := mustRun(t, nil, "dev", "--demo=abtest", "--once", "--people=400", "--home="+filepath.Join(home, "lemma"),
+			"--listen=127.0.0.1:0", "--smtp=127.0.0.1:0", "--catcher=127.0.0.1:0")
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		var n demo.ABCounts
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &n); err != nil {
+			t.Fatal(err)
+		}
+		read := n.Opened > 0 && int64(n.Opened) == n.Opens && n.Clicked > 0 && int64(n.Clicked) == n.Clicks
+		if n.Status != "completed" || n.Winner == nil || !strings.Contains(out, "winner: "+*n.Winner) || read != (i == 0) {
+			t.Errorf("run %d prints %s", i, out)
+		}
+	}
+}
+
 // A second run of `lemma dev --once` has the same counts: no message is sent
 // again.
 func TestDevTwice(t *testing.T) {

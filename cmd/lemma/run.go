@@ -15,7 +15,7 @@ type commands struct {
 	Config  `embed:""`
 	EnvFile envFile `name:"env-file" group:"Settings" placeholder:"FILE" help:"A file of settings, in lines of NAME=value. Flags and environment variables take precedence."`
 
-	Dev         devCommand         `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher: send a campaign and run a flow."`
+	Dev         devCommand         `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher: send a campaign and run a flow, or run an A/B test."`
 	Serve       serveCommand       `cmd:"" help:"Serve the HTTP API."`
 	Work        workCommand        `cmd:"" help:"Run the workers: read audiences, move enrollments, send messages, deliver webhooks."`
 	Migrate     migrateCommand     `cmd:"" help:"Migrate the database, or list the migrations."`

@@ -54,6 +54,13 @@ func (m *meter) stop(name string, n int) figure {
 	}
 }
 
+// add adds one of several equal runs.
+func (f *figure) add(o figure, runs int) {
+	f.N, f.Seconds, f.Missing, f.Duplicates = f.N+o.N, round(f.Seconds+o.Seconds), f.Missing+o.Missing, f.Duplicates+o.Duplicates
+	f.CPUUsLemma, f.CPUUsPostgres = round(f.CPUUsLemma+o.CPUUsLemma/float64(runs)), round(f.CPUUsPostgres+o.CPUUsPostgres/float64(runs))
+	f.RSSMB = max(f.RSSMB, o.RSSMB)
+}
+
 func round(x float64) float64 {
 	f, _ := strconv.ParseFloat(fmt.Sprintf("%.4g", x), 64)
 	return f

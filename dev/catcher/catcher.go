@@ -140,6 +140,16 @@ func (c *Catcher) Source(n int) ([]byte, bool) {
 	return raw, ok && row.Kept
 }
 
+// HTML is the subject and the HTML part of a ledger's entry, while it is kept.
+func (c *Catcher) HTML(n int) (subject, html string, ok bool) {
+	raw, ok := c.Source(n)
+	if !ok {
+		return "", "", false
+	}
+	m := read(raw)
+	return m.Subject, m.HTML, true
+}
+
 // Close closes all connections and flushes the log. The counts can still be read.
 func (c *Catcher) Close() {
 	c.stop()

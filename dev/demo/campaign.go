@@ -61,15 +61,34 @@ func (d *campaignDemo) send(ctx context.Context, shopDSN string, smtpPort int) (
 	return d.watch(ctx, id)
 }
 
-// prepare creates a data source, an audience, a template, a provider and a
-// campaign, or finds those of an earlier run.
-func (d *campaignDemo) prepare(ctx context.Context, shopDSN string, smtpPort int) (string, error) {
+// materials are what the campaigns of all demos need.
+type materials struct{ audience, provider string }
+
+// materials creates a data source, an audience and a provider, or finds those of an
+// earlier run.
+func (d *campaignDemo) materials(ctx context.Context, shopDSN string, smtpPort int) (m materials, err error) {
 	source, err := d.api.ensure(ctx, "/data_sources", "Demo shop", map[string]any{"kind": "postgres", "dsn": shopDSN})
 	if err != nil {
-		return "", err
+		return m, err
 	}
 	aud, err := d.api.ensure(ctx, "/audiences", "All customers", map[string]any{"data_source_id": source.ID, "sql": campaignSQL,
 		"key_column": "id", "email_column": "email", "opted_out_column": "opted_out"})
+	if err != nil {
+		return m, err
+	}
+	config := map[string]any{"host": "127.0.0.1", "port": smtpPort, "tls": "none"}
+	prv, err := d.api.ensure(ctx, "/providers", "Mail catcher", map[string]any{"kind": "smtp", "config": config})
+	if err != nil {
+		return m, err
+	}
+	// The catcher may have another port than in the last run.
+	err = d.api.call(ctx, http.MethodPatch, "/providers/"+prv.ID, "", map[string]any{"config": config}, nil)
+	return materials{aud.ID, prv.ID}, err
+}
+
+// prepare creates a campaign and what it needs, or finds those of an earlier run.
+func (d *campaignDemo) prepare(ctx context.Context, shopDSN string, smtpPort int) (string, error) {
+	m, err := d.materials(ctx, shopDSN, smtpPort)
 	if err != nil {
 		return "", err
 	}
@@ -78,17 +97,8 @@ func (d *campaignDemo) prepare(ctx context.Context, shopDSN string, smtpPort int
 	if err != nil {
 		return "", err
 	}
-	config := map[string]any{"host": "127.0.0.1", "port": smtpPort, "tls": "none"}
-	prv, err := d.api.ensure(ctx, "/providers", "Mail catcher", map[string]any{"kind": "smtp", "config": config})
-	if err != nil {
-		return "", err
-	}
-	// The catcher may have another port than in the last run.
-	if err := d.api.call(ctx, http.MethodPatch, "/providers/"+prv.ID, "", map[string]any{"config": config}, nil); err != nil {
-		return "", err
-	}
-	c, err := d.api.ensure(ctx, "/campaigns", "What is new", map[string]any{"audience_id": aud.ID,
-		"template_id": tpl.ID, "provider_id": prv.ID,
+	c, err := d.api.ensure(ctx, "/campaigns", "What is new", map[string]any{"audience_id": m.audience,
+		"template_id": tpl.ID, "provider_id": m.provider,
 		"from": map[string]any{"name": "Demo shop", "email": "news@shop.example"}})
 	return c.ID, err
 }

@@ -1,6 +1,6 @@
 // Package demo runs a whole Lemma on one machine, with a demo shop and a mail
-// catcher. It sends a campaign, runs a flow, and checks that every count is
-// right. It calls Lemma over HTTP only, as any other client does.
+// catcher. It sends a campaign and runs a flow, or runs an A/B test with simulated
+// readers, and checks that every count is right. It calls Lemma over HTTP only, as any other client does.
 //
 // A second run finds what the first one created, and sends no message again.
 package demo
@@ -23,7 +23,8 @@ import (
 
 // Options are the options of a run.
 type Options struct {
-	Once    bool          // stop after the flow and print the counts as JSON; otherwise run until ctx ends
+	Once    bool          // stop after the demo and print the counts as JSON; otherwise run until ctx ends
+	ABTest  bool          // run an A/B test instead of the campaign and the flow
 	Home    string        // folder of the database, the caught mail and the keys
 	People  int           // customers of the demo shop
 	SMTP    string        // address of the mail catcher for SMTP; another free port if it is in use
@@ -41,7 +42,10 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	d := &campaignDemo{api: &httpClient{base: "http://" + e.listen + "/v1", key: e.key}, out: out, quiet: !isTerminal(out)}
+	if o.ABTest {
+		return runAB(ctx, e, o, out)
+	}
+	d := &campaignDemo{api: e.rest(), out: out, quiet: !isTerminal(out)}
 	c, err := d.send(ctx, e.shop.DSN, e.smtpPort())
 	if err != nil {
 		if ctx.Err() != nil {
@@ -68,6 +72,10 @@ func Run(ctx context.Context, o Options, out io.Writer) (err error) {
 	<-ctx.Done()
 	fmt.Fprintln(out, "\nStopping.")
 	return nil
+}
+
+func (e *environment) rest() *httpClient {
+	return &httpClient{base: "http://" + e.listen + "/v1", key: e.key}
 }
 
 // runFlow runs the demo flow for customers of the shop.

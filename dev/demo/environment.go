@@ -41,6 +41,10 @@ type environment struct {
 	stop    context.CancelFunc
 }
 
+// keptMessages is how many messages the mail catcher keeps with their content: more than
+// arrive between two polls of the readers.
+const keptMessages = 2 * abSample
+
 func start(ctx context.Context, o Options, out io.Writer) (e *environment, err error) {
 	e = &environment{dir: o.Home, served: make(chan error, 1)}
 	defer func() {
@@ -60,7 +64,7 @@ func start(ctx context.Context, o Options, out io.Writer) (e *environment, err e
 		return e, fmt.Errorf("create the demo shop: %w", err)
 	}
 	if e.catcher, err = catcher.Start(catcher.Options{
-		SMTP: freeNear(o.SMTP), HTTP: freeNear(o.Catcher), Folder: filepath.Join(o.Home, "mail"),
+		SMTP: freeNear(o.SMTP), HTTP: freeNear(o.Catcher), Folder: filepath.Join(o.Home, "mail"), Keep: keptMessages,
 	}); err != nil {
 		return e, fmt.Errorf("start the mail catcher: %w", err)
 	}

@@ -100,6 +100,7 @@ func (c *httpClient) find(ctx context.Context, path, name string) (resource, err
 // campaignView is the part of a campaign that the demo reads.
 type campaignView struct {
 	ID         string     `json:"id"`
+	Iteration  string     `json:"iteration_id"` // of an A/B test
 	Status     string     `json:"status"`
 	Reason     *string    `json:"status_reason"`
 	Detail     *string    `json:"status_detail"`
@@ -117,5 +118,9 @@ type campaignView struct {
 		Retried    int64            `json:"retried"`
 		SkippedBy  map[string]int64 `json:"skipped_by"`
 		Balanced   bool             `json:"balanced"`
+		Engagement struct {
+			Opens  int64 `json:"unique_opens"`
+			Clicks int64 `json:"unique_clicks"`
+		} `json:"engagement"`
 	} `json:"counts"`
 }

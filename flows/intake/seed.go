@@ -8,12 +8,14 @@ import (
 	"github.com/google/uuid"
 )
 
-// SeedEvents inserts an event for each of the profiles "1" to n, as if it had been
-// received some time ago. It applies none. It is for benchmarks.
+// SeedEvents inserts an event for each of the profiles "1" to n, as if they had
+// been received one after another from some time ago until a tenth of it. It applies none.
+// It is for benchmarks.
 func (in *Intake) SeedEvents(ctx context.Context, ws uuid.UUID, name string, n int, ago time.Duration) error {
 	_, err := in.pool.Exec(ctx, `
 		insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
-		select $1, gen_random_uuid(), i::text, $2, now() - $4::interval, now() - $4::interval from generate_series(1, $3::int) i`,
+		select $1, gen_random_uuid(), i::text, $2, e.at, e.at from generate_series(1, $3::int) i
+		cross join lateral (select now() - $4::interval * (1 - 0.9 * i / $3::int) as at) e`,
 		ws, name, n, ago)
 	if err != nil {
 		return fmt.Errorf("seed events: %w", err)

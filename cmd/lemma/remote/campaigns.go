@@ -25,30 +25,47 @@ type campaignsResultsCommand struct {
 
 func (r campaignsResultsCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
 	return r.call(cfg, func(c *client.Client) error {
-		var last string
-		for {
-			results, err := c.ReadResults(ctx, r.Iteration)
-			if err != nil {
-				return err
-			}
-			var text strings.Builder
-			if err := r.print(&text, results, func(out io.Writer) error { return drawResults(out, results) }); err != nil {
-				return err
-			}
-			if text.String() != last {
-				last = text.String()
-				fmt.Fprintln(out, last)
-			}
-			if !r.Follow || slices.Contains([]string{"completed", "cancelled"}, results.Status) {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(max(r.Every, 100*time.Millisecond)):
-			}
+		draw := func(out io.Writer, results client.IterationResults) error {
+			return r.print(out, results, func(out io.Writer) error { return drawResults(out, results) })
 		}
+		ends := func(status string) bool { return !r.Follow || status == "completed" || status == "cancelled" }
+		_, err := followResults(ctx, c, r.Iteration, r.Every, out, draw, ends)
+		return err
 	})
+}
+
+// FollowResults draws the results of an iteration when they change, until it has one of
+// the statuses.
+func FollowResults(ctx context.Context, c *client.Client, iteration string, every time.Duration, out io.Writer,
+	until ...string) (client.IterationResults, error) {
+	return followResults(ctx, c, iteration, every, out, drawResults, func(status string) bool { return slices.Contains(until, status) })
+}
+
+func followResults(ctx context.Context, c *client.Client, iteration string, every time.Duration, out io.Writer,
+	draw func(io.Writer, client.IterationResults) error, ends func(status string) bool) (client.IterationResults, error) {
+	var last string
+	for {
+		results, err := c.ReadResults(ctx, iteration)
+		if err != nil {
+			return results, err
+		}
+		var text strings.Builder
+		if err := draw(&text, results); err != nil {
+			return results, err
+		}
+		if text.String() != last {
+			last = text.String()
+			fmt.Fprintln(out, last)
+		}
+		if ends(results.Status) {
+			return results, nil
+		}
+		select {
+		case <-ctx.Done():
+			return results, ctx.Err()
+		case <-time.After(max(every, 100*time.Millisecond)):
+		}
+	}
 }
 
 // drawResults prints the newest numbers of each variant, with a bar for its interval.

@@ -1,0 +1,153 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"lemma/client"
+	"lemma/dev/catcher"
+)
+
+// readers simulate the recipients of the A/B demo. They load the pixel of a message and
+// follow its link over the public URL of Lemma, as a mail client does, so that Lemma
+// counts them. A subject that is a question is opened more often. The shop records an
+// event for each visitor.
+type readers struct {
+	api     *client.Client
+	catcher *catcher.Catcher
+	http    http.Client
+
+	mu      sync.Mutex
+	opened  int // messages
+	clicked int
+	failed  error
+}
+
+const (
+	openRate     = 0.30
+	questionRate = 0.45
+	clickRate    = 0.50 // of those that open
+	visited      = "visited_shop"
+
+	// leastDelay is longer than the time within which a click counts as a machine's.
+	leastDelay = 2500 * time.Millisecond
+	mostDelay  = 6 * time.Second
+
+	browser = "Mozilla/5.0 (X11; Linux x86_64; rv:143.0) Gecko/20100101 Firefox/143.0"
+)
+
+func newReaders(api *client.Client, c *catcher.Catcher) *readers {
+	r := &readers{api: api, catcher: c}
+	r.http.Transport = &http.Transport{MaxConnsPerHost: 8, MaxIdleConnsPerHost: 8}
+	r.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return r
+}
+
+// read reads messages as they arrive, from the first one after n, until ctx ends and
+// those that were begun have been read.
+func (r *readers) read(ctx context.Context, n int) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	random := rand.New(rand.NewPCG(1, 2))
+	for {
+		for _, e := range r.catcher.Ledger()[n:] {
+			n = e.N
+			subject, body, kept := r.catcher.HTML(e.N)
+			rate := openRate
+			if strings.Contains(subject, "?") {
+				rate = questionRate
+			}
+			opens, clicks := random.Float64() < rate, random.Float64() < clickRate
+			delay := leastDelay + time.Duration(random.Int64N(int64(mostDelay-leastDelay)))
+			if kept && opens {
+				all.Go(func() { r.open(context.WithoutCancel(ctx), body, delay, clicks) })
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// open reads one message: its pixel, and its link if the reader clicks.
+func (r *readers) open(ctx context.Context, body string, delay time.Duration, clicks bool) {
+	time.Sleep(delay)
+	if _, err := r.get(ctx, body, pixel); err != nil {
+		r.record(err, &r.opened)
+		return
+	}
+	r.record(nil, &r.opened)
+	if clicks {
+		r.record(r.click(ctx, body), &r.clicked)
+	}
+}
+
+// click follows the link of a message to the shop, which records the visit.
+func (r *readers) click(ctx context.Context, body string) error {
+	to, err := r.get(ctx, body, link)
+	if err != nil {
+		return err
+	}
+	shop, err := url.Parse(to)
+	if err != nil {
+		return err
+	}
+	_, err = r.api.RecordEvent(ctx, client.NewEvent{ProfileKey: shop.Query().Get("customer"), Event: visited})
+	return err
+}
+
+var (
+	pixel = regexp.MustCompile(`src="([^"]*/o/[^"]*)"`)
+	link  = regexp.MustCompile(`href="([^"]*/c/[^"]*)"`)
+)
+
+// get requests the URL that an expression finds in a message, and returns where it
+// redirects to.
+func (r *readers) get(ctx context.Context, body string, find *regexp.Regexp) (string, error) {
+	found := find.FindStringSubmatch(body)
+	if found == nil {
+		return "", errors.New("a message has no " + find.String())
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, html.UnescapeString(found[1]), nil)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("User-Agent", browser)
+	res, err := r.http.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= 400 {
+		return "", fmt.Errorf("GET %s: %s", req.URL, res.Status)
+	}
+	return res.Header.Get("Location"), nil
+}
+
+func (r *readers) record(err error, count *int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		*count++
+	} else if r.failed == nil {
+		r.failed = err
+	}
+}
+
+// counts are how many messages were opened, and how many links clicked.
+func (r *readers) counts() (opened, clicked int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.opened, r.clicked, r.failed
+}
