@@ -70,7 +70,9 @@ var ErrBusy = errors.New("the table is in use by other transactions")
 // Postgres cannot detach concurrently from a table with a default partition. The lock is
 // exclusive, but it is held for the catalog only, and waited for 200 ms at most: then the
 // error is ErrBusy.
-func Detach(ctx context.Context, pool *pgxpool.Pool, p Partition, inUse func(context.Context, pgx.Tx) (bool, error)) (done bool, err error) {
+func Detach(
+	ctx context.Context, pool *pgxpool.Pool, p Partition, inUse func(context.Context, pgx.Tx) (bool, error),
+) (done bool, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = '%dms'; set local statement_timeout = '1s'; "+
 			"lock table only %s in access exclusive mode", detachWait.Milliseconds(), p.Table))

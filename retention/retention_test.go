@@ -178,7 +178,7 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 		"of a campaign that is sending":                     {`update campaigns set status = 'sending', finished_at = null`, nil, ofOrigins},
 		"of a campaign that is paused":                      {`update campaigns set status = 'paused', finished_at = null`, nil, ofOrigins},
 		"of a campaign that ended recently":                 {`update campaigns set finished_at = $1`, []any{recently}, ofOrigins},
-		"of a batch that is ready":                          {`update batches set status = 'ready', sent = 0`, nil, [][]string{{"enrollment_steps"}}},
+		"of a batch that is ready":                          {ready, nil, [][]string{{"enrollment_steps"}}},
 		"of a batch that ended recently":                    {`update batches set finished_at = $1`, []any{recently}, ofOrigins},
 		"of an enrollment that ended recently":              {`update enrollments set ended_at = $1`, []any{recently}, [][]string{{"batch_log"}}},
 		"of an active enrollment":                           {active, nil, [][]string{{"batch_log"}}},
@@ -213,6 +213,7 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 
 const (
 	active = `update enrollments set status = 'active', ended_at = null, resume_at = now()`
+	ready  = `update batches set status = 'ready', sent = 0`
 	queued = `insert into event_queue (workspace_id, id, provider_id, origin_id, type, occurred_at)
 		select workspace_id, id, provider_id, origin_id, 'delivered', now() from provider_events`
 	queuedOpen = `insert into tracking_queue (workspace_id, id, origin_id, key, type, occurred_at)
@@ -282,5 +283,6 @@ func TestArchivingComesBeforeDropping(t *testing.T) {
 func TestTheComingMonthsAreCreated(t *testing.T) {
 	o := setup(t)
 	o.run(all, now)
-	o.WantCount(len(migrations.Partitioned()), `select count(*) from pg_class where relname like '%\_2020\_02' and relispartition and relkind = 'r'`)
+	o.WantCount(len(migrations.Partitioned()), `
+		select count(*) from pg_class where relname like '%\_2020\_02' and relispartition and relkind = 'r'`)
 }
