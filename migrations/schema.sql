@@ -886,7 +886,7 @@ create table suppressions (
     detail text not null default ''::text,
     created_at timestamp with time zone not null default now(),
     constraint suppressions_pkey PRIMARY KEY (workspace_id, key, cause),
-    constraint suppressions_cause CHECK ((cause = ANY (ARRAY['hard_bounce'::text, 'soft_bounces'::text, 'complaint'::text, 'unsubscribed'::text, 'manual'::text]))),
+    constraint suppressions_cause CHECK ((cause = ANY (ARRAY['hard_bounce'::text, 'soft_bounces'::text, 'complaint'::text, 'token_unregistered'::text, 'unsubscribed'::text, 'manual'::text]))),
     constraint suppressions_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
     constraint suppressions_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
