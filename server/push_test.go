@@ -133,6 +133,10 @@ func TestCampaignsOverAPNsAndWebPush(t *testing.T) {
 				i == 1 && gone.Data[0].Detail != "token_unregistered" {
 				t.Errorf("%s: %+v", column, gone)
 			}
+			f.Eventually("the token is suppressed", func() bool {
+				return f.Count(`select count(*) from suppressions where cause = 'token_unregistered'
+					and (address = '00dead') = $1`, column == "ios") == 1
+			})
 		}
 	}
 	requests := map[string]int{}

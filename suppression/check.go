@@ -3,6 +3,7 @@ package suppression
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,7 @@ type Found struct {
 
 // KeyOf is the key by which an address of a notification is suppressed.
 func KeyOf(channel lemma.Channel, address string) uuid.UUID {
-	if channel == lemma.Email { // of other channels notifications have the canonical form
+	if channel == lemma.Email || strings.HasPrefix(address, "{") { // numbers and other tokens are canonical in notifications
 		address, _ = canonical(channel, address)
 	}
 	return keyOf(channel, address)
