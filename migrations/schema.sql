@@ -563,6 +563,7 @@ create table idempotency_keys (
     locked_by uuid not null,
     claims integer not null default 1,
     locked_until timestamp with time zone not null,
+    called_at timestamp with time zone,
     status integer,
     headers jsonb,
     body bytea,
