@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 
 	"lemma/campaigns"
 	"lemma/notifications"
@@ -18,7 +19,8 @@ type boundBody struct {
 // that they are final when it is.
 func (s *server) boundOfCampaign(c campaigns.Campaign) boundBody {
 	can, n := s.Capabilities(c.ProviderKind), c.Counts
-	ended := n.Pending+n.Processing == 0 && (c.Status == campaigns.Completed || c.Status == campaigns.Cancelled || c.Status == campaigns.Failed)
+	ended := n.Pending+n.Processing == 0 && slices.Contains([]campaigns.Status{campaigns.Completed, campaigns.Cancelled, campaigns.Failed},
+		c.Status)
 	switch {
 	case c.Strategy == "at_most_once":
 		return boundBody{"once", "At most one delivery to each recipient: at_most_once allows no second attempt."}

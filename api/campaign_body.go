@@ -75,7 +75,7 @@ func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 		TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID), TemplateVersion: c.TemplateVersion,
 		ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID), Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
 		EffectiveBound: s.boundOfCampaign(c),
-		From: showFrom(c), ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
+		From:           showFrom(c), ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
 		Transactional: c.Transactional, TopicID: idOrNull(lemma.PrefixTopic, c.TopicID), Conversion: showConversion(c.Conversion),
 		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt),
 		SendingAt: utc(c.SendingAt), FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,

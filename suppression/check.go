@@ -43,7 +43,8 @@ func Check(ctx context.Context, db DB, ws uuid.UUID, m Message, addresses []stri
 		select r.i::int - 1, s.cause from unnest($2::uuid[]) with ordinality as r (key, i)
 		cross join lateral (
 			(select s.cause from suppressions s
-			where s.workspace_id = $1 and s.key = r.key and (not $3 or s.cause in ('hard_bounce', 'soft_bounces', 'complaint', 'token_unregistered')) limit 1)
+			where s.workspace_id = $1 and s.key = r.key
+			  and (not $3 or s.cause in ('hard_bounce', 'soft_bounces', 'complaint', 'token_unregistered')) limit 1)
 			union all
 			(select '`+UnsubscribedTopic+`' from topic_unsubscribes t
 			where not $3 and t.workspace_id = $1 and t.topic_id = $4 and t.key = r.key)

@@ -65,7 +65,8 @@ func TestASubscriptionIsSuppressedByItsEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	same, other := `{"endpoint":"https://push.example/1","keys":{}}`, `{"endpoint":"https://push.example/2","keys":{}}`
-	if diff := cmp.Diff(map[string]string{same: suppression.Manual}, f.check(suppression.Message{Channel: lemma.Push}, same, other)); diff != "" {
+	found := f.check(suppression.Message{Channel: lemma.Push}, same, other)
+	if diff := cmp.Diff(map[string]string{same: suppression.Manual}, found); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -18,17 +18,17 @@ func TestUnknownMembersAreNamed(t *testing.T) {
 	t.Parallel()
 	key := make([]byte, 32)
 	for body, pointer := range map[string]string{
-		`{"type":"delivered","notificationId":"ntf_x"}`:                                       "/notificationId",
-		`{"type":"delivered","Notification_ID":"ntf_x"}`:                                      "/Notification_ID",
-		`{"type":"delivered","notification_id":"ntf_x","a/b":1}`:                              "/a~1b",
-		`{"events":[{"type":"opened","notification_id":"n"},{"type":"opened","adress":"a"}]}`: "/events/1/adress",
-		`{"type":"unsubscribed"}`:                                                             "/notification_id",
-		`{"type":"delivered","carrier_id":"m-1"}`:                                             "/notification_id",
-		`{"events":[{"type":"delivered"}]}`:                                                   "/events/0/notification_id",
-		`{"type":"blocked","notification_id":"n"}`:                                            "/type",
-		`{"type":"unsubscribed","address":"ada@shop.example"}`:                                "",
-		`{"type":"delivered","notification_id":"of another system"}`:                          "",
-		`{"type":"delivered","notification_id":"n","x` + strings.Repeat("y", 200) + `":1}`:    "/x" + strings.Repeat("y", 99) + "...",
+		`{"type":"delivered","notificationId":"ntf_x"}`:                                    "/notificationId",
+		`{"type":"delivered","Notification_ID":"ntf_x"}`:                                   "/Notification_ID",
+		`{"type":"delivered","notification_id":"ntf_x","a/b":1}`:                           "/a~1b",
+		`{"events":[{"type":"opened","notification_id":"n"},{"type":"opened","to":"a"}]}`:  "/events/1/to",
+		`{"type":"unsubscribed"}`:                                                          "/notification_id",
+		`{"type":"delivered","carrier_id":"m-1"}`:                                          "/notification_id",
+		`{"events":[{"type":"delivered"}]}`:                                                "/events/0/notification_id",
+		`{"type":"blocked","notification_id":"n"}`:                                         "/type",
+		`{"type":"unsubscribed","address":"ada@shop.example"}`:                             "",
+		`{"type":"delivered","notification_id":"of another system"}`:                       "",
+		`{"type":"delivered","notification_id":"n","x` + strings.Repeat("y", 200) + `":1}`: "/x" + strings.Repeat("y", 99) + "...",
 	} {
 		header := http.Header{}
 		signing.Set(header, [][]byte{key}, "e", time.Now(), []byte(body))
