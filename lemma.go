@@ -90,6 +90,7 @@
 //	slots          limits on work that runs at the same time
 //	cache          values that can be made again, within a number of bytes
 //	migrations     the schema
+//	retention      old months are dropped, coming months created
 //	server         one process: wires the packages, serves and works
 //	cmd/lemma      settings and commands
 //

@@ -68,6 +68,7 @@ var mayImport = map[string][]string{
 		"campaigns", "suppression", "hooks", "links", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake",
 		"flows/query",
 		"webhooks"},
+	"retention":    {"loop", "migrations"},
 	"migrations":   {},
 	"dev/postgres": {},
 	"dev/catcher":  {},
@@ -79,7 +80,7 @@ var mayImport = map[string][]string{
 	"chaos":        {}, // only tests
 	"server": {"loop", "deliveries", "dial", "events", "hooks", "links", "lmtp", "suppression", "tracking", "unsubscribe", "workspaces",
 		"secrets",
-		"providers", "audience", "message", "notifications",
+		"providers", "audience", "message", "notifications", "retention",
 		"campaigns", "flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/twilio",
 		"sender/gateway", "sender/apns", "sender/webpush",
 		"sender/wire", "api", "migrations"},

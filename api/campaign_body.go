@@ -21,6 +21,7 @@ type campaignBody struct {
 	ProviderID      string            `json:"provider_id"`
 	Strategy        string            `json:"strategy"`
 	Guarantee       guarantee         `json:"guarantee"`
+	EffectiveBound  boundBody         `json:"effective_bound"`
 	From            *fromBody         `json:"from"`
 	ReplyTo         *string           `json:"reply_to"`
 	Headers         map[string]string `json:"headers"`
@@ -73,7 +74,8 @@ func (s *server) showCampaign(c campaigns.Campaign) campaignBody {
 		Channel: c.Channel, AudienceID: lemma.FormatID(lemma.PrefixAudience, c.AudienceID),
 		TemplateID: lemma.FormatID(lemma.PrefixTemplate, c.TemplateID), TemplateVersion: c.TemplateVersion,
 		ProviderID: lemma.FormatID(lemma.PrefixProvider, c.ProviderID), Strategy: c.Strategy, Guarantee: guarantee{c.Strategy, bound(c.Strategy)},
-		From: showFrom(c), ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
+		EffectiveBound: s.boundOfCampaign(c),
+		From:           showFrom(c), ReplyTo: orNull(c.ReplyTo), Headers: neverNull(c.Headers), Metadata: neverNull(c.Metadata),
 		Transactional: c.Transactional, TopicID: idOrNull(lemma.PrefixTopic, c.TopicID), Conversion: showConversion(c.Conversion),
 		ErrorLimit: c.TemplateErrorLimit, ScheduledAt: utc(c.ScheduledAt), SendDeadline: utc(c.SendDeadline), StartedAt: utc(c.StartedAt),
 		SendingAt: utc(c.SendingAt), FannedOutAt: utc(c.FannedOutAt), FinishedAt: utc(c.FinishedAt), RowsRead: c.RowsRead,

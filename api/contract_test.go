@@ -304,6 +304,9 @@ func (b *bundle) checkCampaigns(w world) {
 	if diff := cmp.Diff(object{"strategy": "at_least_once", "bound": 2.0}, got.json["guarantee"]); diff != "" {
 		b.T.Error(diff)
 	}
+	if got.json["effective_bound"].(map[string]any)["word"] != "once" { // the null carrier recognises a second attempt
+		b.T.Errorf("the bound: %s", got.body)
+	}
 	b.do("GET", "/v1/campaigns?status=draft", nil).is(200)
 	patched := b.do("PATCH", path, object{"reply_to": nil, "strategy": "at_most_once", "send_deadline": "2126-12-24T10:00:00+01:00"},
 		header("If-Match", got.header.Get("ETag"))).is(200)
@@ -367,8 +370,11 @@ func (b *bundle) checkNotifications(w world) {
 	}
 	found := b.firstOf("/v1/notifications?address=ADA@shop.example&campaign_id=" + campaign)
 	path := "/v1/notifications/" + found["id"].(string)
-	b.do("GET", path, nil).is(200)
-	b.do("GET", path+"/explain", nil).is(200)
+	bound := b.do("GET", path, nil).is(200).json["effective_bound"].(object)
+	explained := b.do("GET", path+"/explain", nil).is(200).json["notification"].(object)
+	if diff := cmp.Diff(bound, explained["effective_bound"]); diff != "" || bound["word"] != "once" || found["effective_bound"] != nil {
+		b.T.Errorf("the bound of explain and of the list (%v): %s", found["effective_bound"], diff)
+	}
 	b.do("GET", "/v1/notifications?profile_key=c3&reason=missing_address&status=skipped&campaign_id="+campaign, nil).is(200)
 	b.do("POST", path+"/resolve", object{"resolution": "sent"}).is(409)
 	orphan := "/v1/notifications/" + b.orphan(campaign, id)

@@ -85,6 +85,7 @@ type call struct {
 	body    []byte         // checked JSON, or nothing
 	newID   uuid.UUID      // for the row that the request creates; the same in each attempt
 	attempt int            // from 1; counts attempts under the same Idempotency-Key that crashed or ended with a 5xx
+	held    *claim         // of the Idempotency-Key; nil without one
 }
 
 func (c *call) workspace() uuid.UUID { return c.key.WorkspaceID }

@@ -70,7 +70,7 @@ func TestRefusedWebhooks(t *testing.T) {
 		{`{"type":"unheard-of"}`, "/type", "unheard-of"},
 		{`{"type":"bounced","code":"550"}`, "/code", "must be a whole number, not string"},
 		{`{"type":"delivered","occurred_at":"yesterday"}`, "/occurred_at", "RFC 3339"},
-		{`{"events":[{"type":"delivered"},{"type":"x"}]}`, "/events/1/type", "must be one of"},
+		{`{"events":[{"type":"delivered","notification_id":"n"},{"type":"x"}]}`, "/events/1/type", "must be one of"},
 		{`{"events":[]}`, "", "must have a type"},
 		{`hello`, "", "must be one JSON object"},
 	} {

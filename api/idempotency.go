@@ -65,7 +65,7 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 		infoOf(ctx).replayed = true
 		return earlier.replay(requestID(c.request.Context()))
 	}
-	c.newID, c.attempt = held.id(), held.number
+	c.newID, c.attempt, c.held = held.id(), held.number, held
 	ctx, done := s.answers.hold(fence.With(ctx, held.fence), *held)
 	defer done()
 	return s.finish(ctx, held, e, c)
@@ -115,6 +115,26 @@ func (c claim) fence(ctx context.Context, tx pgx.Tx) error {
 		return errInProgress
 	}
 	return err
+}
+
+// callOnce records that the request is about to make a call that must not be repeated. It
+// reports false if an earlier request under the key has recorded this: that one may have
+// made the call, and ended without an answer.
+func (k idempotencyStore) callOnce(ctx context.Context, c *claim) (first bool, err error) {
+	if c == nil {
+		return true, nil
+	}
+	err = k.pool.QueryRow(ctx, `
+		update idempotency_keys set called_at = coalesce(called_at, now())
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null
+		returning called_at = now()`, c.workspace, c.key, c.token).Scan(&first)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, errInProgress
+	case err != nil:
+		return false, fmt.Errorf("record a call: %w", err)
+	}
+	return first, nil
 }
 
 // renew reports whether the claim is held for another lockFor. False means that it is lost

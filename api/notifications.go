@@ -32,6 +32,8 @@ type notificationBody struct {
 	ResolvedAt    *time.Time    `json:"resolved_at"`
 	Delivery      string        `json:"delivery"`
 	DeliveryAt    *time.Time    `json:"delivery_at"`
+
+	EffectiveBound *boundBody `json:"effective_bound,omitempty"` // of one notification, not in lists
 }
 
 func showNotification(n notifications.Notification) notificationBody {
@@ -79,8 +81,18 @@ func (s *server) getNotification(ctx context.Context, c *call, _ none) (notifica
 	if err != nil {
 		return notificationBody{}, err
 	}
-	found, err := s.Ledger.Get(ctx, c.workspace(), origin, key)
-	return showNotification(found), err
+	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
+	if err != nil {
+		return notificationBody{}, err
+	}
+	return s.showExplained(e), nil
+}
+
+// showExplained has the bound, which follows from the whole history.
+func (s *server) showExplained(e notifications.Explanation) notificationBody {
+	b := showNotification(e.Notification)
+	b.EffectiveBound = s.boundOf(e)
+	return b
 }
 
 type explanationBody struct {
@@ -130,7 +142,7 @@ func (s *server) explainNotification(ctx context.Context, c *call, _ none) (expl
 	if err != nil {
 		return explanationBody{}, err
 	}
-	b := explanationBody{Notification: showNotification(e.Notification), Summary: e.Summary,
+	b := explanationBody{Notification: s.showExplained(e), Summary: e.Summary,
 		Deliveries: deliveryRange{e.DeliveriesAtLeast, e.DeliveriesAtMost, e.DeliveriesPossible},
 		Waiting:    showWaiting(e.Waiting), Bound: e.Bound, Steps: each(e.Steps, showStep)}
 	assigned, err := s.Campaigns.AssignmentOf(ctx, c.workspace(), origin, e.Notification.ProfileKey)

@@ -78,17 +78,11 @@ func (s *server) showProvider(p providers.Provider) providerBody {
 // carrier recognises it. A device that collapses two deliveries has received both: if
 // the first was dismissed, it shows the second.
 func (c Capabilities) bounds() effectiveBound {
-	b := effectiveBound{bound("at_least_once"), bound("at_most_once"), "twice",
-		"At most two deliveries: the second only with at_least_once, if the outcome of the first attempt is unknown."}
-	switch {
-	case c.IdempotencyKey:
-		b = effectiveBound{1, 1, "once", "At most one delivery: the carrier recognises a second attempt."}
-	case c.Collapse:
-		b.Word = "replaced"
-		b.Sentence = "At most two deliveries: the second only with at_least_once, if the outcome of the first attempt is unknown. " +
-			"It replaces the first while that is not delivered, or is still shown on the device."
+	if c.IdempotencyKey {
+		return effectiveBound{1, 1, "once", "At most one delivery: the carrier recognises a second attempt."}
 	}
-	return b
+	return effectiveBound{bound("at_least_once"), bound("at_most_once"), c.twice(),
+		"At most two deliveries: the second only with at_least_once, if the outcome of the first attempt is unknown." + c.replacing()}
 }
 
 type newProvider struct {

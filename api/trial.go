@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -81,9 +82,27 @@ func (s *server) testProvider(ctx context.Context, c *call, in trialRequest) (tr
 	}
 	m.Notification = lemma.FormatID(lemma.PrefixNotification, c.newID)
 	m.Attempt, m.To, m.Date, m.Seed = 1, in.To, time.Now(), c.newID
-	made, err := s.Sender.Test(ctx, c.workspace(), id, m)
+	made, err := s.Sender.Test(ctx, c.workspace(), id, m, func(ctx context.Context) error {
+		first, err := s.answers.callOnce(ctx, c.held)
+		if err == nil && !first {
+			err = errCalledBefore
+		}
+		return err
+	})
+	if errors.Is(err, errCalledBefore) {
+		return calledBefore, nil
+	}
 	return showTrial(made), err
 }
+
+// errCalledBefore ends a test under an Idempotency-Key whose earlier test ended without an
+// answer, as when its process was killed.
+var errCalledBefore = errors.New("an earlier request under the key may have sent the message")
+
+// calledBefore is its answer.
+var calledBefore = trialBody{Outcome: string(sender.Unknown), Reason: new("earlier_request"), Conversation: []trialStep{},
+	Effect: "An earlier request under this Idempotency-Key ended without an answer. Its message may have arrived, and no other was " +
+		"sent: test with a new key."}
 
 func (s *server) trialMessage(ctx context.Context, c *call, p providers.Provider, in trialRequest) (sender.Message, error) {
 	var m sender.Message

@@ -77,6 +77,30 @@ func TestProviderTest(t *testing.T) {
 	}
 }
 
+// A process is killed during a test. Repeated under its key, the test sends nothing, since
+// the first message may have arrived, unless the process was killed before the call.
+func TestAProviderTestIsNotRepeated(t *testing.T) {
+	b := setup(t)
+	path, far := b.catcherProvider()
+	under := header("Idempotency-Key", "once")
+	killed := `update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second'`
+	b.do("POST", path, toAda, under).is(200)
+	b.Exec(killed)
+	for range 2 { // the second time it is replayed
+		got := b.do("POST", path, toAda, under).is(200)
+		if got.text("outcome") != "unknown" || got.text("reason") != "earlier_request" || !strings.Contains(got.text("effect"), "new key") {
+			t.Errorf("%s", got.body)
+		}
+	}
+	if n := len(far.Ledger()); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+	b.Exec(killed + `, called_at = null`)
+	if got := b.do("POST", path, toAda, under).is(200); got.text("outcome") != "accepted" || len(far.Ledger()) != 2 {
+		t.Errorf("%d messages: %s", len(far.Ledger()), got.body)
+	}
+}
+
 func TestProviderTestOfATemplate(t *testing.T) {
 	b := setup(t)
 	path, far := b.catcherProvider()

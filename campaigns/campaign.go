@@ -39,6 +39,7 @@ type Campaign struct {
 	TemplateID      uuid.UUID
 	TemplateVersion int
 	ProviderID      uuid.UUID
+	ProviderKind    string
 	Strategy        string // at_least_once (bounded by two) or at_most_once
 	FromName        string // this, FromEmail, ReplyTo and Headers are empty unless the channel is email
 	FromEmail       string

@@ -161,9 +161,10 @@ const selectCampaign = `
 		coalesce(c.conversion_within, '0') as conversion_within, c.template_error_limit, c.scheduled_at, c.send_deadline, c.started_at,
 		c.sending_at, c.finished_at,
 		f.finished_at as fanned_out_at, f.rows_read, f.profiles, c.version, c.created_at, c.updated_at, t.channel,
-		i.id as iteration_id
+		i.id as iteration_id, p.kind as provider_kind
 	from campaigns c left join iterations i on i.workspace_id = c.workspace_id and i.campaign_id = c.id
 	left join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
+	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
 	join templates t on t.workspace_id = c.workspace_id and t.id = c.template_id`
 
 // Create makes a draft. Creating one id twice makes one draft.

@@ -55,8 +55,8 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 
 // receive inserts in the order of the unique index, so that two transactions with the
 // same reports do not wait for each other. Watermarks are written last: the aggregate
-// reads all new rows first. A watermark is exact to 100 ms, so that its row is not
-// updated for each report.
+// reads all new rows first. A watermark is exact, since no later event may come after the
+// last window of a campaign.
 const receive = `
 	with given as (
 		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id, e.detail,
@@ -88,7 +88,7 @@ const receive = `
 		select $1, e.provider_id, max(least(e.at, now())), now() from new n join given e on e.id = n.id
 		where e.prompt group by e.provider_id order by e.provider_id
 		on conflict (workspace_id, provider_id) do update set occurred_at = excluded.occurred_at, recorded_at = excluded.recorded_at
-		where excluded.occurred_at > provider_watermarks.occurred_at + interval '100 ms'
+		where excluded.occurred_at > provider_watermarks.occurred_at
 	)
 	select id, matched from new`
 

@@ -4,7 +4,7 @@
 //   - A request that does not come from the carrier of the provider, or that cannot be
 //     read, changes nothing but a counter.
 //   - A request is accepted only when all its reports are stored. Requests that arrive
-//     together are stored in one transaction.
+//     together are stored by one statement, up to 2,000 reports.
 //   - A report with an id is stored once, however often and wherever it is received.
 //     One without an id is stored each time, and counted.
 //
@@ -19,6 +19,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +41,8 @@ const (
 	smallBody = 64 << 10 // larger bodies need one of largeSlots
 	mostLarge = 32       // of them in memory at a time
 	ofOne     = 8        // of these, of one workspace: its clients may send slowly
-	together  = 100      // requests that are stored in one transaction, at most
+	together  = 100      // requests that are stored together, at most
+	atOnce    = 2_000    // reports that are stored by one statement, at most
 )
 
 // Deps are the dependencies of Hooks.
@@ -196,15 +198,21 @@ func (h *Hooks) record(ctx context.Context, a *account, provider uuid.UUID, repo
 	return nil
 }
 
-// store is one transaction for the requests of a workspace that arrived together.
+// store stores the requests of a workspace that arrived together, by statements of at most
+// atOnce reports, so that their memory and their time are bounded. If one fails, all
+// requests are sent again, and what is stored by then is known by its id.
 func (h *Hooks) store(ctx context.Context, ws uuid.UUID, requests [][]events.Received) ([][]events.Recorded, error) {
 	var all []events.Received
 	for _, r := range requests {
 		all = append(all, r...)
 	}
-	done, err := events.Receive(ctx, h.pool, ws, all)
-	if err != nil {
-		return nil, err
+	var done []events.Recorded
+	for some := range slices.Chunk(all, atOnce) {
+		recorded, err := events.Receive(ctx, h.pool, ws, some)
+		if err != nil {
+			return nil, err
+		}
+		done = append(done, recorded...)
 	}
 	out := make([][]events.Recorded, len(requests))
 	for i, r := range requests {

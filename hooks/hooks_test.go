@@ -135,7 +135,7 @@ func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 		all = append(all,
 			event{"nobody", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, lemma.FormatNotificationID(b.origin, keyOf(99)))},
 			event{"other", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, other.notification(1))},
-			event{"none", `{"type":"delivered"}`}, event{"bad", `{"type":"delivered","notification_id":"ntf_x"}`})
+			event{"none", `{"type":"delivered","notification_id":"ntf_none"}`}, event{"bad", `{"type":"delivered","notification_id":"ntf_x"}`})
 		var calls []event
 		for _, e := range all {
 			for range 50 {
@@ -328,8 +328,8 @@ func TestKnownEventsAreAnswered(t *testing.T) {
 func TestAChangedSecretCounts(t *testing.T) {
 	b := setup(t)
 	h := b.hooks()
-	b.Must(b.receive(h, "e", `{"type":"delivered"}`))
-	old := b.request("f", `{"type":"delivered"}`)
+	b.Must(b.receive(h, "e", `{"type":"delivered","notification_id":"ntf_none"}`))
+	old := b.request("f", `{"type":"delivered","notification_id":"ntf_none"}`)
 	_, _ = rand.Read(b.key)
 	_, err := b.accounts.Update(t.Context(), b.Workspace, b.provider, nil, providers.Patch{Secrets: json.RawMessage(fmt.Sprintf(
 		`{"signing_secret":%q,"webhook_secret":%q}`, signing.Secret(make([]byte, 32)), signing.Secret(b.key)))})
@@ -338,7 +338,7 @@ func TestAChangedSecretCounts(t *testing.T) {
 	if err := h.Receive(old, "http", b.path()); !errors.Is(err, sender.ErrForged) {
 		t.Errorf("the old secret: %v", err)
 	}
-	b.Must(b.receive(h, "f", `{"type":"delivered"}`))
+	b.Must(b.receive(h, "f", `{"type":"delivered","notification_id":"ntf_none"}`))
 }
 
 // A carrier's list is one request; its events get the id of the request and their place.

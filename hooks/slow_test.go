@@ -45,7 +45,7 @@ func TestSlowBodiesOfOneWorkspace(t *testing.T) {
 	if err := other.receive(h, "e", large); err != nil {
 		t.Errorf("of another workspace: %v", err)
 	}
-	if err := b.receive(h, "e", `{"type":"delivered"}`); err != nil {
+	if err := b.receive(h, "e", `{"type":"delivered","notification_id":"ntf_none"}`); err != nil {
 		t.Errorf("a small one: %v", err)
 	}
 	for _, end := range ends {

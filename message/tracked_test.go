@@ -165,11 +165,11 @@ func FuzzTracked(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source, x string) {
 		payload := `{"x":` + strconv.QuoteToASCII(x) + `}`
 		if len(source) > 4000 || strings.Contains(source, testPixel) {
-			t.Skip()
+			return
 		}
 		plain, tracked, err := renderTracked(t, source, payload, Track{true, true})
 		if err != nil {
-			t.Skip()
+			return
 		}
 		const pixel = `<img src="` + testPixel + `" width="1" height="1" alt="" style="border:0">`
 		if n := strings.Count(tracked, pixel); n > 1 {

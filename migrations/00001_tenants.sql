@@ -37,6 +37,7 @@ create table idempotency_keys (
     locked_by     uuid not null,              -- the claim; every write of the request that holds the key names it
     claims        int not null default 1,     -- how many requests have held the key; a later claim has a higher number
     locked_until  timestamptz not null,       -- renewed while the request runs; afterwards another request may claim the key
+    called_at     timestamptz,                -- when a request under the key made a call that must not be repeated
     status        int,                        -- null while the request runs
     headers       jsonb,
     body          bytea,

@@ -273,8 +273,8 @@ create table delivery_counts (
     constraint delivery_counts_pkey primary key (workspace_id, origin_id, content_id, state)
 ) with (fillfactor = 50);
 
--- The newest event of each provider, exact to 100 ms. The reaper allows no second
--- attempt of a call that is later than this.
+-- The newest event of each provider. The reaper allows no second attempt of a call that
+-- is later than this, or whose event may still come if all are as late as this one.
 create table provider_watermarks (
     workspace_id uuid not null,
     provider_id  uuid not null,

@@ -6,7 +6,7 @@ create table suppressions (
     workspace_id uuid not null references workspaces (id),
     key          uuid not null,               -- lemma.Key("suppression/1", channel, address)
     cause        text not null constraint suppressions_cause check (cause in
-        ('hard_bounce', 'soft_bounces', 'complaint', 'unsubscribed', 'manual')),
+        ('hard_bounce', 'soft_bounces', 'complaint', 'token_unregistered', 'unsubscribed', 'manual')),
     id           uuid not null,
     channel      text not null check (channel in ('email', 'sms', 'push')),
     address      text not null,               -- canonical

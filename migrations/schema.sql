@@ -563,6 +563,7 @@ create table idempotency_keys (
     locked_by uuid not null,
     claims integer not null default 1,
     locked_until timestamp with time zone not null,
+    called_at timestamp with time zone,
     status integer,
     headers jsonb,
     body bytea,
@@ -886,7 +887,7 @@ create table suppressions (
     detail text not null default ''::text,
     created_at timestamp with time zone not null default now(),
     constraint suppressions_pkey PRIMARY KEY (workspace_id, key, cause),
-    constraint suppressions_cause CHECK ((cause = ANY (ARRAY['hard_bounce'::text, 'soft_bounces'::text, 'complaint'::text, 'unsubscribed'::text, 'manual'::text]))),
+    constraint suppressions_cause CHECK ((cause = ANY (ARRAY['hard_bounce'::text, 'soft_bounces'::text, 'complaint'::text, 'token_unregistered'::text, 'unsubscribed'::text, 'manual'::text]))),
     constraint suppressions_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
     constraint suppressions_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );

@@ -38,7 +38,7 @@ func explain(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Ex
 	e.Steps = append([]Step{inserted(n, batch)}, e.Steps...)
 	slices.SortStableFunc(e.Steps, func(a, b Step) int { return a.At.Compare(b.At) })
 	if batch != nil {
-		e.Bound = batch.MaxAttempts
+		e.Bound, e.ProviderKind = batch.MaxAttempts, batch.Provider
 		e.Waiting = batch.waiting(n.Status)
 		switch {
 		case n.Status == "processing":

@@ -54,6 +54,7 @@ type Explanation struct {
 	// that can still be made.
 	DeliveriesAtLeast, DeliveriesAtMost, DeliveriesPossible int
 	Bound                                                   int      // by the strategy: 1 or 2; 0 for a row that was inserted as skipped
+	ProviderKind                                            string   // of its batch; empty for a row that was inserted as skipped
 	Waiting                                                 *Waiting // nil when it has ended
 	Steps                                                   []Step
 }

@@ -27,6 +27,7 @@ type batchState struct {
 	FailingSince         *time.Time
 	OpenUntil            *time.Time // nil: it is closed
 	ThrottledBy          *string    // the limit that made the provider's batches wait in the last minute
+	Provider             string     // its kind
 	PausedFor            *string    // why the campaign or flow is paused, if Lemma paused it
 }
 
@@ -36,11 +37,12 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 		select b.status, b.gate, b.attempt::int as attempt, b.max_attempts::int as max_attempts, b.due_at, b.lease_until,
 			coalesce(b.expires_at <= now(), false) as late, now() as now,
 			coalesce(m.first_error, '') as first_error, m.failing_since, m.open_until,
-			case when m.throttled_at > now() - interval '1 minute' then m.throttled_by end as throttled_by,
+			case when m.throttled_at > now() - interval '1 minute' then m.throttled_by end as throttled_by, coalesce(p.kind, '') as provider,
 			case when c.status = 'paused' then c.status_reason || coalesce(': ' || c.status_detail, '')
 				when f.status = 'paused' then f.status_reason || coalesce(': ' || f.status_detail, '') end as paused_for
 		from notification_status s
 		join batches b on b.workspace_id = s.workspace_id and b.origin_id = s.origin_id and b.id = s.current_batch_id
+		left join providers p on p.workspace_id = b.workspace_id and p.id = b.provider_id
 		left join provider_meters m on m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
 		left join campaigns c on c.workspace_id = b.workspace_id and c.id = b.origin_id
 		left join flows f on f.workspace_id = b.workspace_id and f.id = b.origin_id

@@ -15,13 +15,14 @@ type eventState int
 
 const (
 	eventsCurrent eventState = iota // they have come, or the provider receives none
-	eventsAwaited                   // the newest that has come is older than the calls
+	eventsAwaited                   // the newest that has come is older than the calls, or others may be as late as it
 	eventsOverdue                   // the same, and Config.EventWait is over
 )
 
 // readEvents compares the watermark of a batch's provider with the last window under
 // its token (SendingEngine: WaitsForEvents). A late event is as bad as a lost one, so a
-// second attempt waits for newer events. Rows that were split from another batch have
+// second attempt waits for newer events, and then until all calls of the lease would have
+// theirs if each is as late as the newest. Rows that were split from another batch have
 // their windows there.
 func (s *Sender) readEvents(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale) (state eventState, err error) {
 	if b.Attempt == b.MaxAttempts || s.cfg.Unreachable {
@@ -29,17 +30,19 @@ func (s *Sender) readEvents(ctx context.Context, tx pgx.Tx, ref notifications.Re
 	}
 	var behind, overdue bool
 	err = tx.QueryRow(ctx, `
-		select p.receives and coalesce(m.occurred_at < w.called_at, true), w.called_at < now() - $6::interval
+		select p.receives and (coalesce(m.occurred_at < w.called_at, true)
+				or coalesce(now() < w.until + (m.recorded_at - m.occurred_at), false)),
+			w.called_at < now() - $6::interval
 		from providers p
 		left join provider_watermarks m on m.workspace_id = p.workspace_id and m.provider_id = p.id
 		cross join lateral (
-			select coalesce(max(l.at), '-infinity') as called_at from (
+			select coalesce(max(l.at), '-infinity') as called_at, max(l.until) as until from (
 				select $4::uuid as id
 				union all
 				(select o.id from batches o where o.workspace_id = $1 and o.origin_id = $3 and o.root_id = $4 and o.id <> o.root_id)
 			) o
 			cross join lateral (
-				select l.at from batch_log l
+				select l.at, l.until from batch_log l
 				where l.workspace_id = $1 and l.batch_id = o.id and l.event = 'window' and l.token = $5 order by l.at desc limit 1
 			) l
 		) w

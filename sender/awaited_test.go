@@ -23,7 +23,7 @@ func (b *bundle) report(i, attempt int, kind events.Type, at time.Time) {
 
 // pass lets time pass for the calls.
 func (b *bundle) pass(minutes int) {
-	b.Exec(`update batch_log set at = at - make_interval(mins => $1)`, minutes)
+	b.Exec(`update batch_log set at = at - make_interval(mins => $1), until = until - make_interval(mins => $1)`, minutes)
 }
 
 // SendingEngine: WaitsForEvents. A row with an unknown outcome waits until events have
@@ -163,6 +163,60 @@ func TestRowsThatWaitAreMovedTwice(t *testing.T) {
 	b.report(b.of(3), 1, events.TypeDelivered, time.Now().Add(time.Minute))
 	if got := b.reap(s); got != (Reaped{Batches: 1, Retried: 8}) {
 		t.Fatalf("reaped %+v", got)
+	}
+	b.work(s)
+	b.wantCounts(notifications.Counts{Sent: 10})
+}
+
+// calledAt is when the newest window was opened.
+func (b *bundle) calledAt() (at time.Time) {
+	b.T.Helper()
+	b.Must(b.Pool.QueryRow(b.T.Context(), `select max(at) from batch_log where event = 'window'`).Scan(&at))
+	return at
+}
+
+// The last events of a campaign come right after those of the window before. No others
+// come later, and its rows still get their second attempt.
+func TestTheLastWindowIsNotOrphaned(t *testing.T) {
+	b := setup(t)
+	b.reports()
+	b.insert(10, 10, 2)
+	b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
+	s := b.sender()
+	b.work(s)
+	b.report(5, 1, events.TypeDelivered, b.calledAt().Add(-10*time.Millisecond))
+	if got := b.reap(s); got != (Reaped{Waiting: 1}) {
+		t.Errorf("reaped %+v before an event of the window", got)
+	}
+	b.report(6, 1, events.TypeDelivered, b.calledAt().Add(20*time.Millisecond))
+	if got := b.reap(s); got != (Reaped{Batches: 1, Retried: 1}) {
+		t.Errorf("reaped %+v", got)
+	}
+}
+
+// All events come 6 minutes late, and so after the lease. The first one of a window
+// releases none of its other rows, since their events are on their way.
+func TestAConstantLagReleasesNoRowBeforeItsEvent(t *testing.T) {
+	b := setup(t)
+	b.reports()
+	refs := b.insert(10, 10, 2)
+	killed := b.sender() // with a lease of a minute
+	reached := stop(killed, "opened", 1)
+	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
+	<-reached
+	s := b.sender()
+	b.pass(6)
+	b.report(b.of(3), 1, events.TypeDelivered, b.calledAt().Add(time.Second))
+	if got := b.reap(s); got != (Reaped{Batches: 1, Settled: 1, Waiting: 9}) {
+		t.Fatalf("reaped %+v after the first event", got)
+	}
+	b.report(b.of(4), 1, events.TypeDelivered, b.calledAt().Add(2*time.Second))
+	if got := b.reap(s); got != (Reaped{Batches: 1, Settled: 1, Waiting: 8}) {
+		t.Fatalf("reaped %+v after the second event", got)
+	}
+	b.pass(1) // now the events of calls at the end of the lease have come
+	if got := b.reap(s); got != (Reaped{Batches: 1, Retried: 8}) {
+		t.Errorf("reaped %+v after the lag", got)
 	}
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 10})

@@ -77,6 +77,10 @@ type Receipt struct {
 // carrier. The address is then suppressed.
 const ReasonUnsubscribed = "recipient_unsubscribed"
 
+// ReasonUnregistered is the reason of a rejection because no app or browser has the push
+// token any more. The token is then suppressed.
+const ReasonUnregistered = "token_unregistered"
+
 // MostRetryAfter is the longest wait that a carrier can ask for.
 const MostRetryAfter = 15 * time.Minute
 

@@ -91,7 +91,7 @@ func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending)
 	}
 	s.metrics.committed(done)
 	s.checkErrors(ctx, c, done)
-	s.suppressUnsubscribed(ctx, c, done)
+	s.suppressRejected(ctx, c, done)
 	if w := c.unrecorded; w != nil {
 		c.unrecorded = nil
 		s.recordReceipts(ctx, c, w)

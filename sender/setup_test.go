@@ -193,6 +193,7 @@ func (b *bundle) work(s *Sender) {
 // expireLeases lets time pass for leases alone.
 func (b *bundle) expireLeases() {
 	b.Exec(`update batches set lease_until = now() - interval '1 second' where status = 'leased'`)
+	b.Exec(`update batch_log set until = now() - interval '1 second' where event = 'window' and until > now()`)
 }
 
 // makeDue lets time pass for what is due later.

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"lemma"
+	"github.com/jackc/pgx/v5"
+
 	"lemma/notifications"
 	"lemma/suppression"
 )
@@ -67,27 +68,44 @@ func (w *window) leave(ended []outcome) {
 	}
 }
 
-// suppressUnsubscribed suppresses the addresses of recipients that have unsubscribed at the
-// carrier. If that fails, the carrier rejects the next message too.
-func (s *Sender) suppressUnsubscribed(ctx context.Context, c *claim, done []outcome) {
+// suppressedFor are the causes of suppressions by the reason of a rejection.
+var suppressedFor = map[string]string{
+	ReasonUnsubscribed: suppression.Unsubscribed,
+	ReasonUnregistered: suppression.TokenUnregistered,
+}
+
+// suppressRejected suppresses the addresses that the carrier has rejected for good, in one
+// transaction. If that fails, the carrier rejects the next message too.
+func (s *Sender) suppressRejected(ctx context.Context, c *claim, done []outcome) {
+	var rejected []outcome
 	for _, o := range done {
-		if o.kind != string(Rejected) || o.reason != ReasonUnsubscribed {
-			continue
+		if o.kind == string(Rejected) && suppressedFor[o.reason] != "" {
+			rejected = append(rejected, o)
 		}
-		if err := s.suppress(ctx, c, o); err != nil {
-			s.log.Error("an address that unsubscribed at the carrier is not suppressed", "batch_id", c.BatchID, "ordinal", o.ordinal,
-				"error", err)
-		}
+	}
+	if len(rejected) == 0 {
+		return
+	}
+	if err := s.suppress(ctx, c, rejected); err != nil {
+		s.log.Error("addresses that the carrier has rejected for good are not suppressed", "batch_id", c.BatchID,
+			"addresses", len(rejected), "error", err)
 	}
 }
 
-func (s *Sender) suppress(ctx context.Context, c *claim, o outcome) error {
+func (s *Sender) suppress(ctx context.Context, c *claim, rejected []outcome) error {
 	content, err := s.content(ctx, c.WorkspaceID, c.contentID)
-	at := slices.IndexFunc(c.rows, func(r row) bool { return r.Ordinal == o.ordinal })
-	if err != nil || at < 0 {
+	if err != nil {
 		return err
 	}
-	_, _, err = suppression.New(s.pool).Add(ctx, c.WorkspaceID, suppression.Entry{ID: lemma.NewID(),
-		Channel: content.suppressed.Channel, Address: c.rows[at].Address, Cause: suppression.Unsubscribed, Detail: clip(o.detail)})
-	return err
+	var entries []suppression.Entry
+	for _, o := range rejected {
+		if at := slices.IndexFunc(c.rows, func(r row) bool { return r.Ordinal == o.ordinal }); at >= 0 {
+			entries = append(entries, suppression.Entry{Channel: content.suppressed.Channel, Address: c.rows[at].Address,
+				Cause: suppressedFor[o.reason], Detail: clip(o.detail)})
+		}
+	}
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		_, err := suppression.Record(ctx, tx, c.WorkspaceID, entries)
+		return err
+	})
 }

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"lemma"
 	"lemma/events"
 	"lemma/notifications"
@@ -117,16 +120,26 @@ func TestASuppressionBeforeASecondAttempt(t *testing.T) {
 // A recipient that has unsubscribed at the carrier is suppressed there and then, and gets
 // no marketing from the next origin either.
 func TestARecipientThatUnsubscribedAtTheCarrierIsSuppressed(t *testing.T) {
-	b := setup(t)
-	b.insert(3, 3, 2)
-	b.carrier.then[address(1)] = []Outcome{Rejected}
-	b.carrier.reason = ReasonUnsubscribed
-	b.work(b.sender())
-	b.wantCounts(notifications.Counts{Sent: 2, Failed: 1})
-	found, err := suppression.Check(context.Background(), b.Pool, b.Workspace, suppression.Message{Channel: lemma.Email},
-		[]string{address(0), address(1), address(2)})
-	if err != nil || len(found) != 1 || found[0].Index != 1 || found[0].Cause != suppression.Unsubscribed {
-		t.Errorf("suppressed: %+v, %v", found, err)
+	for reason, cause := range map[string]string{ReasonUnsubscribed: suppression.Unsubscribed,
+		ReasonUnregistered: suppression.TokenUnregistered, "recipient_rejected": ""} {
+		t.Run(reason, func(t *testing.T) {
+			b := setup(t)
+			b.insert(4, 4, 2)
+			b.carrier.then[address(1)], b.carrier.then[address(2)] = []Outcome{Rejected}, []Outcome{Rejected}
+			b.carrier.reason = reason
+			b.work(b.sender())
+			b.wantCounts(notifications.Counts{Sent: 2, Failed: 2})
+			found, err := suppression.Check(context.Background(), b.Pool, b.Workspace, suppression.Message{Channel: lemma.Email},
+				[]string{address(0), address(1), address(2), address(3)})
+			b.Must(err)
+			var want []suppression.Found
+			if cause != "" {
+				want = []suppression.Found{{Index: 1, Cause: cause}, {Index: 2, Cause: cause}}
+			}
+			if diff := cmp.Diff(want, found, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 

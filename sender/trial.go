@@ -32,8 +32,9 @@ type Trial struct {
 // Test sends one message over a provider, once and at once, and returns the conversation.
 // The message is no notification: it has no attempts, and its outcome changes neither the
 // circuit nor the rate. It is like a transactional message: an address that is suppressed
-// for a bounce or a complaint is refused. A workspace has few tests a minute.
-func (s *Sender) Test(ctx context.Context, ws, provider uuid.UUID, m Message) (Trial, error) {
+// for a bounce, a complaint or an unregistered token is refused. A workspace has few tests
+// a minute. begin is called immediately before the call, which its error prevents.
+func (s *Sender) Test(ctx context.Context, ws, provider uuid.UUID, m Message, begin func(context.Context) error) (Trial, error) {
 	a, err := s.accounts.Account(ctx, ws, provider)
 	if err != nil {
 		return Trial{}, err
@@ -50,6 +51,10 @@ func (s *Sender) Test(ctx context.Context, ws, provider uuid.UUID, m Message) (T
 		return Trial{}, err
 	}
 	if err := s.accounts.AcquireTest(ctx, ws); err != nil {
+		carrier.Close()
+		return Trial{}, err
+	}
+	if err := begin(ctx); err != nil {
 		carrier.Close()
 		return Trial{}, err
 	}

@@ -24,7 +24,7 @@ import (
 
 const mailSecret = "0123456789abcdef"
 
-// mailProvider makes an SMTP provider that is told what becomes of its mail.
+// mailProvider makes an SMTP provider that receives reports about its mail.
 func mailProvider(t *testing.T, s *Server, ws uuid.UUID, format string) providers.Provider {
 	t.Helper()
 	made, err := s.Providers.Create(t.Context(), ws, providers.NewProvider{ID: lemma.NewID(), Name: format, Kind: "smtp",

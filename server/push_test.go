@@ -106,34 +106,44 @@ func TestCampaignsOverAPNsAndWebPush(t *testing.T) {
 		if made.Channel != "push" || made.EffectiveBound.AtLeastOnce != 2 || made.EffectiveBound.Word != word {
 			t.Errorf("%s: %+v", column, made)
 		}
-		var campaign struct{ ID string }
-		call("POST", "/v1/campaigns", map[string]any{"name": column, "audience_id": lemma.FormatID(lemma.PrefixAudience, people.ID),
-			"template_id": template.ID, "provider_id": made.ID}, &campaign)
-		call("POST", "/v1/campaigns/"+campaign.ID+"/send", map[string]any{}, nil)
-		var ended struct {
-			Status string
-			Counts struct{ Sent, Failed int }
-		}
-		pgtest.Eventually(t, 30*time.Second, "the campaign is completed", func() bool {
-			call("GET", "/v1/campaigns/"+campaign.ID, nil, &ended)
-			return ended.Status == "completed"
-		})
-		if ended.Counts.Sent != 1 || ended.Counts.Failed != 1 {
-			t.Errorf("%s: %+v", column, ended)
-		}
-		var failed struct {
-			Data []struct{ Reason, Address string }
-		}
-		call("GET", "/v1/notifications?status=failed&campaign_id="+campaign.ID, nil, &failed)
-		if len(failed.Data) != 1 || failed.Data[0].Reason != "token_unregistered" || !strings.Contains(failed.Data[0].Address, "dead") {
-			t.Errorf("%s: %+v", column, failed)
+		for i, reason := range []string{"token_unregistered", "suppressed"} { // the second campaign does not call the token
+			var campaign struct{ ID string }
+			call("POST", "/v1/campaigns", map[string]any{"name": column, "audience_id": lemma.FormatID(lemma.PrefixAudience, people.ID),
+				"template_id": template.ID, "provider_id": made.ID}, &campaign)
+			call("POST", "/v1/campaigns/"+campaign.ID+"/send", map[string]any{}, nil)
+			var ended struct {
+				Status string
+				Counts struct{ Sent, Failed, Skipped int }
+			}
+			pgtest.Eventually(t, 30*time.Second, "the campaign is completed", func() bool {
+				call("GET", "/v1/campaigns/"+campaign.ID, nil, &ended)
+				return ended.Status == "completed"
+			})
+			if ended.Counts.Sent != 1 || ended.Counts.Failed != 1-i || ended.Counts.Skipped != i {
+				t.Errorf("%s: %+v", column, ended)
+			}
+			var gone struct {
+				Data []struct {
+					Reason, Address string
+					Detail          string `json:"carrier_detail"`
+				}
+			}
+			call("GET", "/v1/notifications?status="+[]string{"failed", "skipped"}[i]+"&campaign_id="+campaign.ID, nil, &gone)
+			if len(gone.Data) != 1 || gone.Data[0].Reason != reason || !strings.Contains(gone.Data[0].Address, "dead") ||
+				i == 1 && gone.Data[0].Detail != "token_unregistered" {
+				t.Errorf("%s: %+v", column, gone)
+			}
+			f.Eventually("the token is suppressed", func() bool {
+				return f.Count(`select count(*) from suppressions where cause = 'token_unregistered'
+					and (address = '00dead') = $1`, column == "ios") == 1
+			})
 		}
 	}
 	requests := map[string]int{}
 	for _, r := range carrier.Received(func(sendertest.Received) bool { return true }) {
 		requests[r.Path]++
 	}
-	if diff := cmp.Diff(map[string]int{"/3/device/00aa": 1, "/3/device/00dead": 1, "/web": 1, "/dead": 1}, requests); diff != "" {
+	if diff := cmp.Diff(map[string]int{"/3/device/00aa": 2, "/3/device/00dead": 1, "/web": 2, "/dead": 1}, requests); diff != "" {
 		t.Error(diff)
 	}
 }

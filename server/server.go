@@ -41,6 +41,7 @@ import (
 	"lemma/migrations"
 	"lemma/notifications"
 	"lemma/providers"
+	"lemma/retention"
 	"lemma/secrets"
 	"lemma/sender"
 	"lemma/sender/wire"
@@ -74,6 +75,7 @@ type Config struct {
 	Sources   audience.Options
 	Webhooks  webhooks.Options
 	Carriers  wire.Operator
+	Retention retention.Config
 	PublicURL string // under which carriers and recipients reach the API; empty: they cannot
 }
 
@@ -120,6 +122,7 @@ type Server struct {
 	Sender     *sender.Sender
 	Hooks      *hooks.Hooks
 	Deliveries *deliveries.Deliveries
+	Retention  *retention.Retention
 	API        http.Handler
 
 	cfg         Config
@@ -153,6 +156,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Hooks = hooks.New(hooks.Deps{Pool: d.Pool, Providers: s.Providers, Kinds: d.Kinds, PublicURL: cfg.PublicURL, Log: d.Log,
 		Metrics: hooks.NewMetrics(s.metrics)})
 	s.Deliveries = deliveries.New(d.Pool, d.Log, deliveries.NewMetrics(s.metrics))
+	s.Retention = retention.New(d.Pool, d.Log, retention.NewMetrics(s.metrics), cfg.Retention)
 	cfg.Sources.Metrics = audience.NewMetrics(s.metrics)
 	s.Audiences = audience.New(d.Pool, d.Box, cfg.Sources)
 	s.Templates = message.New(d.Pool)
@@ -300,19 +304,19 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
 	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop,
-		s.Tracking.Loop, s.upkeep} {
+		s.Tracking.Loop, s.Retention.Loop, s.upkeep} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil
 }
 
-// upkeep creates the partitions of the coming months, and deletes expired idempotency
-// keys and old provider events that match no notification.
+// upkeep deletes expired idempotency keys and old provider events that match no
+// notification.
 func (s *Server) upkeep(ctx context.Context) {
 	loop.Every(ctx, time.Hour, func(ctx context.Context) error {
 		_, err := api.Purge(ctx, s.Pool)
 		_, old := events.Purge(ctx, s.Pool)
-		return errors.Join(migrations.Partitions(ctx, s.Pool, time.Now()), err, old)
+		return errors.Join(err, old)
 	}, func(err error) { s.log.Error("hourly upkeep failed", "error", err) })
 }
 

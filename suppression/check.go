@@ -3,6 +3,7 @@ package suppression
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -13,7 +14,7 @@ import (
 // Message is what a suppression is checked for.
 type Message struct {
 	Channel       lemma.Channel
-	Transactional bool      // only bounces and complaints stop it
+	Transactional bool      // only bounces, complaints and unregistered tokens stop it
 	TopicID       uuid.UUID // uuid.Nil: none
 }
 
@@ -25,7 +26,7 @@ type Found struct {
 
 // KeyOf is the key by which an address of a notification is suppressed.
 func KeyOf(channel lemma.Channel, address string) uuid.UUID {
-	if channel == lemma.Email { // of other channels notifications have the canonical form
+	if channel == lemma.Email || strings.HasPrefix(address, "{") { // numbers and other tokens are canonical in notifications
 		address, _ = canonical(channel, address)
 	}
 	return keyOf(channel, address)
@@ -42,7 +43,8 @@ func Check(ctx context.Context, db DB, ws uuid.UUID, m Message, addresses []stri
 		select r.i::int - 1, s.cause from unnest($2::uuid[]) with ordinality as r (key, i)
 		cross join lateral (
 			(select s.cause from suppressions s
-			where s.workspace_id = $1 and s.key = r.key and (not $3 or s.cause in ('hard_bounce', 'soft_bounces', 'complaint')) limit 1)
+			where s.workspace_id = $1 and s.key = r.key
+			  and (not $3 or s.cause in ('hard_bounce', 'soft_bounces', 'complaint', 'token_unregistered')) limit 1)
 			union all
 			(select '`+UnsubscribedTopic+`' from topic_unsubscribes t
 			where not $3 and t.workspace_id = $1 and t.topic_id = $4 and t.key = r.key)

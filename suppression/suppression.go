@@ -3,8 +3,8 @@
 //
 //   - A worker that claims a batch after an address was suppressed does not call it,
 //     also if its notification was written before.
-//   - A message that is marked transactional is stopped by bounces and complaints
-//     only, every other message by each cause.
+//   - A message that is marked transactional is stopped by bounces, complaints and
+//     unregistered tokens only, every other message by each cause.
 //   - Adding an address again changes nothing, so that an import can be repeated.
 //
 // Addresses are compared in their canonical form. A suppression belongs to a
@@ -34,10 +34,12 @@ const (
 	Complaint    = "complaint"    // its recipient marked a message as spam
 	Unsubscribed = "unsubscribed" // its recipient wants no marketing
 	Manual       = "manual"       // a user or an import entered it
+
+	TokenUnregistered = "token_unregistered" // no app or browser has the push token any more
 )
 
 // Causes are all causes. UnsubscribedTopic is not one of a suppression.
-var Causes = []string{HardBounce, SoftBounces, Complaint, Unsubscribed, Manual}
+var Causes = []string{HardBounce, SoftBounces, Complaint, TokenUnregistered, Unsubscribed, Manual}
 
 // UnsubscribedTopic is why a message of a topic is not sent.
 const UnsubscribedTopic = "unsubscribed_topic"

@@ -57,6 +57,20 @@ func (f fixture) add(t *testing.T, address, cause string) suppression.Suppressio
 	return made
 }
 
+// A subscription of a browser is suppressed by its endpoint, in any spelling.
+func TestASubscriptionIsSuppressedByItsEndpoint(t *testing.T) {
+	f := setup(t)
+	if _, _, err := f.Add(t.Context(), f.ws, suppression.Entry{ID: lemma.NewID(), Channel: lemma.Push,
+		Address: `{"keys":{},"endpoint":"https://push.example/1"}`, Cause: suppression.Manual}); err != nil {
+		t.Fatal(err)
+	}
+	same, other := `{"endpoint":"https://push.example/1","keys":{}}`, `{"endpoint":"https://push.example/2","keys":{}}`
+	found := f.check(suppression.Message{Channel: lemma.Push}, same, other)
+	if diff := cmp.Diff(map[string]string{same: suppression.Manual}, found); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Every cause stops marketing, and only bounces and complaints stop a transactional
 // message. Spelling does not matter, workspace and channel do.
 func TestCheck(t *testing.T) {

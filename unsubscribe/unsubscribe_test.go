@@ -218,7 +218,7 @@ func TestOtherSuppressionsStay(t *testing.T) {
 		t.Error(got.body)
 	}
 	left := pgtest.One[string](t, f.pool, `select string_agg(cause, ' ' order by cause) from suppressions`)
-	if left != "complaint hard_bounce manual soft_bounces" {
+	if left != "complaint hard_bounce manual soft_bounces token_unregistered" {
 		t.Error(left)
 	}
 }

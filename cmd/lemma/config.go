@@ -16,6 +16,7 @@ import (
 	"lemma/audience"
 	"lemma/campaigns"
 	"lemma/flows"
+	"lemma/retention"
 	"lemma/secrets"
 	"lemma/sender"
 	"lemma/sender/wire"
@@ -60,6 +61,11 @@ type Config struct {
 	FlowWorkers    int           `var:"LEMMA_FLOW_WORKERS" group:"Settings" default:"4" help:"Chunks of enrollments that this process advances at the same time."`
 	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals are kept."`
 
+	NotificationRetention   time.Duration `var:"LEMMA_NOTIFICATION_RETENTION" group:"Settings" default:"0" help:"How long notifications, attempts and delivery states are kept after their month; 0 for ever."`
+	ProviderEventRetention  time.Duration `var:"LEMMA_PROVIDER_EVENT_RETENTION" group:"Settings" default:"2160h" help:"How long events of carriers, opens and clicks are kept after their month; 0 for ever."`
+	BatchLogRetention       time.Duration `var:"LEMMA_BATCH_LOG_RETENTION" group:"Settings" default:"2160h" help:"How long the log of batches is kept after its month; 0 for ever."`
+	EnrollmentStepRetention time.Duration `var:"LEMMA_ENROLLMENT_STEP_RETENTION" group:"Settings" default:"0" help:"How long the steps of enrollments are kept after their month; 0 for ever."`
+
 	SourceTimeout         time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may send no rows while it is read."`
 	AllowPrivateSources   bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Allow data sources on loopback and private addresses."`
 	AllowPrivateProviders bool          `var:"LEMMA_ALLOW_PRIVATE_PROVIDERS" group:"Settings" help:"Allow mail servers on loopback and private addresses."`
@@ -97,6 +103,14 @@ func (c Config) check() error {
 	} {
 		if n < 1 || n > 10_000 {
 			faults = append(faults, fmt.Errorf("%s is %d: must be from 1 to 10000", name, n))
+		}
+	}
+	for name, d := range map[string]time.Duration{
+		"LEMMA_NOTIFICATION_RETENTION": c.NotificationRetention, "LEMMA_PROVIDER_EVENT_RETENTION": c.ProviderEventRetention,
+		"LEMMA_BATCH_LOG_RETENTION": c.BatchLogRetention, "LEMMA_ENROLLMENT_STEP_RETENTION": c.EnrollmentStepRetention,
+	} {
+		if d != 0 && d < retention.Least {
+			faults = append(faults, fmt.Errorf("%s is %v: must be at least %v, or 0 to keep the data for ever", name, d, retention.Least))
 		}
 	}
 	for name, n := range map[string]int{"LEMMA_SEND_PER_PROVIDER": c.SendPerProvider, "LEMMA_SEND_PER_WORKSPACE": c.SendPerWorkspace} {
@@ -158,7 +172,14 @@ func (c Config) server() server.Config {
 		Webhooks:  webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
 		Carriers:  wire.Operator{AllowPrivate: c.AllowPrivateProviders, ShowPrivate: c.ShowPrivateAnswers, PublicURL: c.PublicURL},
 		PublicURL: c.PublicURL,
+		Retention: c.retention(),
 	}
+}
+
+// retention has how long the data of each kind is kept.
+func (c Config) retention() retention.Config {
+	return retention.Config{Notifications: c.NotificationRetention, ProviderEvents: c.ProviderEventRetention,
+		BatchLog: c.BatchLogRetention, Steps: c.EnrollmentStepRetention}
 }
 
 // sender are the settings of package sender.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -14,7 +16,7 @@ import (
 )
 
 // doctorCommand prints the state of the constraints and settings that the guarantees depend
-// on (guards), of stored secrets, of connections and of data sources. It fails when a guard
+// on (guards), of stored secrets, of connections, of partitions and of data sources. It fails when a guard
 // is red or a secret is unreadable.
 type doctorCommand struct {
 	AllowNoFsync bool `name:"allow-no-fsync" help:"Allow fsync=off, for a database that may be lost."`
@@ -82,8 +84,12 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	if err != nil {
 		return err
 	}
+	partitions, err := partitionFindings(ctx, c, pool, time.Now())
+	if err != nil {
+		return err
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, f := range append(found, unprotected...) {
+	for _, f := range slices.Concat(found, unprotected, partitions) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.state, f.name, f.text)
 	}
 	if err := w.Flush(); err != nil || unreadable == 0 {

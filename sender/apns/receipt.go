@@ -20,8 +20,8 @@ var reasons = func() map[string]sender.Receipt {
 		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: reason}
 	}
 	return map[string]sender.Receipt{
-		"Unregistered":                never("token_unregistered"),
-		"ExpiredToken":                never("token_unregistered"),
+		"Unregistered":                never(sender.ReasonUnregistered),
+		"ExpiredToken":                never(sender.ReasonUnregistered),
 		"BadDeviceToken":              never("token_invalid"),
 		"DeviceTokenNotForTopic":      never("token_mismatch"),
 		"MissingDeviceToken":          never("token_invalid"),

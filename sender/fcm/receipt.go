@@ -127,7 +127,7 @@ func classify(a *wire.Answer, f failure) sender.Receipt {
 func byCode(code string, f failure) (sender.Receipt, bool) {
 	switch code {
 	case "UNREGISTERED":
-		return rejected("token_unregistered"), true
+		return rejected(sender.ReasonUnregistered), true
 	case "SENDER_ID_MISMATCH":
 		return rejected("token_mismatch"), true
 	case "INVALID_ARGUMENT":

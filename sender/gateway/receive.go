@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -69,6 +70,9 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 	if err := json.Unmarshal(w.Body, &body); err != nil {
 		return nil, unreadable(fieldOf(err), "%s", remedy(err))
 	}
+	if pointer := unknownMember(w.Body); pointer != "" {
+		return nil, unreadable(pointer, "is not a member of the format; it has %s", strings.Join(members, ", "))
+	}
 	all, single := body.Events, false
 	if body.Type != "" {
 		all, single = append(all, body.report), len(all) == 0
@@ -78,16 +82,64 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 	}
 	out := make([]events.Report, len(all))
 	for i, e := range all {
-		if !slices.Contains(events.Types, e.Type) {
-			pointer := "/type"
-			if !single {
-				pointer = fmt.Sprintf("/events/%d/type", i)
-			}
-			return nil, unreadable(pointer, "is %.50q; must be one of %s", e.Type, typeNames())
+		at := ""
+		if !single {
+			at = fmt.Sprintf("/events/%d", i)
+		}
+		switch {
+		case !slices.Contains(events.Types, e.Type):
+			return nil, unreadable(at+"/type", "is %.50q; must be one of %s", e.Type, typeNames())
+		case e.Notification == "" && e.Address == "":
+			return nil, unreadable(at+"/notification_id", "must be given, or address for an event without a notification")
 		}
 		out[i] = e.of(signed, i, single)
 	}
 	return out, nil
+}
+
+// members are those of an event. A request may have events instead.
+var members = func() (names []string) {
+	for f := range reflect.TypeFor[report]().Fields() {
+		names = append(names, f.Tag.Get("json"))
+	}
+	return names
+}()
+
+// unknownMember is the pointer of the first member, by name, that the format does not
+// have; empty for none. Package json accepts other spellings, such as Type.
+func unknownMember(body []byte) string {
+	var request map[string]json.RawMessage
+	if json.Unmarshal(body, &request) != nil {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(request)) {
+		if name != "events" && !slices.Contains(members, name) {
+			return pointerTo("", name)
+		}
+	}
+	var list []map[string]json.RawMessage
+	if len(request["events"]) == 0 || json.Unmarshal(request["events"], &list) != nil {
+		return ""
+	}
+	for i, event := range list {
+		for _, name := range slices.Sorted(maps.Keys(event)) {
+			if !slices.Contains(members, name) {
+				return pointerTo("/events/"+strconv.Itoa(i), name)
+			}
+		}
+	}
+	return ""
+}
+
+// longestName is the most that an answer repeats of an unknown name, in bytes.
+const longestName = 100
+
+// pointerTo is a JSON pointer (RFC 6901).
+func pointerTo(at, name string) string {
+	if len(name) > longestName {
+		name = strings.ToValidUTF8(name[:longestName], "") + "..."
+	}
+	return at + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
 
 // unreadable is the refusal of a signed body, with what is wrong.

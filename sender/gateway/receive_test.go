@@ -1,13 +1,47 @@
 package gateway
 
 import (
+	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"lemma"
 	"lemma/sender"
 	"lemma/signing"
 )
+
+// A body with a member that the format does not have, or about no message, is refused, and
+// the refusal names the member.
+func TestUnknownMembersAreNamed(t *testing.T) {
+	t.Parallel()
+	key := make([]byte, 32)
+	for body, pointer := range map[string]string{
+		`{"type":"delivered","notificationId":"ntf_x"}`:                                    "/notificationId",
+		`{"type":"delivered","Notification_ID":"ntf_x"}`:                                   "/Notification_ID",
+		`{"type":"delivered","notification_id":"ntf_x","a/b":1}`:                           "/a~1b",
+		`{"events":[{"type":"opened","notification_id":"n"},{"type":"opened","to":"a"}]}`:  "/events/1/to",
+		`{"type":"unsubscribed"}`:                                                          "/notification_id",
+		`{"type":"delivered","carrier_id":"m-1"}`:                                          "/notification_id",
+		`{"events":[{"type":"delivered"}]}`:                                                "/events/0/notification_id",
+		`{"type":"blocked","notification_id":"n"}`:                                         "/type",
+		`{"type":"unsubscribed","address":"ada@shop.example"}`:                             "",
+		`{"type":"delivered","notification_id":"of another system"}`:                       "",
+		`{"type":"delivered","notification_id":"n","x` + strings.Repeat("y", 200) + `":1}`: "/x" + strings.Repeat("y", 99) + "...",
+	} {
+		header := http.Header{}
+		signing.Set(header, [][]byte{key}, "e", time.Now(), []byte(body))
+		_, err := NewReceiver(key).Receive(t.Context(), sender.WebhookRequest{Header: header, Body: []byte(body), At: time.Now()})
+		got := ""
+		if fault, ok := errors.AsType[*lemma.Error](err); ok && errors.Is(err, sender.ErrUnreadable) {
+			got = fault.Fields[0].Pointer
+		}
+		if got != pointer || (err == nil) != (pointer == "") {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
 
 // FuzzReceive: any body that is signed is read or refused, and each report has an id.
 func FuzzReceive(f *testing.F) {

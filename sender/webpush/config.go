@@ -15,7 +15,7 @@ import (
 
 // settings are an account's config and secrets, checked, defaults filled in.
 type settings struct {
-	subject string // whom a push service can contact
+	subject string // contact for push services
 	key     es256.Key
 	ttl     int // seconds
 	urgency string

@@ -31,7 +31,7 @@ func entropyOf(private []byte) ([]byte, error) {
 }
 
 // ephemeral derives the salt and the sender's key of one message. They depend on all
-// that is encrypted and for whom: no two plaintexts have the same.
+// that is encrypted and on the subscription: no two plaintexts have the same.
 func ephemeral(entropy []byte, seed uuid.UUID, s subscription, plaintext []byte) (salt []byte, key *ecdh.PrivateKey, err error) {
 	mac := hmac.New(sha256.New, entropy)
 	for _, part := range [][]byte{seed[:], s.public.Bytes(), s.auth, plaintext} { // all but the last have a fixed length

@@ -44,7 +44,7 @@ func classify(status int) sender.Receipt {
 func refused(status int) sender.Receipt {
 	switch status {
 	case http.StatusNotFound, http.StatusGone:
-		return sender.Receipt{Outcome: sender.Rejected, Reason: "token_unregistered"}
+		return sender.Receipt{Outcome: sender.Rejected, Reason: sender.ReasonUnregistered}
 	case http.StatusBadRequest:
 		return sender.Receipt{Outcome: sender.Rejected, Reason: "message_rejected"}
 	case http.StatusRequestEntityTooLarge:

@@ -1,0 +1,117 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Partition has the rows of a table whose ids were made in one month.
+type Partition struct {
+	Table    string
+	Month    time.Time // its first instant, UTC
+	Attached bool      // false: it was detached, and still has to be dropped
+	Bytes    int64     // with indexes
+}
+
+// Name is the name of the partition in the database.
+func (p Partition) Name() string { return p.Table + p.Month.Format("_2006_01") }
+
+// End is the first instant after the month.
+func (p Partition) End() time.Time { return p.Month.AddDate(0, 1, 0) }
+
+// IDs are the bounds of the ids in the partition: from is included, to is not.
+func (p Partition) IDs() (from, to uuid.UUID) { return lowestID(p.Month), lowestID(p.End()) }
+
+// Partitioned lists the tables that are partitioned by month.
+func Partitioned() []string { return slices.Clone(partitioned) }
+
+// Months lists the partitions of all tables, also those that were detached. The oldest
+// month is first, and the tables of a month are in the order of Partitioned.
+func Months(ctx context.Context, q querier) ([]Partition, error) {
+	rows, err := q.Query(ctx, `
+		select t.name, to_date(right(c.relname, 7), 'YYYY_MM')::timestamp at time zone 'UTC', c.relispartition, pg_total_relation_size(c.oid)
+		from unnest($1::text[]) with ordinality as t (name, place)
+		join pg_class c on c.relname like replace(t.name, '_', '\_') || '\_____\___' and right(c.relname, 7) ~ '^\d{4}_\d\d$'
+			and c.relkind = 'r' and c.relnamespace = to_regnamespace(current_schema())
+		order by 2, t.place`, partitioned)
+	if err != nil {
+		return nil, fmt.Errorf("list partitions: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Partition])
+	if err != nil {
+		return nil, fmt.Errorf("list partitions: %w", err)
+	}
+	for i := range all {
+		all[i].Month = all[i].Month.UTC()
+	}
+	return all, nil
+}
+
+// detachWait is how long the lock of Detach is waited for, and so how long statements of
+// the table may wait behind it.
+const detachWait = 200 * time.Millisecond
+
+// ErrBusy is returned by Detach while other transactions use the table.
+var ErrBusy = errors.New("the table is in use by other transactions")
+
+// Detach removes a partition from its table. Its rows stay in a table of its own, which
+// Drop deletes. inUse decides under the lock, so that nothing can begin to need the rows
+// between the decision and the end; it has to be quick, since the table is locked. done
+// is false if they are in use, or another process was faster.
+//
+// Postgres cannot detach concurrently from a table with a default partition. The lock is
+// exclusive, but it is held for the catalog only, and waited for 200 ms at most: then the
+// error is ErrBusy.
+func Detach(
+	ctx context.Context, pool *pgxpool.Pool, p Partition, inUse func(context.Context, pgx.Tx) (bool, error),
+) (done bool, err error) {
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = '%dms'; set local statement_timeout = '1s'; "+
+			"lock table only %s in access exclusive mode", detachWait.Milliseconds(), p.Table))
+		if err != nil {
+			return err
+		}
+		attached, err := scalar[bool](ctx, tx, "select exists (select from pg_inherits where inhrelid = to_regclass($1))", p.Name())
+		if err != nil || !attached {
+			return err
+		}
+		if used, err := inUse(ctx, tx); err != nil || used {
+			return err
+		}
+		_, err = tx.Exec(ctx, fmt.Sprintf("alter table %s detach partition %s", p.Table, p.Name()))
+		done = err == nil
+		return err
+	})
+	const lockNotAvailable = "55P03"
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == lockNotAvailable {
+		err = ErrBusy
+	}
+	if err != nil {
+		return false, fmt.Errorf("detach %s: %w", p.Name(), err)
+	}
+	return done, nil
+}
+
+// Drop deletes a detached partition. It locks nothing that other statements use. Dropping
+// one that is gone changes nothing.
+func Drop(ctx context.Context, pool *pgxpool.Pool, p Partition) error {
+	attached, err := scalar[bool](ctx, pool, "select exists (select from pg_inherits where inhrelid = to_regclass($1))", p.Name())
+	if err != nil {
+		return err
+	}
+	if attached { // it never becomes attached again, so that this needs no lock
+		return fmt.Errorf("drop %s: detach it first", p.Name())
+	}
+	if _, err := pool.Exec(ctx, "drop table if exists "+p.Name()); err != nil {
+		return fmt.Errorf("drop %s: %w", p.Name(), err)
+	}
+	return nil
+}
