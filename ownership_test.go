@@ -14,6 +14,7 @@ var mayImport = map[string][]string{
 	"providers":     {"fence", "page", "pgerr", "secrets"},
 	"dial":          {},
 	"slots":         {},
+	"sentry":        {"dial"},
 	"suppression":   {"address", "fence", "page", "pgerr"},
 	"links":         {"cache", "pgerr", "secrets"},
 	"unsubscribe":   {"links", "slots", "suppression", "tracking", "workspaces"},
