@@ -17,7 +17,7 @@ import (
 
 // eventTimes are settings for providers that report events: a second attempt waits for
 // them for as long as a test may last.
-var eventTimes = []string{"LEMMA_EVENT_WAIT=60s"}
+var eventTimes = []string{"LEMMA_EVENT_WAIT=10m"}
 
 // perKill is the number of profiles for each kill.
 const perKill = 400
@@ -64,7 +64,7 @@ func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
 		workers[i].kill()
 		workers[i] = h.work(g.settings...)
 	}
-	h.completed(id, 120*time.Second)
+	h.completed(id, 2*time.Minute+time.Duration(kills)*10*time.Second)
 	sum := h.verify(people, id)
 	settled := h.Count(`select count(*) from attempts where attempt = 1 and basis = 'evidence'`)
 	h.t.Logf("%d kills: %d first attempts settled by events, %d with a second attempt", kills, settled,
@@ -104,11 +104,17 @@ func (h *env) wantAllSentOnce(id uuid.UUID, sum totals) {
 // attempt, may orphan one.
 func (h *env) wantSent(id uuid.UUID) {
 	h.t.Helper()
+	wrong := 0
 	for _, o := range h.outcomes(id) {
 		killedTwice := o.Status == "orphaned" && o.First == "unknown" && o.Second == "unknown"
 		if o.Status != "sent" && o.Status != "skipped" && !killedTwice {
-			h.t.Errorf("it is not sent: %v", o)
+			if wrong++; wrong <= 10 {
+				h.t.Errorf("it is not sent: %v", o)
+			}
 		}
+	}
+	if wrong > 10 {
+		h.t.Errorf("and %d more are not sent", wrong-10)
 	}
 }
 
