@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
 	"runtime/debug"
@@ -143,7 +142,7 @@ func (s *server) recover(next http.Handler) http.Handler {
 			if err, ok := what.(error); ok && errors.Is(err, http.ErrAbortHandler) { // closes the connection
 				panic(what)
 			}
-			s.fail(r, fmt.Errorf("panic: %v\n%s", what, debug.Stack())).write(w)
+			s.fail(r, &lemma.Panic{Value: what, Stack: debug.Stack()}).write(w)
 		}()
 		next.ServeHTTP(w, r)
 	})

@@ -23,8 +23,11 @@ import (
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
 	"lemma/providers"
+	"lemma/sender"
 	"lemma/sender/gateway"
+	"lemma/sender/ses"
 	"lemma/sender/smtp"
+	"lemma/sender/twilio"
 	"lemma/sender/wire"
 )
 
@@ -71,7 +74,8 @@ type env struct {
 	t         *testing.T
 	dsn       string // of Lemma's database
 	mail      *mailServer
-	carrier   carrier // of the provider: mail, or a gateway
+	carrier   carrier // of the provider: mail, or a reporter
+	sms       bool    // campaigns are SMS
 	campaigns *campaigns.Campaigns
 }
 
@@ -88,13 +92,12 @@ func setup(t *testing.T) *env {
 
 func setupIn(t *testing.T, c *postgres.Cluster) *env {
 	t.Helper()
-	check := func(kind string, config, secrets json.RawMessage) error {
-		if kind == "http" {
-			return gateway.Kind(wire.Operator{AllowPrivate: true}).Check(config, secrets)
-		}
-		return smtp.Check(config, secrets, smtp.Options{AllowPrivate: true})
-	}
+	local := wire.Operator{AllowPrivate: true}
+	kinds := map[string]sender.Kind{"smtp": smtp.Kind(smtp.Options{AllowPrivate: true}), "http": gateway.Kind(local), "ses": ses.Kind(local),
+		"twilio": twilio.Kind(local)}
+	check := func(kind string, config, secrets json.RawMessage) error { return kinds[kind].Check(config, secrets) }
 	f := shop.New(pgtest.ShopIn(t, pgtest.DBIn(t, c)), audience.Options{AllowPrivate: true}, check)
+	f.Providers.OnChannel(func(kind string) []lemma.Channel { return kinds[kind].Carried() })
 	h := &env{Fixture: f, t: t, dsn: pgtest.DSN(f.Pool)}
 	h.campaigns = campaigns.New(campaigns.Deps{Pool: h.Pool, Ledger: h.Ledger, Audiences: h.Audiences, Templates: h.Templates,
 		Providers: h.Providers, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
@@ -162,16 +165,32 @@ func (h *env) customerOf(sql string, args ...any) *customer {
 	at := c.DB.Config().ConnConfig
 	c.proxy = startSourceProxy(h.t, filepath.Join(at.Host, ".s.PGSQL."+strconv.Itoa(int(at.Port))))
 	dsn := url.URL{Scheme: "postgres", User: url.User(c.Role), Host: c.proxy.address(), Path: "/" + at.Database, RawQuery: "sslmode=disable"}
-	c.audience = h.NewAudience(h.NewSource(dsn.String()), "select id, email, name, opted_out from people order by id")
+	c.audience = h.audienceOf(h.NewSource(dsn.String()))
 	return c
+}
+
+// audienceOf is all people of a data source, by email or, over Twilio, by number.
+func (h *env) audienceOf(source uuid.UUID) uuid.UUID {
+	h.t.Helper()
+	if !h.sms {
+		return h.NewAudience(source, "select id, email, name, opted_out from people order by id")
+	}
+	a, err := h.Audiences.Create(h.t.Context(), h.Workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source, Name: "people",
+		SQL:       `select id, '+4915100' || lpad(id::text, 6, '0') as phone, name, opted_out from people order by id`,
+		KeyColumn: "id", PhoneColumn: "phone", OptedOutColumn: "opted_out"})
+	h.Must(err)
+	return a.ID
 }
 
 // send creates a campaign to a customer's audience and sends it.
 func (h *env) send(c *customer) uuid.UUID {
 	h.t.Helper()
 	id := lemma.NewID()
-	_, err := h.campaigns.Create(h.t.Context(), h.Workspace, campaigns.NewCampaign{ID: id, Name: "chaos", AudienceID: c.audience,
-		TemplateID: h.Template, ProviderID: h.Provider, FromName: "Shop", FromEmail: "news@shop.example"})
+	n := campaigns.NewCampaign{ID: id, Name: "chaos", AudienceID: c.audience, TemplateID: h.Template, ProviderID: h.Provider}
+	if !h.sms {
+		n.FromName, n.FromEmail = "Shop", "news@shop.example"
+	}
+	_, err := h.campaigns.Create(h.t.Context(), h.Workspace, n)
 	h.Must(err)
 	_, err = h.campaigns.Send(h.t.Context(), h.Workspace, id, uuid.Nil)
 	h.Must(err)

@@ -14,12 +14,14 @@ package hooks
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -118,12 +120,34 @@ func (h *Hooks) receive(r *http.Request, carrier, provider string) error {
 		return err
 	}
 	defer done()
+	repeatable, repetition := h.repetition(a, id, body)
+	if repetition {
+		h.metrics.duplicates.WithLabelValues(a.kind).Inc()
+		return nil
+	}
 	reports, err := a.receiver.Receive(r.Context(),
 		sender.WebhookRequest{URL: h.url(r), Header: r.Header, Body: body, At: time.Now()})
 	if err != nil {
 		return unverified(err)
 	}
-	return h.record(r.Context(), a, id, reports)
+	if err := h.record(r.Context(), a, id, reports); err != nil {
+		return err
+	}
+	if repeatable != uuid.Nil && len(reports) > 0 {
+		h.known.add([]uuid.UUID{repeatable})
+	}
+	return nil
+}
+
+// repetition reports whether a body with its signature in it was stored already, for the
+// provider as it is configured now. The id is what it is known by, or uuid.Nil.
+func (h *Hooks) repetition(a *account, provider uuid.UUID, body []byte) (id uuid.UUID, known bool) {
+	if _, ok := a.receiver.(sender.SelfSigned); !ok {
+		return uuid.Nil, false
+	}
+	sum := sha256.Sum256(body)
+	id = lemma.Key("body/1", provider.String(), strconv.Itoa(a.version), string(sum[:]))
+	return id, h.known.has(id)
 }
 
 // url is the URL that the carrier has called, also behind a proxy.

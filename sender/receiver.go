@@ -18,6 +18,14 @@ type Receiver interface {
 	Receive(ctx context.Context, r WebhookRequest) ([]events.Report, error)
 }
 
+// SelfSigned is a Receiver for which the body alone proves that it comes from the carrier,
+// since the signature is in it. A body that was stored is then known when it is repeated,
+// and need not be checked again.
+type SelfSigned interface {
+	Receiver
+	SelfSigned()
+}
+
 // WebhookRequest is a request to the webhook URL of a provider.
 type WebhookRequest struct {
 	URL    string // the public URL that was called, with its query: some carriers sign it

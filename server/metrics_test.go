@@ -37,6 +37,25 @@ func TestMetricsAreExplained(t *testing.T) {
 	}
 }
 
+// The metrics of dev/alerts.yaml are registered.
+func TestAlertsNameMetrics(t *testing.T) {
+	t.Parallel()
+	rules, err := os.ReadFile("../dev/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	registered := map[string]bool{}
+	for name := range registeredMetrics(newServer(t, pgtest.DB(t), Config{}).metrics) {
+		name, _, _ = strings.Cut(name, "{")
+		registered[name] = true
+	}
+	for _, name := range regexp.MustCompile(`\blemma_[a-z_]+`).FindAllString(string(rules), -1) {
+		if !registered[name] && !registered[strings.TrimSuffix(name, "_bucket")] {
+			t.Errorf("dev/alerts.yaml names %s, which is not registered", name)
+		}
+	}
+}
+
 var describedMetric = regexp.MustCompile(`fqName: "(lemma_[a-z_]+)".*variableLabels: \{([^}]*)\}`)
 
 // registeredMetrics are the names of all metrics of Lemma, as in name{label,label}.

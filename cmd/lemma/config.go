@@ -20,6 +20,7 @@ import (
 	"lemma/secrets"
 	"lemma/sender"
 	"lemma/sender/wire"
+	"lemma/sentry"
 	"lemma/server"
 	"lemma/webhooks"
 )
@@ -75,6 +76,8 @@ type Config struct {
 
 	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"URL of the Lemma that the commands flows, events, enrollments, campaigns and providers call."`
 	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // no flag either
+
+	SentryDSN string `kong:"-" var:"LEMMA_SENTRY_DSN" secret:""` // a secret, since it allows to send reports
 
 	LogLevel  string `var:"LEMMA_LOG_LEVEL" group:"Settings" default:"info" enum:"debug,info,warn,error" help:"Minimum level of log messages: ${enum}."`
 	LogFormat string `var:"LEMMA_LOG_FORMAT" group:"Settings" default:"text" enum:"text,json" help:"Format of log lines: ${enum}."`
@@ -150,6 +153,11 @@ func loopback(host string) bool {
 }
 
 func (c Config) checkSecrets() error {
+	if c.SentryDSN != "" {
+		if err := sentry.Check(c.SentryDSN); err != nil {
+			return fmt.Errorf("LEMMA_SENTRY_DSN: %w", err)
+		}
+	}
 	if _, err := pgx.ParseConfig(c.DatabaseURL); err != nil {
 		return server.ErrDatabaseURL // the cause would show the password
 	}
@@ -207,6 +215,19 @@ func (c Config) logger(out io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(out, o))
 	}
 	return slog.New(slog.NewTextHandler(out, o))
+}
+
+// reported returns a logger that also reports errors to Sentry if it is configured, and
+// what sends the last reports.
+func (c Config) reported(log *slog.Logger) (reporting *slog.Logger, flush func(), err error) {
+	if c.SentryDSN == "" {
+		return log, func() {}, nil
+	}
+	r, err := sentry.Open(sentry.Options{DSN: c.SentryDSN})
+	if err != nil {
+		return nil, nil, fmt.Errorf("LEMMA_SENTRY_DSN: %w", err)
+	}
+	return slog.New(r.Handler(log.Handler())), r.Flush, nil
 }
 
 // box encrypts and decrypts the secrets in the database.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 
 	"lemma/server"
@@ -14,7 +15,12 @@ type serveCommand struct {
 }
 
 func (s *serveCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
-	n, err := openServer(ctx, cfg, s.transactionIdle())
+	log, flush, err := cfg.reported(cfg.logger(os.Stderr))
+	if err != nil {
+		return err
+	}
+	defer flush()
+	n, err := openServer(ctx, cfg, log, s.transactionIdle())
 	if err != nil {
 		return err
 	}
@@ -38,7 +44,12 @@ func (s *serveCommand) transactionIdle() string {
 type workCommand struct{}
 
 func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
-	n, err := openServer(ctx, cfg, server.IdleOfWorkers)
+	log, flush, err := cfg.reported(cfg.logger(os.Stderr))
+	if err != nil {
+		return err
+	}
+	defer flush()
+	n, err := openServer(ctx, cfg, log, server.IdleOfWorkers)
 	if err != nil {
 		return err
 	}
@@ -50,7 +61,7 @@ func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 }
 
 // openServer wires a process by the settings, on a database that exists.
-func openServer(ctx context.Context, cfg Config, transactionIdle string) (*server.Server, error) {
+func openServer(ctx context.Context, cfg Config, log *slog.Logger, transactionIdle string) (*server.Server, error) {
 	box, err := cfg.box()
 	if err != nil {
 		return nil, err
@@ -66,5 +77,5 @@ func openServer(ctx context.Context, cfg Config, transactionIdle string) (*serve
 		pool.Close()
 		return nil, err
 	}
-	return server.New(server.Deps{Pool: pool, Reserved: reserved, Box: box, Log: cfg.logger(os.Stderr)}, config)
+	return server.New(server.Deps{Pool: pool, Reserved: reserved, Box: box, Log: log}, config)
 }

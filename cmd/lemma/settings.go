@@ -67,6 +67,9 @@ func (s *settings) fillSecrets(c any) (err error) {
 	if cfg.SecretKey, err = s.lookup("LEMMA_SECRET_KEY", true); err != nil {
 		return err
 	}
+	if cfg.SentryDSN, err = s.lookup("LEMMA_SENTRY_DSN", true); err != nil {
+		return err
+	}
 	cfg.APIKey, err = s.lookup("LEMMA_API_KEY", true)
 	return err
 }

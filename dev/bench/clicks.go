@@ -24,7 +24,7 @@ func (b *benchmarks) clicks(ctx context.Context, e *env, print func(figure) erro
 		return err
 	}
 	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
-	target, err := process.hookTarget(ctx, n)
+	target, err := process.hookTarget(ctx, n, genericFormat)
 	if err != nil {
 		return err
 	}

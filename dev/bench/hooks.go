@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -17,30 +16,42 @@ import (
 	"lemma/notifications"
 	"lemma/providers"
 	"lemma/sender"
-	"lemma/sender/gateway"
-	"lemma/sender/wire"
-	"lemma/signing"
 )
 
 // hookTarget is a provider that receives webhooks, and notifications that they are about.
 type hookTarget struct {
 	path   string
-	key    []byte
 	origin uuid.UUID
+	key    []byte // of the signatures in the generic format
 }
 
 // hooks posts events of a carrier through the public route, each in a request of its
-// own with a signature, then the same again, then applies them. The clients are in this
-// process, so its CPU time contains theirs.
+// own with a signature, then the same again, then applies them: in the generic format,
+// as Twilio, and as Amazon SNS with a certificate in memory.
 func (b *benchmarks) hooks(ctx context.Context, e *env, print func(figure) error) error {
+	topic, err := newSNSTopic()
+	if err != nil {
+		return err
+	}
+	for _, f := range []hookFormat{genericFormat, twilioFormat, topic.format()} {
+		if err := b.hooksAs(ctx, e, f, print); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return nil
+}
+
+// hooksAs measures one format. The clients are in this process, but their requests are
+// made before.
+func (b *benchmarks) hooksAs(ctx context.Context, e *env, format hookFormat, print func(figure) error) error {
 	const clients = 64
 	n := b.n(60_000)
-	process, err := e.fresh(ctx, []sender.Kind{gateway.Kind(wire.Operator{})})
+	process, err := e.fresh(ctx, []sender.Kind{format.kind})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
-	target, err := process.hookTarget(ctx, n)
+	target, err := process.hookTarget(ctx, n, format)
 	if err != nil {
 		return err
 	}
@@ -49,7 +60,11 @@ func (b *benchmarks) hooks(ctx context.Context, e *env, print func(figure) error
 		return err
 	}
 	defer d.stop()
-	first, err := target.post(ctx, e, d, "hooks", n, clients)
+	requests := make([][]byte, n)
+	for i := range requests {
+		requests[i] = format.request(target, i).bytes()
+	}
+	first, err := d.replay(ctx, e, format.name, requests, clients)
 	if err != nil {
 		return err
 	}
@@ -57,28 +72,17 @@ func (b *benchmarks) hooks(ctx context.Context, e *env, print func(figure) error
 		process.workspace, n).Scan(&first.Missing); err != nil {
 		return err
 	}
-	again, err := target.post(ctx, e, d, "hooks_duplicate", n, clients)
+	again, err := d.replay(ctx, e, format.name+"_duplicate", requests, clients)
 	if err != nil {
 		return err
 	}
-	again.Ratio, again.Against = round((again.CPUUsLemma+again.CPUUsPostgres)/(first.CPUUsLemma+first.CPUUsPostgres)), "CPU of hooks"
+	again.Ratio, again.Against = round((again.CPUUsLemma+again.CPUUsPostgres)/(first.CPUUsLemma+first.CPUUsPostgres)), "CPU of "+format.name
 	if err := process.Pool.QueryRow(ctx, `select count(*) - $2 from provider_events where workspace_id = $1`,
 		process.workspace, n).Scan(&again.Duplicates); err != nil {
 		return err
 	}
-	m := startMeter(e.postmaster())
-	for {
-		applied, err := process.Deliveries.Apply(ctx)
-		if err != nil {
-			return err
-		}
-		if applied == 0 {
-			break
-		}
-	}
-	applied := m.stop("hooks_apply", n)
-	if err := process.Pool.QueryRow(ctx, `select $2 - coalesce(sum(count), 0)::int from delivery_counts where workspace_id = $1`,
-		process.workspace, n).Scan(&applied.Missing); err != nil {
+	applied, err := process.applied(ctx, e, format.name+"_apply", n)
+	if err != nil {
 		return err
 	}
 	for _, f := range []figure{first, again, applied} {
@@ -89,18 +93,33 @@ func (b *benchmarks) hooks(ctx context.Context, e *env, print func(figure) error
 	return nil
 }
 
+// applied measures how n events are applied.
+func (b *instance) applied(ctx context.Context, e *env, name string, n int) (figure, error) {
+	m := startMeter(e.postmaster())
+	for {
+		applied, err := b.Deliveries.Apply(ctx)
+		if err != nil {
+			return figure{}, err
+		}
+		if applied == 0 {
+			break
+		}
+	}
+	f := m.stop(name, n)
+	err := b.Pool.QueryRow(ctx, `select $2 - coalesce(sum(count), 0)::int from delivery_counts where workspace_id = $1`,
+		b.workspace, n).Scan(&f.Missing)
+	return f, err
+}
+
 // hookTarget inserts n notifications of a campaign without sending them.
-func (b *instance) hookTarget(ctx context.Context, n int) (hookTarget, error) {
+func (b *instance) hookTarget(ctx context.Context, n int, format hookFormat) (hookTarget, error) {
 	t := hookTarget{key: bytes.Repeat([]byte{7}, 32), origin: lemma.NewID()}
-	secret := signing.Secret(t.key)
-	p, err := b.Providers.Create(ctx, b.workspace, providers.NewProvider{ID: lemma.NewID(), Name: "gateway", Kind: "http",
-		Channel: lemma.Email,
-		Config:  json.RawMessage(`{"url":"https://gw.example/send"}`),
-		Secrets: json.RawMessage(fmt.Sprintf(`{"signing_secret":%q,"webhook_secret":%[1]q}`, secret))})
+	p, err := b.Providers.Create(ctx, b.workspace, providers.NewProvider{ID: lemma.NewID(), Name: "hooks", Kind: format.kind.Name,
+		Config: json.RawMessage(format.config), Secrets: json.RawMessage(format.secrets(t))})
 	if err != nil {
 		return t, err
 	}
-	t.path = "/hooks/http/" + lemma.FormatID(lemma.PrefixProvider, p.ID)
+	t.path = "/hooks/" + format.kind.Name + "/" + lemma.FormatID(lemma.PrefixProvider, p.ID)
 	for from := 0; from < n; from += 5000 {
 		all := make([]notifications.Recipient, min(5000, n-from))
 		for i := range all {
@@ -121,17 +140,25 @@ func (b *instance) hookTarget(ctx context.Context, n int) (hookTarget, error) {
 
 func (t hookTarget) keyOf(i int) uuid.UUID { return lemma.Key("bench/1", fmt.Sprint(i)) }
 
-// post posts n events and measures the answers.
-func (t hookTarget) post(ctx context.Context, e *env, d *apiServer, name string, n, clients int) (figure, error) {
+// replay sends requests and measures the answers, which must be 200.
+func (d *apiServer) replay(ctx context.Context, e *env, name string, requests [][]byte, clients int) (figure, error) {
+	free := make(chan *replayer, clients)
+	for range clients {
+		c, err := newReplayer(ctx, d.url)
+		if err != nil {
+			return figure{}, err
+		}
+		defer c.close()
+		free <- c
+	}
 	var mu sync.Mutex
-	took := make([]time.Duration, 0, n)
-	at := time.Now().UTC().Format(time.RFC3339Nano)
+	took := make([]time.Duration, 0, len(requests))
 	m := startMeter(e.postmaster())
-	err := spread(ctx, n, clients, func(i int) error {
-		body := fmt.Appendf(nil, `{"type":"delivered","notification_id":%q,"attempt":1,"carrier_id":"m-%d","occurred_at":%q}`,
-			lemma.FormatNotificationID(t.origin, t.keyOf(i)), i, at)
+	err := spread(ctx, len(requests), clients, func(i int) error {
+		c := <-free
+		defer func() { free <- c }()
 		begun := time.Now()
-		if err := d.postSigned(ctx, t.path, t.key, fmt.Sprint("e", i), body); err != nil {
+		if err := c.send(requests[i]); err != nil {
 			return err
 		}
 		mu.Lock()
@@ -142,26 +169,8 @@ func (t hookTarget) post(ctx context.Context, e *env, d *apiServer, name string,
 	if err != nil {
 		return figure{}, err
 	}
-	f := m.stop(name, n)
+	f := m.stop(name, len(requests))
 	slices.Sort(took)
 	f.P50Ms, f.P99Ms = round(took[len(took)/2].Seconds()*1000), round(took[len(took)*99/100].Seconds()*1000)
 	return f, nil
-}
-
-// postSigned posts a webhook of a carrier.
-func (d *apiServer) postSigned(ctx context.Context, path string, key []byte, id string, body []byte) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	signing.Set(req.Header, [][]byte{key}, id, time.Now(), body)
-	answer, err := d.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("the webhook was answered %s", answer.Status)
-	}
-	return nil
 }

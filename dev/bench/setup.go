@@ -54,7 +54,7 @@ func (e *env) fresh(ctx context.Context, kinds []sender.Kind) (*instance, error)
 	}
 	cfg := e.cfg
 	cfg.DatabaseURL = e.dsn(name)
-	cfg.PublicURL = "https://lemma.invalid" // marketing has links to unsubscribe
+	cfg.PublicURL = benchPublic // marketing has links to unsubscribe
 	pool, err := server.OpenPool(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -38,6 +38,9 @@ func receive(a sender.Account, o wire.Operator, client *sns.Client) (sender.Rece
 	return &receiver{topic: topic, client: client, log: log, provider: a.ProviderID}, nil
 }
 
+// SelfSigned is part of sender.SelfSigned: a message of Amazon SNS contains its signature.
+func (r *receiver) SelfSigned() {}
+
 // Receive returns the reports of a notification, and confirms a subscription to the
 // topic. An error that is not a refusal means that Amazon SNS cannot be reached.
 func (r *receiver) Receive(ctx context.Context, w sender.WebhookRequest) ([]events.Report, error) {

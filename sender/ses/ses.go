@@ -91,7 +91,11 @@ import (
 // Kind is email over Amazon SES. It has no capabilities: SES does not recognise a
 // repeated message, and reports events only where a topic is configured.
 func Kind(o wire.Operator) sender.Kind {
-	client := sns.NewClient(sns.Options{AllowPrivate: o.AllowPrivate, Roots: o.Roots})
+	return KindOver(o, sns.NewClient(sns.Options{AllowPrivate: o.AllowPrivate, Roots: o.Roots}))
+}
+
+// KindOver is Kind with another client of Amazon SNS, for tests and benchmarks.
+func KindOver(o wire.Operator, client *sns.Client) sender.Kind {
 	return sender.Kind{Name: "ses", Channels: []lemma.Channel{lemma.Email}, Moves: Moves, Warnings: Warnings,
 		Check: func(config, secrets json.RawMessage) error {
 			_, err := parse(config, secrets, o)
