@@ -140,6 +140,7 @@ const (
 	PrefixTopic        = "top"
 	PrefixIteration    = "itr"
 	PrefixLinkKey      = "lnk"
+	PrefixExport       = "exp"
 )
 
 // crockford is Crockford's base32 in lower case, without i, l, o and u.

@@ -11,6 +11,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/google/go-cmp/cmp"
 
+	"lemma/exports"
 	"lemma/workspaces"
 )
 
@@ -35,7 +36,7 @@ func TestRoutesAndFileAgree(t *testing.T) {
 		return nil
 	}
 	none := http.NotFoundHandler()
-	if err := chi.Walk(New(Deps{Pages: none, Tracking: none}, Options{Metrics: none}).(chi.Router), collect); err != nil {
+	if err := chi.Walk(New(Deps{Pages: none, Tracking: none, Exports: &exports.Exports{}}, Options{Metrics: none}).(chi.Router), collect); err != nil {
 		t.Fatal(err)
 	}
 	for path, item := range contract.Paths.Map() {
@@ -169,6 +170,7 @@ func TestEveryOperationSucceeds(t *testing.T) {
 	b.checkIterations(w)
 	b.checkUnsubscribe()
 	b.checkTracking()
+	b.checkExports()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/swaggest/swgui/v5emb"
 
 	"lemma"
+	"lemma/exports"
 )
 
 // mountOperations adds the paths that need no key: health, readiness,
@@ -31,6 +32,9 @@ func (s *server) mountOperations(r chi.Router) {
 	if s.Tracking != nil {
 		r.Method(http.MethodGet, "/o/{token}", s.Tracking)
 		r.Method(http.MethodGet, "/c/{token}", s.Tracking)
+	}
+	if s.Exports != nil {
+		r.Method(http.MethodGet, exports.DownloadPath+"{token}", s.Exports)
 	}
 	r.Get("/openapi.yaml", serveContract)
 	r.Post("/hooks/{carrier}/{provider}", s.receiveHook)

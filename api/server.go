@@ -22,6 +22,7 @@ import (
 
 	"lemma/audience"
 	"lemma/campaigns"
+	"lemma/exports"
 	"lemma/flows"
 	"lemma/flows/query"
 	"lemma/hooks"
@@ -55,6 +56,7 @@ type Deps struct {
 	Links        *links.Links
 	Pages        http.Handler // GET and POST /u/{token}; nil: no such path
 	Tracking     http.Handler // GET /o/{token} and /c/{token}; nil: no such paths
+	Exports      *exports.Exports
 }
 
 // Capabilities are the features of a kind of carrier.
@@ -264,6 +266,12 @@ func (s *server) routes() []route {
 		{get, "/v1/notifications/{id}", "notifications:read", ok, on(s.getNotification)},
 		{get, "/v1/notifications/{id}/explain", "notifications:read", ok, on(s.explainNotification)},
 		{post, "/v1/notifications/{id}/resolve", "notifications:resolve", ok, on(s.resolveNotification)},
+
+		{get, "/v1/exports", "exports:read", ok, on(s.listExports)},
+		{post, "/v1/exports", "exports:write", accepted, on(s.createExport)},
+		{get, "/v1/exports/{id}", "exports:read", ok, on(s.getExport)},
+		{post, "/v1/exports/{id}/cancel", "exports:write", ok, on(s.cancelExport)},
+		{del, "/v1/exports/{id}", "exports:write", gone, on(s.deleteExport)},
 
 		{get, "/v1/api_keys", "keys:read", ok, on(s.listKeys)},
 		{post, "/v1/api_keys", "keys:write", made, on(s.createKey)},

@@ -20,7 +20,9 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/blobs"
 	"lemma/campaigns"
+	"lemma/exports"
 	"lemma/flows"
 	"lemma/flows/query"
 	"lemma/hooks"
@@ -70,13 +72,16 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	r.Pages = b.pages
 	b.tracking = tracking.New(tracking.Deps{Pool: b.Pool, Links: r.Links, Workspaces: r.Workspaces, PublicURL: publicURL, Log: quiet})
 	r.Tracking = b.tracking
+	files, err := blobs.OpenFolder(t.TempDir())
+	b.Must(err)
+	r.Exports = exports.New(exports.Deps{Pool: b.Pool, Links: r.Links, Blobs: blobs.New(blobs.Deps{Pool: b.Pool, Store: files})},
+		exports.Config{PublicURL: publicURL})
 	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates,
 		Providers: r.Providers, Log: quiet}, campaigns.Config{})
 	r.Webhooks = webhooks.New(webhooks.Deps{Pool: b.Pool, Box: b.Box, Log: quiet}, webhooks.Options{})
 	r.Flows = flows.New(flows.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
 		Webhooks: r.Webhooks, Log: quiet}, flows.Config{})
 	r.FlowReader = query.New(query.Deps{Pool: b.Pool, Flows: r.Flows, Ledger: r.Ledger, Audiences: r.Audiences, Webhooks: r.Webhooks})
-	var err error
 	r.Sender, err = sender.New(sender.Deps{Pool: b.Pool, Ledger: r.Ledger, Templates: r.Templates, Providers: r.Providers,
 		Kinds: []sender.Kind{smtp.Kind(smtp.Options{AllowPrivate: true, ShowPrivate: true})}, Log: slog.New(slog.NewJSONHandler(b.log, nil))},
 		sender.Config{})

@@ -25,7 +25,7 @@ import (
 )
 
 // ours are the tags of the operations that the client has.
-var ours = []string{"Flows", "Enrollments", "Events"}
+var ours = []string{"Flows", "Enrollments", "Events", "Exports"}
 
 var contract = sync.OnceValue(func() *openapi3.T {
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
@@ -73,6 +73,15 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 		return c.TestProvider(ctx, "prv_1", ProviderTestRequest{To: "ada@example.com", From: &Sender{Email: "news@example.com", Name: "Shop"},
 			Subject: "s", Text: "t", TemplateID: "tpl_1", Version: 2, Data: properties})
 	},
+	"ListExports": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListExports(ctx, append(sorted, ExportStatus("completed"))...))
+	},
+	"CreateExport": func(ctx context.Context, c *Client) (any, error) {
+		return c.CreateExport(ctx, NewExport{Type: "events", Format: "csv", CSVFormulas: "keep", Filters: ExportFilters{Name: "signed_up"}})
+	},
+	"GetExport":    func(ctx context.Context, c *Client) (any, error) { return c.GetExport(ctx, "exp_1") },
+	"CancelExport": func(ctx context.Context, c *Client) (any, error) { return c.CancelExport(ctx, "exp_1") },
+	"DeleteExport": func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteExport(ctx, "exp_1") },
 	"ListFlows": func(ctx context.Context, c *Client) (any, error) {
 		return first(c.ListFlows(ctx, FlowFilter{Status: "live", Name: "x"}, sorted...))
 	},
@@ -161,8 +170,8 @@ func first[T any](list func(func(T, error) bool)) (any, error) {
 	return nil, errors.New("the list is empty")
 }
 
-// The methods of Client are the operations of openapi.yaml on flows, events and
-// enrollments.
+// The methods of Client are the operations of openapi.yaml on flows, events,
+// enrollments and exports.
 func TestEveryOperationHasAMethod(t *testing.T) {
 	t.Parallel()
 	var methods []string

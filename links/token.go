@@ -25,6 +25,7 @@ const (
 	Unsubscribe Purpose = 1
 	Open        Purpose = 2 // of a message: its pixel
 	Click       Purpose = 3 // on a link of a message
+	Download    Purpose = 4 // of the file of an export
 )
 
 // Sizes of tokens and payloads, in bytes.

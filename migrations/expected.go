@@ -35,6 +35,19 @@ var expected = []want{
 	{"link_keys", "link_keys_pkey", "a number of a link key has one secret",
 		`PRIMARY KEY (workspace_id, number)`},
 
+	{"blobs", "blobs_pkey", "SideEffects!CommittedOnce", `PRIMARY KEY (workspace_id, id)`},
+	{"blobs", "blobs_name", "SideEffects!PublishedIsTheCommitted", `UNIQUE (workspace_id, name)`},
+	{"blobs", "blobs_lease", "SideEffects!CommittedIsKept",
+		`CHECK ((((status = 'registered'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))) ` +
+			`NULLABLE lease_until, leased_by`},
+	{"blobs", "blobs_content", "SideEffects!PublishedIsTheCommitted",
+		`CHECK (((status <> ALL (ARRAY['committed'::text, 'published'::text])) OR ((bytes IS NOT NULL) AND (sha256 IS NOT NULL)))) ` +
+			`NULLABLE bytes, sha256`},
+	{"blobs", "blobs_committed", "SideEffects!CommittedOnce",
+		`UNIQUE USING btree (workspace_id, owner_id) WHERE (status = ANY (ARRAY['committed'::text, 'published'::text]))`},
+	{"blobs", "blobs_registered", "SideEffects!CommittedOnce",
+		`UNIQUE USING btree (workspace_id, owner_id) WHERE (status = 'registered'::text)`},
+
 	{"batches", "batches_pkey", "SendingEngine!OnlyOwnerCommits",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},
 	{"batches", "batches_attempt", "SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy",

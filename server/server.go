@@ -28,9 +28,11 @@ import (
 	"lemma"
 	"lemma/api"
 	"lemma/audience"
+	"lemma/blobs"
 	"lemma/campaigns"
 	"lemma/deliveries"
 	"lemma/events"
+	"lemma/exports"
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/query"
@@ -74,6 +76,7 @@ type Config struct {
 	Flows     flows.Config
 	Sources   audience.Options
 	Webhooks  webhooks.Options
+	Exports   exports.Config
 	Carriers  wire.Operator
 	Retention retention.Config
 	PublicURL string // under which carriers and recipients reach the API; empty: they cannot
@@ -101,6 +104,7 @@ type Deps struct {
 	Box      *secrets.Box
 	Log      *slog.Logger
 	Kinds    []sender.Kind // the carriers; those of kindsOf when nil
+	Blobs    blobs.Store   // of exports; nil: there are none
 }
 
 // Server is one process: its packages, wired together.
@@ -123,6 +127,7 @@ type Server struct {
 	Hooks      *hooks.Hooks
 	Deliveries *deliveries.Deliveries
 	Retention  *retention.Retention
+	Exports    *exports.Exports
 	API        http.Handler
 
 	cfg         Config
@@ -167,6 +172,9 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		PublicURL: cfg.PublicURL, Log: d.Log})
 	s.Tracking = tracking.New(tracking.Deps{Pool: d.Pool, Links: s.Links, Workspaces: s.Workspaces, PublicURL: cfg.PublicURL, Log: d.Log,
 		Metrics: tracking.NewMetrics(s.metrics)})
+	cfg.Exports.PublicURL = cfg.PublicURL
+	s.Exports = exports.New(exports.Deps{Pool: d.Pool, Links: s.Links, Log: d.Log, Metrics: exports.NewMetrics(s.metrics),
+		Blobs: blobs.New(blobs.Deps{Pool: d.Pool, Store: d.Blobs, Log: d.Log, Metrics: blobs.NewMetrics(s.metrics)})}, cfg.Exports)
 	cfg.Campaigns.NoPublicURL, cfg.Flows.NoPublicURL = cfg.PublicURL == "", cfg.PublicURL == ""
 	s.Campaigns = campaigns.New(campaigns.Deps{Pool: d.Pool, Ledger: s.Ledger, Audiences: s.Audiences, Templates: s.Templates,
 		Providers: s.Providers, Log: d.Log, Metrics: campaigns.NewMetrics(s.metrics)}, cfg.Campaigns)
@@ -184,7 +192,8 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
 		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool, Hooks: s.Hooks,
-		Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Tracking: s.Tracking, Sender: s.Sender},
+		Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Tracking: s.Tracking, Sender: s.Sender,
+		Exports: s.Exports},
 		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics),
 			Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	return s, nil
@@ -304,7 +313,7 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
 	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop,
-		s.Tracking.Loop, s.Retention.Loop, s.upkeep} {
+		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.upkeep} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil

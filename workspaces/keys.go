@@ -23,6 +23,7 @@ var Scopes = []string{
 	"templates:read", "templates:write",
 	"providers:read", "providers:write", "providers:test",
 	"suppressions:read", "suppressions:write",
+	"exports:read", "exports:write",
 	"campaigns:read", "campaigns:write", "campaigns:send",
 	"flows:read", "flows:write", "flows:publish",
 	"enrollments:read", "enrollments:write",

@@ -14,7 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma/audience"
+	"lemma/blobs"
 	"lemma/campaigns"
+	"lemma/exports"
 	"lemma/flows"
 	"lemma/retention"
 	"lemma/secrets"
@@ -66,6 +68,11 @@ type Config struct {
 	ProviderEventRetention  time.Duration `var:"LEMMA_PROVIDER_EVENT_RETENTION" group:"Settings" default:"2160h" help:"How long events of carriers, opens and clicks are kept after their month; 0 for ever."`
 	BatchLogRetention       time.Duration `var:"LEMMA_BATCH_LOG_RETENTION" group:"Settings" default:"2160h" help:"How long the log of batches is kept after its month; 0 for ever."`
 	EnrollmentStepRetention time.Duration `var:"LEMMA_ENROLLMENT_STEP_RETENTION" group:"Settings" default:"0" help:"How long the steps of enrollments are kept after their month; 0 for ever."`
+	Blobs                   string        `var:"LEMMA_BLOBS" group:"Settings" placeholder:"URL" help:"Where the files of exports are kept: file:///folder, or s3://bucket/folder?endpoint=https://host&region=name. Without it there are no exports."`
+	S3AccessKey             string        `kong:"-" var:"LEMMA_S3_ACCESS_KEY" secret:""`
+	S3SecretKey             string        `kong:"-" var:"LEMMA_S3_SECRET_KEY" secret:""`
+	ExportWorkers           int           `var:"LEMMA_EXPORT_WORKERS" group:"Settings" default:"2" help:"Exports that this process writes at the same time."`
+	ExportRetention         time.Duration `var:"LEMMA_EXPORT_RETENTION" group:"Settings" default:"168h" help:"How long an export is kept after its end."`
 
 	SourceTimeout         time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may send no rows while it is read."`
 	AllowPrivateSources   bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Allow data sources on loopback and private addresses."`
@@ -93,6 +100,7 @@ func (c Config) check() error {
 		"LEMMA_LEASE": c.Lease, "LEMMA_CALL_TIMEOUT": c.CallTimeout, "LEMMA_REAP_EVERY": c.ReapEvery, "LEMMA_SWEEP_EVERY": c.SweepEvery,
 		"LEMMA_PROVIDER_OUTAGE": c.ProviderOutage, "LEMMA_EVENT_WAIT": c.EventWait,
 		"LEMMA_SOURCE_TIMEOUT": c.SourceTimeout, "LEMMA_RECHECK_AFTER": c.RecheckAfter, "LEMMA_EVENT_RETENTION": c.EventRetention,
+		"LEMMA_EXPORT_RETENTION": c.ExportRetention,
 	} {
 		if d <= 0 {
 			faults = append(faults, fmt.Errorf("%s is %v: must be positive", name, d))
@@ -102,7 +110,7 @@ func (c Config) check() error {
 		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FANOUTS_PER_WORKSPACE": c.FanoutsPerWorkspace,
 		"LEMMA_FANOUTS_PER_SOURCE": c.FanoutsPerSource,
 		"LEMMA_FLOW_WORKERS":       c.FlowWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
-		"LEMMA_MAX_CONNECTIONS": c.MaxConnections,
+		"LEMMA_MAX_CONNECTIONS": c.MaxConnections, "LEMMA_EXPORT_WORKERS": c.ExportWorkers,
 	} {
 		if n < 1 || n > 10_000 {
 			faults = append(faults, fmt.Errorf("%s is %d: must be from 1 to 10000", name, n))
@@ -177,6 +185,7 @@ func (c Config) server() server.Config {
 		SendWorkers:    c.SendWorkers, FanoutWorkers: c.FanoutWorkers, Sender: c.sender(), Campaigns: c.campaigns(),
 		Flows:     flows.Config{Workers: c.FlowWorkers, Retention: c.EventRetention},
 		Sources:   audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
+		Exports:   exports.Config{Workers: c.ExportWorkers, Retention: c.ExportRetention},
 		Webhooks:  webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
 		Carriers:  wire.Operator{AllowPrivate: c.AllowPrivateProviders, ShowPrivate: c.ShowPrivateAnswers, PublicURL: c.PublicURL},
 		PublicURL: c.PublicURL,
@@ -228,6 +237,18 @@ func (c Config) reported(log *slog.Logger) (reporting *slog.Logger, flush func()
 		return nil, nil, fmt.Errorf("LEMMA_SENTRY_DSN: %w", err)
 	}
 	return slog.New(r.Handler(log.Handler())), r.Flush, nil
+}
+
+// blobs opens the store of exports; nil without one.
+func (c Config) blobs() (blobs.Store, error) {
+	if c.Blobs == "" {
+		return nil, nil
+	}
+	store, err := blobs.OpenURL(c.Blobs, blobs.Credentials{AccessKey: c.S3AccessKey, SecretKey: c.S3SecretKey})
+	if err != nil {
+		return nil, fmt.Errorf("LEMMA_BLOBS: %w", err)
+	}
+	return store, nil
 }
 
 // box encrypts and decrypts the secrets in the database.

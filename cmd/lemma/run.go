@@ -26,6 +26,7 @@ type commands struct {
 	Campaigns   remote.Campaigns   `cmd:"" help:"Follow A/B tests, over the API."`
 	Providers   remote.Providers   `cmd:"" help:"Test providers, over the API."`
 	Enrollments remote.Enrollments `cmd:"" help:"List, create, move and end enrollments, over the API."`
+	Exports     remote.Exports     `cmd:"" help:"Create, follow and download exports, over the API."`
 	Abtest      abtestCommand      `cmd:"" help:"Recompute the assignments of A/B tests."`
 	Doctor      doctorCommand      `cmd:"" help:"Check the constraints and settings that the guarantees depend on, the stored secrets, and the data sources."`
 	Bench       benchCommand       `cmd:"" help:"Run the benchmarks, on a Postgres of their own; print one JSON line per figure."`

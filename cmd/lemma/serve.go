@@ -66,6 +66,10 @@ func openServer(ctx context.Context, cfg Config, log *slog.Logger, transactionId
 	if err != nil {
 		return nil, err
 	}
+	store, err := cfg.blobs()
+	if err != nil {
+		return nil, err
+	}
 	config := cfg.server()
 	config.TransactionIdle = transactionIdle
 	pool, err := server.OpenPool(ctx, config)
@@ -77,5 +81,5 @@ func openServer(ctx context.Context, cfg Config, log *slog.Logger, transactionId
 		pool.Close()
 		return nil, err
 	}
-	return server.New(server.Deps{Pool: pool, Reserved: reserved, Box: box, Log: log}, config)
+	return server.New(server.Deps{Pool: pool, Reserved: reserved, Box: box, Blobs: store, Log: log}, config)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/blobs"
 	"lemma/dev/catcher"
 	"lemma/dev/postgres"
 	"lemma/dev/shop"
@@ -160,7 +161,11 @@ func (e *environment) lemma(ctx context.Context, cfg server.Config, logger func(
 	if err := migrations.Up(ctx, pool); err != nil {
 		return err
 	}
-	if e.server, err = server.New(server.Deps{Pool: pool, Box: box, Log: logger(file)}, cfg); err != nil {
+	files, err := blobs.OpenFolder(filepath.Join(e.dir, "blobs"))
+	if err != nil {
+		return err
+	}
+	if e.server, err = server.New(server.Deps{Pool: pool, Box: box, Log: logger(file), Blobs: files}, cfg); err != nil {
 		return err
 	}
 	if err := e.server.Start(ctx); err != nil {

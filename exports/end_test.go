@@ -1,0 +1,88 @@
+package exports
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/blobs"
+	"lemma/pgtest"
+)
+
+func TestCancelAndExpiry(t *testing.T) {
+	f := setup(t)
+	f.suppress(3)
+	x := f.create(NewExport{})
+	j, _, err := f.claim(t.Context())
+	f.must(err)
+	for range 2 {
+		done, err := f.Cancel(t.Context(), f.ws, x.ID)
+		if err != nil || done.Status != Cancelled {
+			t.Fatalf("%+v, %v", done, err)
+		}
+	}
+	content, err := f.prepare(t.Context(), j)
+	if held, commit := f.commit(t.Context(), j, content); err != nil || commit != nil || held {
+		t.Errorf("committed after the cancel: %v, %v, %v", err, commit, held)
+	}
+	f.clean()
+	if len(f.files()) > 1 {
+		t.Errorf("%v", f.files())
+	}
+	done := f.create(NewExport{})
+	f.run()
+	if _, err := f.Cancel(t.Context(), f.ws, done.ID); lemma.KindOf(err) != lemma.WrongStatus {
+		t.Errorf("cancel after the end: %v", err)
+	}
+	link, err := f.Link(t.Context(), f.ws, done.ID, time.Minute)
+	f.must(err)
+	pgtest.Exec(t, f.pool, `update exports set expires_at = now() - interval '1 second' where id = $1`, done.ID)
+	f.clean()
+	if _, err := f.Get(t.Context(), f.ws, done.ID); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("it expired: %v", err)
+	}
+	if _, answer := f.fetch(link.URL); answer.StatusCode != http.StatusNotFound {
+		t.Errorf("its link answers %d", answer.StatusCode)
+	}
+}
+
+func TestLinks(t *testing.T) {
+	f := setup(t)
+	x := f.create(NewExport{})
+	f.run()
+	old, err := f.Link(t.Context(), f.ws, x.ID, -time.Second)
+	f.must(err)
+	good, err := f.Link(t.Context(), f.ws, x.ID, time.Minute)
+	f.must(err)
+	for name, path := range map[string]string{"expired": old.URL, "changed": good.URL + "A", "none": DownloadPath, "cut": good.URL[:len(good.URL)-2]} {
+		if body, answer := f.fetch(path); answer.StatusCode != http.StatusNotFound || strings.Contains(body, "address") {
+			t.Errorf("%s: %d %q", name, answer.StatusCode, body)
+		}
+	}
+}
+
+// broken is a Store that takes nothing.
+type broken struct{ blobs.Store }
+
+func (broken) Put(context.Context, string, io.Reader) error { return errors.New("no space") }
+
+func TestAStoreThatFails(t *testing.T) {
+	f := setup(t)
+	f.suppress(100)
+	x := f.create(NewExport{})
+	f.Blobs.Store = broken{f.Blobs.Store}
+	for i := range mostFailures {
+		if got := f.get(x.ID); got.Status == Failed || !f.run() {
+			t.Fatalf("after %d failures: %+v", i, got)
+		}
+		pgtest.Exec(t, f.pool, `update exports set retry_at = now()`)
+	}
+	if got := f.get(x.ID); got.Status != Failed || *got.StatusReason != "store_unavailable" || f.run() {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,25 @@
+package exports
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Metrics count exports.
+type Metrics struct {
+	rows    prometheus.Counter
+	ended   *prometheus.CounterVec
+	seconds prometheus.Histogram
+}
+
+// NewMetrics registers the metrics, or none when r is nil.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		rows: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_export_rows_total", Help: "Rows of exports that were committed."}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_exports_ended_total",
+			Help: "Exports that ended, by status (completed, failed)."}, []string{"status"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_export_seconds",
+			Help: "How long the committed attempt of an export took.", Buckets: []float64{0.1, 1, 10, 60, 600, 3600}}),
+	}
+	if r != nil {
+		r.MustRegister(m.rows, m.ended, m.seconds)
+	}
+	return m
+}

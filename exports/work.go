@@ -1,0 +1,272 @@
+package exports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/blobs"
+	"lemma/exports/format"
+	"lemma/loop"
+)
+
+const (
+	mostFailures = 5  // in a row, until an export fails
+	mostAttempts = 20 // with those whose worker died
+)
+
+// job is an export that this process writes.
+type job struct {
+	Export
+	workspace uuid.UUID
+	attempt   blobs.Attempt
+	progress  *progress
+}
+
+func (j job) owner() blobs.Owner { return blobs.Owner{Workspace: j.workspace, ID: j.ID} }
+
+// Loop writes exports, publishes and cleans until ctx ends.
+func (e *Exports) Loop(ctx context.Context) {
+	if e.Blobs.Store == nil {
+		return
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	for range e.cfg.Workers {
+		all.Go(func() {
+			loop.Every(ctx, e.cfg.Poll, func(ctx context.Context) error {
+				for {
+					if found, err := e.RunOnce(ctx); !found || err != nil {
+						return err
+					}
+				}
+			}, e.logged("write exports"))
+		})
+	}
+	all.Go(func() { loop.Every(ctx, e.cfg.Poll, e.PublishAll, e.logged("publish exports")) })
+	all.Go(func() { loop.Every(ctx, time.Minute, e.Clean, e.logged("clean exports")) })
+}
+
+func (e *Exports) logged(doing string) func(error) {
+	return func(err error) { e.Log.Error(doing, "error", err) }
+}
+
+// RunOnce claims one due export, writes, commits and publishes it. It returns false if
+// none is due. That another process took it over is no error.
+func (e *Exports) RunOnce(ctx context.Context) (found bool, err error) {
+	j, found, err := e.claim(ctx)
+	if err != nil || !found {
+		return false, err
+	}
+	begun := time.Now()
+	content, err := e.prepare(ctx, j)
+	if err != nil {
+		return true, e.fail(ctx, j, err)
+	}
+	held, err := e.commit(ctx, j, content)
+	if err != nil || !held {
+		return true, err
+	}
+	e.Metrics.rows.Add(float64(j.progress.rows.Load()))
+	e.Metrics.seconds.Observe(time.Since(begun).Seconds())
+	return true, e.publish(ctx, j.owner())
+}
+
+// claim begins an attempt of the export that has been due longest. Workspaces with fewer
+// running exports come first.
+func (e *Exports) claim(ctx context.Context) (j job, found bool, err error) {
+	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			select workspace_id, id from exports x
+			where status in ('queued', 'running') and retry_at <= now()
+			  and not exists (select from blobs b where b.workspace_id = x.workspace_id and b.owner_id = x.id and b.status = 'registered'
+				and b.lease_until >= now())
+			order by (select count(*) from exports o where o.workspace_id = x.workspace_id and o.status = 'running'), retry_at
+			limit 1 for update skip locked`)
+		owner, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[blobs.Owner])
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		j = job{workspace: owner.Workspace, progress: &progress{}}
+		if j.Export, err = get(ctx, tx, owner.Workspace, owner.ID); err != nil {
+			return err
+		}
+		if j.Attempts >= mostAttempts {
+			return e.end(ctx, tx, owner, "too_many_attempts", "each of its workers has died")
+		}
+		if j.attempt, found, err = e.Blobs.Register(ctx, tx, owner, "exports", format.Extension(j.Format)); err != nil || !found {
+			return err
+		}
+		_, err = tx.Exec(ctx, `
+			update exports set status = 'running', attempts = attempts + 1, row_count = 0, byte_count = 0, started_at = coalesce(started_at, now())
+			where workspace_id = $1 and id = $2`, owner.Workspace, owner.ID)
+		return err
+	})
+	if err != nil {
+		return j, false, fmt.Errorf("claim export: %w", err)
+	}
+	return j, found, nil
+}
+
+// prepare writes the file of an attempt while it holds the lease.
+func (e *Exports) prepare(ctx context.Context, j job) (blobs.Content, error) {
+	ctx, stop := e.Blobs.Hold(ctx, j.attempt)
+	defer stop()
+	go loop.Every(ctx, progressEvery, func(ctx context.Context) error { return e.saveProgress(ctx, j) }, e.logged("save progress"))
+	return e.Blobs.Prepare(ctx, j.attempt, func(w io.Writer) error { return e.write(ctx, j, w) })
+}
+
+// saveProgress stores the progress of an attempt that holds its lease.
+func (e *Exports) saveProgress(ctx context.Context, j job) error {
+	return pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		held, err := e.Blobs.Held(ctx, tx, j.attempt)
+		if err != nil || !held {
+			return err
+		}
+		return e.count(ctx, tx, j)
+	})
+}
+
+func (e *Exports) count(ctx context.Context, tx pgx.Tx, j job) error {
+	_, err := tx.Exec(ctx, `update exports set row_count = $3, byte_count = $4 where workspace_id = $1 and id = $2 and status = 'running'`,
+		j.workspace, j.ID, j.progress.rows.Load(), j.progress.bytes.Load())
+	return err
+}
+
+// commit makes the attempt's file that of the export. It returns false if the attempt has
+// lost its lease.
+func (e *Exports) commit(ctx context.Context, j job, content blobs.Content) (held bool, err error) {
+	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		if held, err = e.Blobs.Commit(ctx, tx, j.attempt, content); err != nil || !held {
+			return err
+		}
+		if err := e.count(ctx, tx, j); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, `
+			update exports set status = 'publishing', status_reason = null, status_detail = null
+			where workspace_id = $1 and id = $2 and status = 'running'`, j.workspace, j.ID)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("commit export %s: %w", j.ID, err)
+	}
+	return held, nil
+}
+
+// publish makes the committed file of an export visible.
+func (e *Exports) publish(ctx context.Context, o blobs.Owner) error {
+	_, err := e.Blobs.Publish(ctx, o, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			update exports set status = 'completed', finished_at = now(), expires_at = now() + $3
+			where workspace_id = $1 and id = $2 and status = 'publishing'`, o.Workspace, o.ID, e.cfg.Retention)
+		e.Metrics.ended.WithLabelValues(Completed).Inc()
+		return err
+	})
+	return err
+}
+
+// PublishAll publishes committed exports whose process did not.
+func (e *Exports) PublishAll(ctx context.Context) error {
+	rows, _ := e.Pool.Query(ctx, `select workspace_id, id from exports where status = 'publishing' limit 100`)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blobs.Owner])
+	if err != nil {
+		return fmt.Errorf("find committed exports: %w", err)
+	}
+	for _, o := range all {
+		err = errors.Join(err, e.publish(ctx, o))
+	}
+	return err
+}
+
+// failTime bounds the record of a failure, also during a shutdown.
+const failTime = 5 * time.Second
+
+// fail ends an attempt that failed. The export is tried again, mostFailures times in a
+// row. A lost lease and a shutdown are no failures.
+func (e *Exports) fail(ctx context.Context, j job, cause error) error {
+	stopped := ctx.Err() != nil
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), failTime)
+	defer done()
+	return pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		held, err := e.Blobs.End(ctx, tx, j.attempt)
+		if err != nil || !held {
+			return err
+		}
+		if stopped {
+			_, err := tx.Exec(ctx, `update exports set status = 'queued', retry_at = now(), attempts = attempts - 1
+				where workspace_id = $1 and id = $2 and status = 'running'`, j.workspace, j.ID)
+			return err
+		}
+		e.Log.Error("export failed", "export", lemma.FormatID(lemma.PrefixExport, j.ID), "attempt", j.Attempts+1, "error", cause)
+		reason, detail := "internal", "Lemma could not read its rows; the log has the cause"
+		if errors.Is(cause, blobs.ErrStore) {
+			reason, detail = "store_unavailable", "the blob store does not accept the file; the log has the cause"
+		}
+		var failures int
+		err = tx.QueryRow(ctx, `
+			update exports set failures = failures + 1, retry_at = now() + least(failures + 1, 10) * interval '10 seconds', status_reason = $3,
+				status_detail = $4
+			where workspace_id = $1 and id = $2 and status = 'running' returning failures`, j.workspace, j.ID, reason, detail).Scan(&failures)
+		if err != nil || failures < mostFailures {
+			return err
+		}
+		return e.end(ctx, tx, j.owner(), reason, detail)
+	})
+}
+
+// end fails an export.
+func (e *Exports) end(ctx context.Context, tx pgx.Tx, o blobs.Owner, reason, detail string) error {
+	_, err := tx.Exec(ctx, `
+		update exports set status = 'failed', status_reason = $3, status_detail = $4, finished_at = now(), expires_at = now() + $5
+		where workspace_id = $1 and id = $2 and status in ('queued', 'running')`, o.Workspace, o.ID, reason, detail, e.cfg.Retention)
+	if err != nil {
+		return err
+	}
+	e.Metrics.ended.WithLabelValues(Failed).Inc()
+	return e.Blobs.Drop(ctx, tx, o)
+}
+
+// Clean deletes expired exports, and the content that no export has.
+func (e *Exports) Clean(ctx context.Context) error {
+	for {
+		n, err := e.expire(ctx)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+	}
+	_, err := e.Blobs.Clean(ctx)
+	return err
+}
+
+// expire deletes one expired export.
+func (e *Exports) expire(ctx context.Context) (n int64, err error) {
+	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			delete from exports x using (select workspace_id, id from exports where expires_at < now() order by expires_at limit 1
+				for update skip locked) old
+			where x.workspace_id = old.workspace_id and x.id = old.id returning x.workspace_id, x.id`)
+		all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blobs.Owner])
+		if n = int64(len(all)); err != nil || n == 0 {
+			return err
+		}
+		return e.Blobs.Drop(ctx, tx, all[0])
+	})
+	if err != nil {
+		return 0, fmt.Errorf("delete expired exports: %w", err)
+	}
+	return n, nil
+}

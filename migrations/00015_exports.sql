@@ -1,0 +1,65 @@
+-- +goose Up
+-- Files in the blob store, and the exports that make them.
+
+-- Attempts to store content, each under a name of its own. A row is written before the
+-- content of its attempt is stored, and deleted after the content is.
+create table blobs (
+    workspace_id uuid not null,               -- zero: of no workspace
+    id           uuid not null,               -- of the attempt
+    owner_id     uuid not null,               -- the export or the archive whose content it is
+    name         text not null,               -- in the store; it has 128 random bits
+    status       text not null default 'registered'
+        constraint blobs_status check (status in ('registered', 'committed', 'published', 'ended')),
+    leased_by    text,
+    lease_until  timestamptz,
+    bytes        bigint,
+    sha256       bytea,
+    created_at   timestamptz not null default now(),
+    ended_at     timestamptz,
+    cleaned_at   timestamptz,                 -- the content was deleted; it is deleted again a day after the end
+    constraint blobs_pkey primary key (workspace_id, id),
+    constraint blobs_name unique (workspace_id, name),
+    constraint blobs_lease check ((status = 'registered') = (leased_by is not null) and (leased_by is null) = (lease_until is null)),
+    constraint blobs_content check (status not in ('committed', 'published') or bytes is not null and sha256 is not null),
+    constraint blobs_ended check ((status = 'ended') = (ended_at is not null))
+);
+create unique index blobs_committed on blobs (workspace_id, owner_id) where status in ('committed', 'published');
+create unique index blobs_registered on blobs (workspace_id, owner_id) where status = 'registered';
+create index blobs_open on blobs (status, created_at) where status in ('registered', 'ended');
+comment on constraint blobs_pkey on blobs is 'SideEffects!CommittedOnce';
+comment on index blobs_committed is 'SideEffects!CommittedOnce';
+comment on index blobs_registered is 'SideEffects!CommittedOnce';
+comment on constraint blobs_content on blobs is 'SideEffects!PublishedIsTheCommitted';
+comment on constraint blobs_name on blobs is 'SideEffects!PublishedIsTheCommitted';
+comment on constraint blobs_lease on blobs is 'SideEffects!CommittedIsKept';
+
+create table exports (
+    workspace_id  uuid not null references workspaces (id),
+    id            uuid not null,
+    type          text not null,
+    format        text not null constraint exports_format check (format in ('csv', 'ndjson', 'parquet')),
+    filters       jsonb not null default '{}',
+    csv_formulas  text not null default 'escape' constraint exports_csv_formulas check (csv_formulas in ('escape', 'keep')),
+    status        text not null default 'queued' constraint exports_status check (status in
+        ('queued', 'running', 'publishing', 'completed', 'failed', 'cancelled')),
+    status_reason text,
+    status_detail text,
+    attempts      int not null default 0,
+    failures      int not null default 0,     -- in a row
+    retry_at      timestamptz not null default now(),
+    row_count     bigint not null default 0,  -- written by the current attempt
+    byte_count    bigint not null default 0,
+    created_at    timestamptz not null default now(), -- rows that were created later are left out
+    started_at    timestamptz,
+    finished_at   timestamptz,
+    expires_at    timestamptz,                -- when it is deleted
+    constraint exports_pkey primary key (workspace_id, id),
+    constraint exports_finished check ((status in ('completed', 'failed', 'cancelled')) = (finished_at is not null)),
+    constraint exports_expires check ((finished_at is null) = (expires_at is null))
+) with (fillfactor = 70);
+create index exports_open on exports (retry_at) where status in ('queued', 'running', 'publishing');
+create index exports_expiring on exports (expires_at) where expires_at is not null;
+
+-- +goose Down
+drop table exports;
+drop table blobs;
