@@ -51,6 +51,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		{"fanout", b.fanout}, {"claim", b.claim},
 		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_execution", b.flowExecution},
 		{"webhook_delivery", b.webhookDelivery}, {"assign", b.assign}, {"evaluate", b.evaluate}, {"hooks", b.hooks}, {"clicks", b.clicks},
+		{"export", b.export},
 	} {
 		if len(o.Figures) > 0 && !slices.Contains(o.Figures, f.name) {
 			continue
