@@ -141,6 +141,7 @@ const (
 	PrefixIteration    = "itr"
 	PrefixLinkKey      = "lnk"
 	PrefixExport       = "exp"
+	PrefixAudit        = "adt"
 )
 
 // crockford is Crockford's base32 in lower case, without i, l, o and u.

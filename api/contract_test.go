@@ -171,6 +171,7 @@ func TestEveryOperationSucceeds(t *testing.T) {
 	b.checkUnsubscribe()
 	b.checkTracking()
 	b.checkExports()
+	b.checkAudit()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/openapi.yaml", "/docs"} {
 		b.do("GET", path, nil, header("Authorization", "")).is(200)
 	}

@@ -225,7 +225,7 @@ func (s *server) perform(ctx context.Context, e endpoint, c *call) (answer, kept
 		return answer, answer
 	}
 	defer leaveDatabase()
-	out, err := e.do.handle(ctx, c)
+	out, err := e.do.handle(s.audited(ctx, e, c), c)
 	if err != nil {
 		answer = s.fail(c.request, err)
 		return answer, answer

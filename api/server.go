@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/audience"
+	"lemma/audit"
 	"lemma/campaigns"
 	"lemma/exports"
 	"lemma/flows"
@@ -57,6 +58,7 @@ type Deps struct {
 	Pages        http.Handler // GET and POST /u/{token}; nil: no such path
 	Tracking     http.Handler // GET /o/{token} and /c/{token}; nil: no such paths
 	Exports      *exports.Exports
+	Audit        *audit.Log
 }
 
 // Capabilities are the features of a kind of carrier.
@@ -272,6 +274,8 @@ func (s *server) routes() []route {
 		{get, "/v1/exports/{id}", "exports:read", ok, on(s.getExport)},
 		{post, "/v1/exports/{id}/cancel", "exports:write", ok, on(s.cancelExport)},
 		{del, "/v1/exports/{id}", "exports:write", gone, on(s.deleteExport)},
+
+		{get, "/v1/audit_log", "audit:read", ok, on(s.listAuditLog)},
 
 		{get, "/v1/api_keys", "keys:read", ok, on(s.listKeys)},
 		{post, "/v1/api_keys", "keys:write", made, on(s.createKey)},

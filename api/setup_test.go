@@ -20,6 +20,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/audit"
 	"lemma/blobs"
 	"lemma/campaigns"
 	"lemma/exports"
@@ -72,6 +73,7 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	r.Pages = b.pages
 	b.tracking = tracking.New(tracking.Deps{Pool: b.Pool, Links: r.Links, Workspaces: r.Workspaces, PublicURL: publicURL, Log: quiet})
 	r.Tracking = b.tracking
+	r.Audit = audit.New(b.Pool)
 	files, err := blobs.OpenFolder(t.TempDir())
 	b.Must(err)
 	r.Exports = exports.New(exports.Deps{Pool: b.Pool, Links: r.Links, Blobs: blobs.New(blobs.Deps{Pool: b.Pool, Store: files})},

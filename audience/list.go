@@ -201,7 +201,7 @@ func (a *Audiences) save(ctx context.Context, x Audience) (Audience, error) {
 	if err != nil {
 		return Audience{}, fmt.Errorf("update audience: %w", err)
 	}
-	rows, _ := a.pool.Query(ctx, `
+	saved, err := fence.One(ctx, a.pool, pgx.RowToStructByName[Audience], `
 update audiences
    set data_source_id = $4, name = $5, sql = $6, key_column = $7, email_column = nullif($8, ''), phone_column = nullif($9, ''),
        phone_region = nullif($10, ''), push_column = nullif($11, ''), opted_out_column = nullif($12, ''), columns = $13,
@@ -210,7 +210,6 @@ update audiences
 returning `+audienceColumns,
 		x.WorkspaceID, x.ID, x.Version, x.DataSourceID, x.Name, x.SQL, x.KeyColumn, x.EmailColumn, x.PhoneColumn, x.PhoneRegion,
 		x.PushColumn, x.OptedOutColumn, columns)
-	saved, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Audience])
 	return saved, updated(err, "audience")
 }
 
@@ -228,7 +227,7 @@ func (a *Audiences) UsersOf(ctx context.Context, ws, source uuid.UUID, most int)
 
 // Delete removes an audience that no campaign and no flow uses.
 func (a *Audiences) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	done, err := a.pool.Exec(ctx, `delete from audiences where workspace_id = $1 and id = $2`, ws, id)
+	done, err := fence.Exec(ctx, a.pool, `delete from audiences where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && done.RowsAffected() == 0 {
 		return lemma.Missing("audience")
 	}

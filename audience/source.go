@@ -117,7 +117,7 @@ func (a *Audiences) UpdateSource(ctx context.Context, ws, id uuid.UUID, ifMatch 
 		text, mode := t.String(), t.protection()
 		sealed, address, tls = a.seal(ws, id, *p.DSN), &text, &mode
 	}
-	rows, _ := a.pool.Query(ctx, `
+	s, err = fence.One(ctx, a.pool, pgx.RowToStructByName[Source], `
 update data_sources
    set name = coalesce($4, name), dsn = coalesce($5, dsn), address = coalesce($6, address), tls = coalesce($7, tls),
        status = case when $5::bytea is null then status else 'untested' end,
@@ -128,13 +128,12 @@ update data_sources
        version = version + 1, updated_at = now()
  where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
 returning `+sourceColumns, ws, id, ifMatch, p.Name, sealed, address, tls)
-	s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Source])
 	return s, updated(err, "data source")
 }
 
 // DeleteSource removes a source that no audience uses.
 func (a *Audiences) DeleteSource(ctx context.Context, ws, id uuid.UUID) error {
-	done, err := a.pool.Exec(ctx, `delete from data_sources where workspace_id = $1 and id = $2`, ws, id)
+	done, err := fence.Exec(ctx, a.pool, `delete from data_sources where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && done.RowsAffected() == 0 {
 		return lemma.Missing("data source")
 	}
@@ -209,7 +208,7 @@ func (a *Audiences) storeTest(ctx context.Context, ws, id uuid.UUID, version int
 		shown := shownError(failure)
 		status, text = "failed", &shown
 	}
-	_, err := a.pool.Exec(ctx, `
+	_, err := fence.Exec(ctx, a.pool, `
 update data_sources
 set status = $4, tested_at = now(), test_error = $5, role_warnings = coalesce($6::text[], '{}'), role_revokes = coalesce($7::text[], '{}')
  where workspace_id = $1 and id = $2 and version = $3`, ws, id, version, status, text, found.warnings, found.revoke)

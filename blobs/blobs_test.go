@@ -43,7 +43,10 @@ func (f fixture) in(do func(tx pgx.Tx) error) {
 
 func (f fixture) register() (a blobs.Attempt, ok bool) {
 	f.t.Helper()
-	f.in(func(tx pgx.Tx) (err error) { a, ok, err = f.Register(f.t.Context(), tx, f.owner, "x", ".txt"); return err })
+	f.in(func(tx pgx.Tx) (err error) {
+		a, ok, err = f.Register(f.t.Context(), tx, f.owner, "x", ".txt")
+		return err
+	})
 	return a, ok
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 	"lemma/lifecycle"
 )
 
@@ -43,7 +44,7 @@ func (c *Campaigns) byPerson(ctx context.Context, workspaceID, id, request uuid.
 		return Iteration{}, err
 	}
 	token := lemma.NewID().String()
-	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := lockForVerb(ctx, tx, it.CampaignID); err != nil {
 			return err
 		}
@@ -80,7 +81,7 @@ func (c *Campaigns) Extend(ctx context.Context, workspaceID, id uuid.UUID, until
 			it.CutOffAt.UTC().Format(time.RFC3339))
 		return c.iterationDone(ctx, it, id, workspaceID, request, err)
 	}
-	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update iterations set cut_off_at = $3
 			where workspace_id = $1 and id = $2 and metric is not null and status in ('sampling', 'running') and evaluating_by is null

@@ -12,6 +12,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/fence"
 	"lemma/message"
 )
 
@@ -20,7 +21,7 @@ import (
 func (c *Campaigns) Send(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
 	err := c.checkSendable(ctx, workspaceID, id, send)
 	if err == nil {
-		err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 			if err := c.start(ctx, tx, workspaceID, id, send); err != nil {
 				return err
 			}
@@ -67,7 +68,7 @@ func (c *Campaigns) Unschedule(ctx context.Context, workspaceID, id, request uui
 func (c *Campaigns) move(
 	ctx context.Context, workspaceID, id uuid.UUID, v verb, request uuid.UUID, set string, args ...any,
 ) (Campaign, error) {
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := move(ctx, tx, workspaceID, id, v, set, args...); err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 	"lemma/notifications"
 )
 
@@ -29,7 +30,7 @@ func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, rea
 }
 
 func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID, reason, detail string) error {
-	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+	return fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := lockForVerb(ctx, tx, id); err != nil {
 			return err
 		}
@@ -55,7 +56,7 @@ func (c *Campaigns) Resume(ctx context.Context, workspaceID, id, request uuid.UU
 // ResumeWith is Resume with another limit of template errors, if it is not nil. The
 // count of template errors restarts.
 func (c *Campaigns) ResumeWith(ctx context.Context, workspaceID, id, request uuid.UUID, templateErrors *float64) (Campaign, error) {
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		err := move(ctx, tx, workspaceID, id, resume, `status = case when sending_at is null then 'preparing' else 'sending' end,
 			paused_at = null, unchecked_since = null, status_reason = null, status_detail = null`)
 		if err != nil {
@@ -80,7 +81,7 @@ func (c *Campaigns) ResumeWith(ctx context.Context, workspaceID, id, request uui
 // and how many were cancelled. A repeated request returns the present numbers.
 func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, notifications.Cancelled, error) {
 	var found notifications.Cancelled
-	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) (err error) {
+	err := fence.Transact(ctx, c.pool, func(tx pgx.Tx) (err error) {
 		if err = lockForVerb(ctx, tx, id); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 )
 
 // Update changes a draft. ifMatch, if not nil, must be its current version.
@@ -45,7 +46,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 			return Campaign{}, err
 		}
 	}
-	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		// A change after the read above must not be overwritten.
 		var unchanged bool
 		err := tx.QueryRow(ctx, `select version = $3 from campaigns where workspace_id = $1 and id = $2 for update`,
@@ -76,7 +77,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 
 // Delete removes a draft. A campaign that was sent is never deleted.
 func (c *Campaigns) Delete(ctx context.Context, workspaceID, id uuid.UUID) error {
-	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+	return fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from campaigns where workspace_id = $1 and id = $2 and status = any($3)`,
 			workspaceID, id, table.From[remove])
 		if err != nil {

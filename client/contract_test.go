@@ -25,7 +25,7 @@ import (
 )
 
 // ours are the tags of the operations that the client has.
-var ours = []string{"Flows", "Enrollments", "Events", "Exports"}
+var ours = []string{"Flows", "Enrollments", "Events", "Exports", "Audit"}
 
 var contract = sync.OnceValue(func() *openapi3.T {
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
@@ -72,6 +72,10 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"TestProvider": func(ctx context.Context, c *Client) (any, error) {
 		return c.TestProvider(ctx, "prv_1", ProviderTestRequest{To: "ada@example.com", From: &Sender{Email: "news@example.com", Name: "Shop"},
 			Subject: "s", Text: "t", TemplateID: "tpl_1", Version: 2, Data: properties})
+	},
+	"ListAuditLog": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListAuditLog(ctx, AuditFilter{ActorType: "api_key", APIKeyID: "key_1", Action: "pauseCampaign", ResourceType: "campaigns",
+			ResourceID: "cmp_1", RequestID: "req_1"}, sorted...))
 	},
 	"ListExports": func(ctx context.Context, c *Client) (any, error) {
 		return first(c.ListExports(ctx, append(sorted, ExportStatus("completed"))...))
@@ -171,7 +175,7 @@ func first[T any](list func(func(T, error) bool)) (any, error) {
 }
 
 // The methods of Client are the operations of openapi.yaml on flows, events,
-// enrollments and exports.
+// enrollments, exports and the audit log.
 func TestEveryOperationHasAMethod(t *testing.T) {
 	t.Parallel()
 	var methods []string

@@ -80,6 +80,16 @@ var types = map[string]rowType{
 			select {keep}, n.flow_id, n.profile_key, n.reason, n.detail, n.source, n.event_key, n.enrollment_id, n.at, n.flow_id, n.key
 			from refusals n where n.workspace_id = $1 and {after} order by n.flow_id, n.key limit {limit}`,
 	},
+	"audit_log": {
+		scope: "audit:read", created: "n.at", keys: []string{"id"},
+		filters: map[string]string{"created_after": "n.at >= ?", "created_before": "n.at < ?"},
+		columns: slices.Concat([]format.Column{id("id", lemma.PrefixAudit)}, texts("actor_type"),
+			[]format.Column{id("api_key_id", lemma.PrefixKey)}, texts("actor_name", "action", "resource_type", "resource_id", "request_id"),
+			of(format.Time, "created_at")),
+		sql: `
+			select {keep}, n.id, n.actor_type, n.actor_id, n.actor_name, n.action, n.resource_type, n.resource_id, n.request_id, n.at, n.id
+			from audit_log n where n.workspace_id = $1 and {after} order by n.id limit {limit}`,
+	},
 	"suppressions": {
 		scope: "suppressions:read", created: "n.created_at", keys: []string{"id"},
 		filters: map[string]string{"channel": "n.channel = ?", "cause": "n.cause = ?", "created_after": "n.created_at >= ?",

@@ -5,8 +5,10 @@ package fence
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -16,10 +18,47 @@ type Held func(ctx context.Context, tx pgx.Tx) error
 
 type key struct{}
 
-// With returns a context under which Transact commits only while the lease is held.
+// With returns a context under which Transact commits only while the lease is held. A
+// fence that ctx has already goes on applying.
 func With(ctx context.Context, held Held) context.Context {
+	if earlier, ok := ctx.Value(key{}).(Held); ok {
+		later := held
+		held = func(ctx context.Context, tx pgx.Tx) error {
+			if err := later(ctx, tx); err != nil {
+				return err
+			}
+			return earlier(ctx, tx)
+		}
+	}
 	return context.WithValue(ctx, key{}, held)
 }
+
+// Exec is Transact for one statement. The transaction is rolled back if no row is affected.
+func Exec(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	err = Transact(ctx, pool, func(tx pgx.Tx) error {
+		if tag, err = tx.Exec(ctx, sql, args...); err == nil && tag.RowsAffected() == 0 {
+			err = errNothing
+		}
+		return err
+	})
+	if errors.Is(err, errNothing) {
+		err = nil
+	}
+	return tag, err
+}
+
+// One is Exec for a statement that returns one row; pgx.ErrNoRows without it.
+func One[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], sql string, args ...any) (found T, err error) {
+	err = Transact(ctx, pool, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, sql, args...)
+		found, err = pgx.CollectExactlyOneRow(rows, scan)
+		return err
+	})
+	return found, err
+}
+
+// errNothing ends a transaction that changed nothing.
+var errNothing = errors.New("nothing changed")
 
 // Transact runs work in a transaction. It checks the lease of ctx, if there is one,
 // last, so that the row of the lease is locked no longer than the commit takes.

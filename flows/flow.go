@@ -104,7 +104,7 @@ func (f *Flows) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Pa
 	if err := checkFlow(p.Name, p.Metadata); err != nil {
 		return Flow{}, err
 	}
-	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		if _, err := lockForVerb(ctx, tx, ws, id, edit, ifMatch); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (f *Flows) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Pa
 // Delete removes a draft without enrollments. Flows with enrollments are archived and
 // never deleted.
 func (f *Flows) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		if _, err := lockForVerb(ctx, tx, ws, id, remove, nil); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
 	"lemma/page"
@@ -54,7 +55,7 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 		request = lemma.NewID()
 	}
 	var n int
-	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		if _, err := lockForVerb(ctx, tx, ws, flow, edit, nil); err != nil {
 			return err
 		}
@@ -119,7 +120,7 @@ func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, if
 		return Version{}, err
 	}
 	var changed int64
-	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		if _, err := lockForVerb(ctx, tx, ws, flow, edit, nil); err != nil {
 			return err
 		}
@@ -154,7 +155,7 @@ func staleVersion() error {
 // number is not used again, so that it never names another draft.
 func (f *Flows) DeleteVersion(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int) error {
 	gone := false
-	err := pgx.BeginFunc(ctx, f.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		if _, err := lockForVerb(ctx, tx, ws, flow, edit, nil); err != nil {
 			return err
 		}

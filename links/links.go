@@ -24,6 +24,7 @@ import (
 
 	"lemma"
 	"lemma/cache"
+	"lemma/fence"
 	"lemma/pgerr"
 	"lemma/secrets"
 )
@@ -115,7 +116,7 @@ func (l *Links) open(ctx context.Context, ws uuid.UUID, sql string, arg any) (*S
 func (l *Links) insert(ctx context.Context, ws, id uuid.UUID, number int) error {
 	secret := make([]byte, secretBytes)
 	rand.Read(secret) // never fails: crypto/rand ends the program instead
-	_, err := l.pool.Exec(ctx, `
+	_, err := fence.Exec(ctx, l.pool, `
 		insert into link_keys (workspace_id, number, id, secret)
 		select $1, $2, $3, $4 where not exists (select from link_keys where workspace_id = $1 and id = $3)
 		on conflict do nothing`, ws, number, id, l.box.Seal(secret, place(ws, id)...))

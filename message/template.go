@@ -105,11 +105,10 @@ func (t *Templates) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 	if fault := lemma.CheckName(name); fault != nil {
 		return Template{}, fault
 	}
-	rows, _ := t.pool.Query(ctx, `
+	found, err := fence.One(ctx, t.pool, pgx.RowToStructByName[Template], `
 		update templates set name = $3, updated_at = now()
 		where workspace_id = $1 and id = $2 and ($4::int is null or version = $4)
 		returning `+templateColumns, ws, id, name, ifMatch)
-	found, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Template])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Template{}, t.stale(ctx, ws, id)
 	}
@@ -118,7 +117,7 @@ func (t *Templates) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 
 // Delete removes a template that no campaign uses.
 func (t *Templates) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	gone, err := t.pool.Exec(ctx, `delete from templates where workspace_id = $1 and id = $2`, ws, id)
+	gone, err := fence.Exec(ctx, t.pool, `delete from templates where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && gone.RowsAffected() == 0 {
 		return lemma.Missing("template")
 	}

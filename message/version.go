@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 	"lemma/page"
 	"lemma/pgerr"
 )
@@ -40,7 +41,7 @@ func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *i
 	}
 	c, _ = complete(c)
 	var n int
-	err = pgx.BeginFunc(ctx, t.pool, func(tx pgx.Tx) error {
+	err = fence.Transact(ctx, t.pool, func(tx pgx.Tx) error {
 		if n, err = madeBefore(ctx, tx, ws, id, request); n > 0 || err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 // partitioned are the tables whose old data is dropped by month. Each is
 // partitioned by a column of UUIDv7 ids.
 var partitioned = []string{"notifications", "batches", "attempts", "batch_log", "provider_events", "deliveries", "enrollment_steps",
-	"tracking_events", "engagements"}
+	"tracking_events", "engagements", "audit_log"}
 
 // monthsAhead is how many months after the current one have partitions. A
 // partition must exist before the first row of its month, since it cannot be

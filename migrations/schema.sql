@@ -62,6 +62,23 @@ create table audiences (
     constraint audiences_workspace_id_data_source_id_fkey FOREIGN KEY (workspace_id, data_source_id) REFERENCES data_sources(workspace_id, id)
 );
 
+create table audit_log (
+    workspace_id uuid not null,
+    id uuid not null,
+    actor_type text not null,
+    actor_id uuid,
+    actor_name text not null default ''::text,
+    action text not null,
+    resource_type text not null,
+    resource_id text not null default ''::text,
+    request_id text not null default ''::text,
+    at timestamp with time zone not null default now(),
+    constraint audit_log_pkey PRIMARY KEY (workspace_id, id),
+    constraint audit_log_actor CHECK ((actor_type = ANY (ARRAY['api_key'::text, 'cli'::text, 'link'::text])))
+) partition by RANGE (id);
+
+create table audit_log_default partition of audit_log default;
+
 create table batch_log (
     workspace_id uuid not null,
     batch_id uuid not null,
@@ -1050,6 +1067,7 @@ create table workspaces (
 -- )
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
+CREATE INDEX audit_log_resource ON ONLY audit_log USING btree (workspace_id, resource_id, id) WHERE (resource_id <> ''::text);
 CREATE INDEX batch_log_batch ON ONLY batch_log USING btree (workspace_id, batch_id, at);
 CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));
 CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (id <> root_id);
@@ -1093,6 +1111,26 @@ CREATE INDEX tracking_queue_notification ON tracking_queue USING btree (workspac
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
 
+CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE ON public.audit_log FOR EACH ROW EXECUTE FUNCTION audit_log_append_only();
+CREATE OR REPLACE FUNCTION public.audit_log_append_only()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+    raise exception 'rows of the audit log do not change' using errcode = 'check_violation';
+end
+$function$
+
+CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE ON public.audit_log_default FOR EACH ROW EXECUTE FUNCTION audit_log_append_only();
+CREATE OR REPLACE FUNCTION public.audit_log_append_only()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+begin
+    raise exception 'rows of the audit log do not change' using errcode = 'check_violation';
+end
+$function$
+
 CREATE TRIGGER iterations_forward BEFORE UPDATE ON public.iterations FOR EACH ROW EXECUTE FUNCTION iterations_forward();
 CREATE OR REPLACE FUNCTION public.iterations_forward()
  RETURNS trigger
@@ -1115,6 +1153,7 @@ $function$
 comment on constraint attempts_bound on attempts is 'SendingEngine!BoundedSendCount';
 comment on constraint attempts_final on attempts is 'SendingEngine!TerminalStable';
 comment on constraint attempts_pkey on attempts is 'SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal';
+comment on constraint audit_log_pkey on audit_log is 'a change is recorded once';
 comment on constraint batches_attempt on batches is 'SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy';
 comment on constraint batches_counts on batches is 'Campaign!CountsBalance';
 comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
@@ -1150,4 +1189,5 @@ comment on constraint tracking_queue_pkey on tracking_queue is 'an open or click
 comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
+comment on trigger audit_log_append_only on audit_log is 'rows of the audit log do not change';
 comment on trigger iterations_forward on iterations is 'CampaignIteration!OnlyForward';

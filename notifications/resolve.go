@@ -7,12 +7,13 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/fence"
 )
 
 // Resolve records whether an orphaned notification was sent. The first resolution
 // is final. The notification stays orphaned and is never sent again.
 func (l *Ledger) Resolve(ctx context.Context, workspaceID, origin, key uuid.UUID, r Resolution) (Notification, error) {
-	tag, err := l.pool.Exec(ctx, `
+	tag, err := fence.Exec(ctx, l.pool, `
 		insert into resolutions (workspace_id, origin_id, key, resolution, note, api_key_id)
 		select workspace_id, origin_id, key, $4, $5, $6 from notification_status
 		where workspace_id = $1 and origin_id = $2 and key = $3 and status = 'orphaned'

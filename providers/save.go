@@ -49,7 +49,7 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 // are not in the patch are kept. A patch that changes where they are sent must
 // contain them.
 func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, patch Patch) (Provider, error) {
-	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, p.pool, func(tx pgx.Tx) error {
 		old, err := p.account(ctx, tx, ws, id, " for update")
 		if err != nil {
 			return err
@@ -122,7 +122,7 @@ func (patch Patch) apply(old stored) settings {
 // are read after the delete, since the check of the foreign keys is later than the
 // snapshot of the delete: a flow may write its last batch in between.
 func (p *Providers) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	err := pgx.BeginFunc(ctx, p.pool, func(tx pgx.Tx) error {
+	err := fence.Transact(ctx, p.pool, func(tx pgx.Tx) error {
 		gone, err := tx.Exec(ctx, `delete from providers where workspace_id = $1 and id = $2`, ws, id)
 		if err != nil {
 			return err

@@ -28,6 +28,7 @@ import (
 	"lemma"
 	"lemma/api"
 	"lemma/audience"
+	"lemma/audit"
 	"lemma/blobs"
 	"lemma/campaigns"
 	"lemma/deliveries"
@@ -193,7 +194,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
 		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool, Hooks: s.Hooks,
 		Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Tracking: s.Tracking, Sender: s.Sender,
-		Exports: s.Exports},
+		Exports: s.Exports, Audit: audit.New(d.Pool)},
 		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics),
 			Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	return s, nil

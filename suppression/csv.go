@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 )
 
 // Defaults are the channel and the cause of rows that name none.
@@ -81,7 +82,11 @@ func (s *Suppressions) Import(ctx context.Context, ws uuid.UUID, body io.Reader,
 }
 
 func (s *Suppressions) store(ctx context.Context, ws uuid.UUID, chunk []Entry, done *Imported) error {
-	n, err := insert(ctx, s.pool, ws, chunk)
+	n := 0
+	err := fence.Transact(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		n, err = insert(ctx, tx, ws, chunk)
+		return err
+	})
 	if err == nil {
 		done.Added, done.Known = done.Added+n, done.Known+len(chunk)-n
 	}

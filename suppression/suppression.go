@@ -122,7 +122,7 @@ func (s *Suppressions) Get(ctx context.Context, ws, id uuid.UUID) (Suppression, 
 
 // Delete removes a suppression. The address is sent to again when no other cause is left.
 func (s *Suppressions) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	tag, err := s.pool.Exec(ctx, `delete from suppressions where workspace_id = $1 and id = $2`, ws, id)
+	tag, err := fence.Exec(ctx, s.pool, `delete from suppressions where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = pgx.ErrNoRows
 	}

@@ -88,11 +88,10 @@ func (s *Suppressions) UpdateTopic(ctx context.Context, ws, id uuid.UUID, ifMatc
 	if err := checkTopic(p.Name, p.Description); err != nil {
 		return Topic{}, err
 	}
-	rows, _ := s.pool.Query(ctx, `
+	changed, err := fence.One(ctx, s.pool, pgx.RowToStructByName[Topic], `
 		update topics set name = coalesce($4, name), description = coalesce($5, description), version = version + 1, updated_at = now()
 		where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
 		returning `+topicColumns, ws, id, ifMatch, p.Name, p.Description)
-	changed, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Topic])
 	if errors.Is(err, pgx.ErrNoRows) {
 		if _, err := s.Topic(ctx, ws, id); err != nil {
 			return Topic{}, err
@@ -104,7 +103,7 @@ func (s *Suppressions) UpdateTopic(ctx context.Context, ws, id uuid.UUID, ifMatc
 
 // DeleteTopic deletes a topic that nothing uses, with the addresses that have unsubscribed from it.
 func (s *Suppressions) DeleteTopic(ctx context.Context, ws, id uuid.UUID) error {
-	tag, err := s.pool.Exec(ctx, `delete from topics where workspace_id = $1 and id = $2`, ws, id)
+	tag, err := fence.Exec(ctx, s.pool, `delete from topics where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && tag.RowsAffected() == 0 {
 		return lemma.Missing("topic")
 	}
@@ -150,6 +149,6 @@ func (s *Suppressions) SetTopic(ctx context.Context, ws, topic uuid.UUID, channe
 	if _, err := s.Topic(ctx, ws, topic); err != nil {
 		return err
 	}
-	_, err := s.pool.Exec(ctx, sql, ws, topic, keyOf(channel, known))
+	_, err := fence.Exec(ctx, s.pool, sql, ws, topic, keyOf(channel, known))
 	return pgerr.Rules{pgerr.ForeignKey: lemma.Missing("topic")}.Explain(err, "set topic of an address")
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/audit"
+	"lemma/fence"
 	"lemma/slots"
 	"lemma/suppression"
 	"lemma/tracking"
@@ -66,6 +68,10 @@ func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if err := p.find(ctx, &v); err != nil {
 		return err
 	}
+	if r.Method == http.MethodPost {
+		ctx, _ = audit.With(ctx, audit.Record{WorkspaceID: v.workspace, ActorType: audit.Link, Action: "unsubscribe",
+			ResourceType: "suppressions", ResourceID: v.notification()})
+	}
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		return p.show(ctx, w, v, false)
@@ -100,7 +106,7 @@ func (p *Pages) act(ctx context.Context, v visit, form url.Values) error {
 
 // unsubscribe counts the message if it is the one that changed something.
 func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by string) error {
-	return pgx.BeginFunc(ctx, p.Pool, func(tx pgx.Tx) error {
+	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
 		changed, err := suppression.Unsubscribe(ctx, tx, v.workspace, v.who, topic, by+v.notification())
 		if err != nil || !changed {
 			return err
@@ -111,7 +117,7 @@ func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by st
 
 // setTopics counts the message if the recipient unsubscribes from its topic.
 func (p *Pages) setTopics(ctx context.Context, v visit, on, off []uuid.UUID) error {
-	return pgx.BeginFunc(ctx, p.Pool, func(tx pgx.Tx) error {
+	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
 		from, err := suppression.SetTopics(ctx, tx, v.workspace, v.who, on, off)
 		if err != nil || !slices.Contains(from, v.topic) {
 			return err

@@ -71,11 +71,10 @@ func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p
 	if _, err := w.Get(ctx, ws, id); err != nil {
 		return Endpoint{}, err
 	}
-	rows, _ := w.pool.Query(ctx, `
+	changed, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Endpoint], `
 		update webhook_endpoints set name = coalesce($4, name), url = coalesce($5, url), version = version + 1, updated_at = now()
 		where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
 		returning `+endpointColumns, ws, id, ifMatch, p.Name, p.URL)
-	changed, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Endpoint])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Endpoint{}, &lemma.Error{Kind: lemma.Stale,
 			Message: "the webhook endpoint has been changed since it was read: read it again"}
@@ -85,7 +84,7 @@ func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p
 
 // Delete deletes an endpoint. Its pending messages fail.
 func (w *Webhooks) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	gone, err := w.pool.Exec(ctx, `delete from webhook_endpoints where workspace_id = $1 and id = $2`, ws, id)
+	gone, err := fence.Exec(ctx, w.pool, `delete from webhook_endpoints where workspace_id = $1 and id = $2`, ws, id)
 	if err == nil && gone.RowsAffected() == 0 {
 		return lemma.Missing("webhook endpoint")
 	}
@@ -97,7 +96,7 @@ func (w *Webhooks) Delete(ctx context.Context, ws, id uuid.UUID) error {
 // request, it returns the current secret: a further one would displace a secret
 // that is in use.
 func (w *Webhooks) Rotate(ctx context.Context, ws, id, request uuid.UUID) (made Endpoint, secret string, err error) {
-	err = pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+	err = fence.Transact(ctx, w.pool, func(tx pgx.Tx) error {
 		now, keys, err := w.withKeys(ctx, tx, ws, id, " for update")
 		if err != nil {
 			return err

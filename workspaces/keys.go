@@ -2,6 +2,7 @@ package workspaces
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 	"lemma/page"
+	"lemma/pgerr"
 )
 
 // Admin is the scope that includes every other.
@@ -23,7 +26,7 @@ var Scopes = []string{
 	"templates:read", "templates:write",
 	"providers:read", "providers:write", "providers:test",
 	"suppressions:read", "suppressions:write",
-	"exports:read", "exports:write",
+	"exports:read", "exports:write", "audit:read",
 	"campaigns:read", "campaigns:write", "campaigns:send",
 	"flows:read", "flows:write", "flows:publish",
 	"enrollments:read", "enrollments:write",
@@ -74,19 +77,19 @@ func (w *Workspaces) CreateKey(ctx context.Context, workspaceID uuid.UUID, n New
 	}
 	token := newToken()
 	hash, _ := hashOf(token)
-	made, err := w.keys(ctx, `
+	made, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Key], `
 		insert into api_keys (workspace_id, id, name, prefix, hash, scopes, attempt) values ($1, $2, $3, $4, $5, $6, $7)
 		on conflict (workspace_id, id) do update set prefix = excluded.prefix, hash = excluded.hash, attempt = excluded.attempt
 		where api_keys.attempt < excluded.attempt and api_keys.last_used_at is null and api_keys.revoked_at is null
 		returning `+keyColumns, workspaceID, n.ID, n.Name, token[:prefixLen], hash, n.Scopes, max(1, n.Attempt))
-	if err != nil {
-		return Key{}, "", fmt.Errorf("create key: %w", err)
-	}
-	if len(made) == 0 {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return Key{}, "", &lemma.Error{Kind: lemma.Conflict, Code: "already_used",
 			Message: "this key exists and has been used; its token cannot be shown again"}
 	}
-	return made[0], token, nil
+	if err != nil {
+		return Key{}, "", fmt.Errorf("create key: %w", err)
+	}
+	return made, token, nil
 }
 
 // checkScopes returns an error with each unknown scope.
@@ -125,8 +128,9 @@ func (w *Workspaces) GetKey(ctx context.Context, workspaceID, id uuid.UUID) (Key
 // RevokeKey revokes a key. Requests that begin after it returns are refused.
 // Revoking twice keeps the first time.
 func (w *Workspaces) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID) (Key, error) {
-	return w.key(ctx, "revoke key", `update api_keys set revoked_at = coalesce(revoked_at, now())
+	revoked, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Key], `update api_keys set revoked_at = coalesce(revoked_at, now())
 		where workspace_id = $1 and id = $2 returning `+keyColumns, workspaceID, id)
+	return revoked, pgerr.Row(err, "key", "revoke key")
 }
 
 // Authenticate finds the key of a token. Every text that is not the token of a key

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/fence"
 )
 
 // Page is how the preference page of a workspace looks. Empty fields are defaults.
@@ -119,7 +120,7 @@ func (w *Workspaces) Update(ctx context.Context, id uuid.UUID, ifMatch *int, pat
 		return Workspace{}, err
 	}
 	p := patch.Page
-	changed, err := w.one(ctx, `
+	changed, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Workspace], `
 		update workspaces set version = version + 1, tracking_url = coalesce($9, tracking_url), page = page || jsonb_strip_nulls(
 			jsonb_build_object(
 			'title', $3::text, 'text', $4::text, 'unsubscribe_label', $5::text, 'color', $6::text, 'background', $7::text,

@@ -78,9 +78,6 @@ func (w *Workspaces) find(ctx context.Context, sql string, arg any) (Workspace, 
 }
 
 func (w *Workspaces) one(ctx context.Context, sql string, args ...any) (Workspace, error) {
-	rows, err := w.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return Workspace{}, err
-	}
+	rows, _ := w.pool.Query(ctx, sql, args...)
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Workspace])
 }

@@ -4,11 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os/user"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/google/uuid"
+
 	"lemma"
+	"lemma/audit"
 	"lemma/page"
 	"lemma/server"
 	"lemma/workspaces"
@@ -37,7 +41,8 @@ func (k keysCreateCommand) run(ctx context.Context, c Config, out io.Writer) err
 		if err != nil {
 			return err
 		}
-		key, token, err := w.CreateKey(ctx, ws.ID, workspaces.NewKey{ID: lemma.NewID(), Name: k.Name, Scopes: k.Scope})
+		id := lemma.NewID()
+		key, token, err := w.CreateKey(byUser(ctx, ws.ID, "createKey", id), ws.ID, workspaces.NewKey{ID: id, Name: k.Name, Scopes: k.Scope})
 		if err != nil {
 			return err
 		}
@@ -92,13 +97,24 @@ func (k keysRevokeCommand) run(ctx context.Context, c Config, out io.Writer) err
 		if !ok {
 			return lemma.Missing("key")
 		}
-		key, err := w.RevokeKey(ctx, ws.ID, id)
+		key, err := w.RevokeKey(byUser(ctx, ws.ID, "revokeKey", id), ws.ID, id)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(out, "key %s (%s) was revoked at %s\n", k.ID, key.Name, orNever(key.RevokedAt))
 		return nil
 	})
+}
+
+// byUser returns a context that records a change of a key by the user of this machine.
+func byUser(ctx context.Context, ws uuid.UUID, action string, key uuid.UUID) context.Context {
+	name := ""
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	ctx, _ = audit.With(ctx, audit.Record{WorkspaceID: ws, ActorType: audit.CLI, ActorName: name, Action: action, ResourceType: "api_keys",
+		ResourceID: lemma.FormatID(lemma.PrefixKey, key)})
+	return ctx
 }
 
 func withWorkspaces(ctx context.Context, c Config, f func(*workspaces.Workspaces) error) error {

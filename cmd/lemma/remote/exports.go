@@ -36,7 +36,7 @@ func (l exportsListCommand) run(ctx context.Context, cfg Config, out io.Writer) 
 
 type exportsCreateCommand struct {
 	output
-	Type       string        `arg:"" help:"Rows of which type: notifications, attempts, enrollments, events, refusals, suppressions."`
+	Type       string        `arg:"" help:"Rows of which type: notifications, attempts, enrollments, events, refusals, suppressions, audit_log."`
 	Format     string        `default:"csv" enum:"csv,ndjson,parquet" help:"Format of the file: ${enum}."`
 	Formulas   string        `default:"escape" enum:"escape,keep" help:"What happens to texts in CSV that a spreadsheet would compute: ${enum}."`
 	Campaign   string        `help:"Only rows of this campaign."`

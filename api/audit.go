@@ -1,0 +1,77 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"lemma"
+	"lemma/audit"
+)
+
+// unaudited are the tags of operations whose changes are not in the audit log: they have
+// records of their own, with the key or the request.
+var unaudited = []string{"Events", "Enrollments", "Operations"}
+
+// audits reports whether the changes of an operation are recorded.
+func audits(e endpoint) bool {
+	return e.operation.OperationID == "eraseProfile" || !slices.Contains(unaudited, e.operation.Tags[0])
+}
+
+// audited returns a context in which the first transaction of the request records it.
+func (s *server) audited(ctx context.Context, e endpoint, c *call) context.Context {
+	if !c.writes(e) || !audits(e) {
+		return ctx
+	}
+	of, rest, _ := strings.Cut(strings.TrimPrefix(e.path, "/v1/"), "/")
+	id := chi.URLParam(c.request, "id")
+	if prefix, ok := made[of]; ok && rest == "" && e.method == http.MethodPost {
+		id = lemma.FormatID(prefix, c.newID)
+	}
+	key := c.key.ID
+	ctx, _ = audit.With(ctx, audit.Record{WorkspaceID: c.workspace(), ActorType: audit.APIKey, ActorID: &key,
+		Action: e.operation.OperationID, ResourceType: of, ResourceID: id, RequestID: requestID(c.request.Context())})
+	return ctx
+}
+
+// made are the prefixes of what a POST to a path creates.
+var made = map[string]string{"data_sources": lemma.PrefixDataSource, "audiences": lemma.PrefixAudience, "templates": lemma.PrefixTemplate,
+	"providers": lemma.PrefixProvider, "campaigns": lemma.PrefixCampaign, "flows": lemma.PrefixFlow, "api_keys": lemma.PrefixKey,
+	"webhook_endpoints": lemma.PrefixEndpoint, "suppressions": lemma.PrefixSuppression, "topics": lemma.PrefixTopic,
+	"exports": lemma.PrefixExport}
+
+type auditBody struct {
+	ID           string     `json:"id"`
+	Actor        auditActor `json:"actor"`
+	Action       string     `json:"action"`
+	ResourceType string     `json:"resource_type"`
+	ResourceID   *string    `json:"resource_id"`
+	RequestID    *string    `json:"request_id"`
+	CreatedAt    time.Time  `json:"created_at"`
+}
+
+type auditActor struct {
+	Type     string  `json:"type"`
+	APIKeyID *string `json:"api_key_id"`
+	Name     *string `json:"name"`
+}
+
+func showAudit(r audit.Record) auditBody {
+	return auditBody{ID: lemma.FormatID(lemma.PrefixAudit, r.ID),
+		Actor:  auditActor{r.ActorType, idOrNull(lemma.PrefixKey, r.ActorID), orNull(r.ActorName)},
+		Action: r.Action, ResourceType: r.ResourceType, ResourceID: orNull(r.ResourceID), RequestID: orNull(r.RequestID), CreatedAt: r.At.UTC()}
+}
+
+func (s *server) listAuditLog(ctx context.Context, c *call, _ none) (list[auditBody], error) {
+	key, ok := c.filterID("api_key_id", lemma.PrefixKey)
+	if !ok {
+		return nothing[auditBody](), nil
+	}
+	found, next, err := s.Audit.List(ctx, c.workspace(), audit.Filter{ActorType: c.query("actor_type"), ActorID: key, Action: c.query("action"),
+		ResourceType: c.query("resource_type"), ResourceID: c.query("resource_id"), RequestID: c.query("request_id")}, c.page())
+	return listOf(found, next, err, showAudit)
+}
