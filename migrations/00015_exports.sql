@@ -60,6 +60,21 @@ create table exports (
 create index exports_open on exports (retry_at) where status in ('queued', 'running', 'publishing');
 create index exports_expiring on exports (expires_at) where expires_at is not null;
 
+-- Partitions that were copied to the blob store before they were dropped.
+create table archives (
+    id        uuid not null,
+    partition text not null,
+    source    text not null,                  -- the table
+    month     date not null,
+    row_count bigint,
+    bytes     bigint,
+    stored_at timestamptz,                    -- null: an attempt runs, or has failed
+    constraint archives_pkey primary key (id),
+    constraint archives_partition unique (partition),
+    constraint archives_stored check ((stored_at is null) = (row_count is null) and (row_count is null) = (bytes is null))
+);
+
 -- +goose Down
+drop table archives;
 drop table exports;
 drop table blobs;

@@ -17,6 +17,19 @@ create table api_keys (
     constraint api_keys_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
+create table archives (
+    id uuid not null,
+    partition text not null,
+    source text not null,
+    month date not null,
+    row_count bigint,
+    bytes bigint,
+    stored_at timestamp with time zone,
+    constraint archives_pkey PRIMARY KEY (id),
+    constraint archives_partition UNIQUE (partition),
+    constraint archives_stored CHECK ((((stored_at IS NULL) = (row_count IS NULL)) AND ((row_count IS NULL) = (bytes IS NULL))))
+);
+
 create table attempts (
     workspace_id uuid not null,
     batch_id uuid not null,

@@ -1,0 +1,233 @@
+// Package archive copies partitions to the blob store before they are dropped. It
+// guarantees:
+//
+//   - Store returns without an error only when the store has each row of the partition:
+//     the content was read back, and its checksum and its number of rows are right.
+//   - A process that dies leaves nothing for ever; another one archives the partition.
+//   - What was archived can be read again.
+//
+// An archive is the CSV that Postgres writes (COPY), with a header, compressed by gzip. It
+// has the rows of all workspaces, and it is not deleted by Lemma.
+package archive
+
+import (
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/blobs"
+)
+
+// Archive stores and reads partitions. It is safe for concurrent use.
+type Archive struct {
+	pool  *pgxpool.Pool
+	blobs *blobs.Blobs
+}
+
+// New returns an Archive.
+func New(pool *pgxpool.Pool, b *blobs.Blobs) *Archive { return &Archive{pool, b} }
+
+// Entry is an archived partition.
+type Entry struct {
+	ID        uuid.UUID
+	Partition string
+	Table     string
+	Month     time.Time
+	RowCount  int64
+	Bytes     int64
+	StoredAt  time.Time
+}
+
+func (e Entry) owner() blobs.Owner { return blobs.Owner{ID: e.ID} }
+
+// Store archives a detached partition: nothing writes to it any more. One that is archived
+// already is not stored again. The caller drops it afterwards.
+func (a *Archive) Store(ctx context.Context, table, partition string, month time.Time) error {
+	e, attempt, err := a.begin(ctx, table, partition, month)
+	if err != nil {
+		return fmt.Errorf("archive %s: %w", partition, err)
+	}
+	if attempt == nil { // committed, perhaps by a process that died before it published
+		return a.publish(ctx, e)
+	}
+	held, stop := a.blobs.Hold(ctx, *attempt)
+	defer stop()
+	content, err := a.blobs.Prepare(held, *attempt, func(w io.Writer) (err error) {
+		e.RowCount, err = a.copy(held, partition, w)
+		return err
+	})
+	if err == nil {
+		err = a.verify(held, attempt.Name, content, e.RowCount)
+	}
+	if err != nil {
+		return fmt.Errorf("archive %s: %w", partition, errors.Join(err, a.giveUp(ctx, *attempt)))
+	}
+	if err := a.commit(held, e, *attempt, content); err != nil {
+		return fmt.Errorf("archive %s: %w", partition, err)
+	}
+	return a.publish(ctx, e)
+}
+
+// errBusy is the error while another process archives the partition.
+var errBusy = errors.New("another process archives it")
+
+// begin registers an attempt; nil if one is committed.
+func (a *Archive) begin(ctx context.Context, table, partition string, month time.Time) (e Entry, attempt *blobs.Attempt, err error) {
+	e = Entry{ID: lemma.NewID(), Partition: partition, Table: table, Month: month}
+	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `insert into archives (id, partition, source, month) values ($1, $2, $3, $4) on conflict (partition) do nothing`,
+			e.ID, partition, table, month); err != nil {
+			return err
+		}
+		var stored bool
+		err := tx.QueryRow(ctx, `select id, stored_at is not null from archives where partition = $1 for update`, partition).Scan(&e.ID, &stored)
+		if err != nil || stored {
+			return err
+		}
+		made, ok, err := a.blobs.Register(ctx, tx, e.owner(), "archive/"+table, ".csv.gz")
+		if err == nil && !ok {
+			err = errBusy
+		}
+		attempt = &made
+		return err
+	})
+	return e, attempt, err
+}
+
+// copy writes the rows of a partition, and returns their number.
+func (a *Archive) copy(ctx context.Context, partition string, to io.Writer) (rows int64, err error) {
+	packed := gzip.NewWriter(to)
+	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local statement_timeout = 0"); err != nil {
+			return err
+		}
+		tag, err := tx.Conn().PgConn().CopyTo(ctx, packed, "copy "+pgx.Identifier{partition}.Sanitize()+" to stdout (format csv, header)")
+		rows = tag.RowsAffected()
+		return err
+	})
+	return rows, errors.Join(err, packed.Close())
+}
+
+// verify reads the content back from the store, and compares its checksum and the number of
+// its rows.
+func (a *Archive) verify(ctx context.Context, name string, content blobs.Content, rows int64) error {
+	stored, err := a.blobs.Store.Open(ctx, name, 0)
+	if err != nil {
+		return err
+	}
+	defer stored.Close()
+	sum := sha256.New()
+	tee := io.TeeReader(stored, sum)
+	unpacked, err := gzip.NewReader(tee)
+	if err != nil {
+		return err
+	}
+	lines := csv.NewReader(unpacked)
+	lines.ReuseRecord, lines.LazyQuotes = true, false
+	found := int64(-1) // the header
+	for {
+		_, err := lines.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		found++
+	}
+	if _, err := io.Copy(io.Discard, tee); err != nil {
+		return err
+	}
+	if found != rows || string(sum.Sum(nil)) != string(content.SHA256) {
+		return fmt.Errorf("the store has %d rows instead of %d, or another checksum", found, rows)
+	}
+	return nil
+}
+
+func (a *Archive) giveUp(ctx context.Context, attempt blobs.Attempt) error {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer done()
+	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
+		_, err := a.blobs.End(ctx, tx, attempt)
+		return err
+	})
+}
+
+// errLost is the error of a process that has lost its lease.
+var errLost = errors.New("another process took it over")
+
+func (a *Archive) commit(ctx context.Context, e Entry, attempt blobs.Attempt, content blobs.Content) error {
+	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
+		held, err := a.blobs.Commit(ctx, tx, attempt, content)
+		if err == nil && !held {
+			err = errLost
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `update archives set row_count = $2, bytes = $3, stored_at = now() where id = $1 and stored_at is null`,
+			e.ID, e.RowCount, content.Bytes)
+		return err
+	})
+}
+
+// publish checks that the store has the whole content, and makes it readable.
+func (a *Archive) publish(ctx context.Context, e Entry) error {
+	if _, err := a.blobs.Publish(ctx, e.owner(), func(pgx.Tx) error { return nil }); err != nil {
+		return err
+	}
+	_, err := a.blobs.Published(ctx, e.owner())
+	return err
+}
+
+const columns = `id, partition, source, month::timestamptz, row_count, bytes, stored_at`
+
+// List lists what was archived, the oldest month first.
+func (a *Archive) List(ctx context.Context) ([]Entry, error) {
+	rows, _ := a.pool.Query(ctx, `select `+columns+` from archives where stored_at is not null order by month, partition`)
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Entry])
+	if err != nil {
+		return nil, fmt.Errorf("list archives: %w", err)
+	}
+	return all, nil
+}
+
+// Read writes the rows of an archived partition as CSV, with a header.
+func (a *Archive) Read(ctx context.Context, partition string, to io.Writer) error {
+	rows, _ := a.pool.Query(ctx, `select `+columns+` from archives where partition = $1 and stored_at is not null`, partition)
+	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Entry])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return lemma.Missing("archive of this partition")
+	}
+	if err != nil {
+		return fmt.Errorf("find archive of %s: %w", partition, err)
+	}
+	if err := a.publish(ctx, e); err != nil {
+		return err
+	}
+	found, err := a.blobs.Published(ctx, e.owner())
+	if err != nil {
+		return err
+	}
+	stored, err := a.blobs.Store.Open(ctx, found.Name, 0)
+	if err != nil {
+		return fmt.Errorf("open archive of %s: %w", partition, err)
+	}
+	defer stored.Close()
+	unpacked, err := gzip.NewReader(stored)
+	if err != nil {
+		return fmt.Errorf("read archive of %s: %w", partition, err)
+	}
+	_, err = io.Copy(to, unpacked)
+	return err
+}

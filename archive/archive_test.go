@@ -1,0 +1,166 @@
+package archive_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/archive"
+	"lemma/blobs"
+	"lemma/pgtest"
+)
+
+var month = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const partition = "batch_log_2026_01"
+
+type fixture struct {
+	*archive.Archive
+	t     *testing.T
+	pool  *pgxpool.Pool
+	blobs *blobs.Blobs
+	dir   string
+}
+
+// setup is a database with a detached partition of 1,000 rows.
+func setup(t *testing.T) fixture {
+	t.Helper()
+	t.Parallel()
+	pool, dir := pgtest.DB(t), t.TempDir()
+	store, err := blobs.OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, pool, `create table `+partition+` (like batch_log including all)`)
+	pgtest.Exec(t, pool, `
+		insert into `+partition+` (workspace_id, batch_id, event, detail)
+		select gen_random_uuid(), gen_random_uuid(), 'claimed', case n when 7 then E'a "quoted",\nline' else 'row ' || n end
+		from generate_series(1, 1000) n`)
+	b := blobs.New(blobs.Deps{Pool: pool, Store: store})
+	return fixture{archive.New(pool, b), t, pool, b, dir}
+}
+
+func (f fixture) store() error {
+	return f.Store(f.t.Context(), "batch_log", partition, month)
+}
+
+func (f fixture) files() (all []string) {
+	all, _ = filepath.Glob(filepath.Join(f.dir, "archive", "batch_log", "*"))
+	return all
+}
+
+// A table that is dropped can be read again, into a table.
+func TestADroppedTableIsReadAgain(t *testing.T) {
+	f := setup(t)
+	for range 2 {
+		if err := f.store(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := pgtest.One[string](t, f.pool, `select md5(string_agg(b::text, '|' order by batch_id)) from `+partition+` b`)
+	pgtest.Exec(t, f.pool, `drop table `+partition)
+	list, err := f.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].RowCount != 1000 || list[0].Partition != partition || !list[0].Month.Equal(month) {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	var text bytes.Buffer
+	if err := f.Read(t.Context(), partition, &text); err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, f.pool, `create table again (like batch_log)`)
+	conn, err := f.pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if _, err := conn.Conn().PgConn().CopyFrom(t.Context(), &text, "copy again from stdin (format csv, header)"); err != nil {
+		t.Fatal(err)
+	}
+	if after := pgtest.One[string](t, f.pool, `select md5(string_agg(b::text, '|' order by batch_id)) from again b`); after != before {
+		t.Error("the rows differ")
+	}
+	if err := f.Read(t.Context(), "batch_log_2026_02", io.Discard); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("what was not archived: %v", err)
+	}
+	if n := len(f.files()); n != 1 {
+		t.Errorf("%d files", n)
+	}
+}
+
+// cutting is a Store that loses the end of what it takes.
+type cutting struct{ blobs.Store }
+
+func (c cutting) Put(ctx context.Context, name string, r io.Reader) error {
+	all, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	return c.Store.Put(ctx, name, bytes.NewReader(all[:len(all)-20]))
+}
+
+func TestAStoreThatLosesDataIsNoticed(t *testing.T) {
+	f := setup(t)
+	whole := f.blobs.Store
+	f.blobs.Store = cutting{whole}
+	if err := f.store(); err == nil {
+		t.Fatal("archived")
+	}
+	if list, err := f.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	f.blobs.Store = whole
+	if err := f.store(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.blobs.Clean(t.Context()); err != nil || len(f.files()) != 1 {
+		t.Errorf("%v, %v", f.files(), err)
+	}
+}
+
+// dying is a Store whose process dies in the middle of a write.
+type dying struct{ blobs.Store }
+
+var errDied = errors.New("died")
+
+func (d dying) Put(ctx context.Context, name string, _ io.Reader) error {
+	_ = d.Store.Put(ctx, name, strings.NewReader("half"))
+	return errDied
+}
+
+func TestAnotherProcessGoesOn(t *testing.T) {
+	f := setup(t)
+	whole := f.blobs.Store
+	f.blobs.Store = dying{whole}
+	if err := f.store(); !errors.Is(err, errDied) {
+		t.Fatal(err)
+	}
+	f.blobs.Store = whole
+	// A process that dies ends no attempt: its lease expires.
+	pgtest.Exec(t, f.pool, `update blobs set status = 'registered', ended_at = null, leased_by = 'dead', lease_until = now() + interval '1 minute'`)
+	if err := f.store(); err == nil {
+		t.Error("two processes archive the same partition")
+	}
+	pgtest.Exec(t, f.pool, `update blobs set lease_until = now() - interval '1 second'`)
+	if err := f.store(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.blobs.Clean(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files := f.files()
+	if len(files) != 1 {
+		t.Fatalf("%v", files)
+	}
+	if info, err := os.Stat(files[0]); err != nil || info.Size() == 4 {
+		t.Errorf("the half file stays: %v", err)
+	}
+}
