@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +18,9 @@ import (
 	"lemma"
 	"lemma/archive"
 	"lemma/blobs"
+	"lemma/migrations"
 	"lemma/pgtest"
+	"lemma/retention"
 )
 
 var month = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -93,6 +97,39 @@ func TestADroppedTableIsReadAgain(t *testing.T) {
 	}
 	if n := len(f.files()); n != 1 {
 		t.Errorf("%d files", n)
+	}
+}
+
+// Retention archives a month before it drops it, and keeps it while it cannot.
+func TestRetentionArchives(t *testing.T) {
+	f := setup(t)
+	pgtest.Exec(t, f.pool, `drop table `+partition)
+	if err := migrations.Partitions(t.Context(), f.pool, month); err != nil {
+		t.Fatal(err)
+	}
+	pgtest.Exec(t, f.pool, `insert into batch_log (workspace_id, batch_id, event) values (gen_random_uuid(), '019b8000-0000-7000-8000-000000000000', 'claimed')`)
+	if n := pgtest.One[int](t, f.pool, `select count(*)::int from `+partition); n != 1 {
+		t.Fatalf("%d rows in the partition", n)
+	}
+	run := func() retention.Done {
+		c := retention.Config{BatchLog: retention.Least, Archive: func(ctx context.Context, p migrations.Partition) error {
+			return f.Store(ctx, p.Table, p.Name(), p.Month)
+		}}
+		done, _ := retention.New(f.pool, slog.New(slog.DiscardHandler), retention.NewMetrics(nil), c).Run(t.Context(), month.AddDate(0, 6, 0))
+		return done
+	}
+	whole := f.blobs.Store
+	f.blobs.Store = cutting{whole}
+	if done := run(); slices.Contains(done.Dropped, partition) {
+		t.Error("dropped without an archive")
+	}
+	f.blobs.Store = whole
+	if done := run(); !slices.Contains(done.Dropped, partition) {
+		t.Errorf("not dropped: %+v", done)
+	}
+	var text bytes.Buffer
+	if err := f.Read(t.Context(), partition, &text); err != nil || strings.Count(text.String(), "\n") != 2 {
+		t.Errorf("%v: %s", err, text.String())
 	}
 }
 

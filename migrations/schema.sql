@@ -153,6 +153,27 @@ create table batches (
 
 create table batches_default partition of batches default with (fillfactor=70, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000);
 
+create table blobs (
+    workspace_id uuid not null,
+    id uuid not null,
+    owner_id uuid not null,
+    name text not null,
+    status text not null default 'registered'::text,
+    leased_by text,
+    lease_until timestamp with time zone,
+    bytes bigint,
+    sha256 bytea,
+    created_at timestamp with time zone not null default now(),
+    ended_at timestamp with time zone,
+    cleaned_at timestamp with time zone,
+    constraint blobs_pkey PRIMARY KEY (workspace_id, id),
+    constraint blobs_name UNIQUE (workspace_id, name),
+    constraint blobs_content CHECK (((status <> ALL (ARRAY['committed'::text, 'published'::text])) OR ((bytes IS NOT NULL) AND (sha256 IS NOT NULL)))),
+    constraint blobs_ended CHECK (((status = 'ended'::text) = (ended_at IS NOT NULL))),
+    constraint blobs_lease CHECK ((((status = 'registered'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))),
+    constraint blobs_status CHECK ((status = ANY (ARRAY['registered'::text, 'committed'::text, 'published'::text, 'ended'::text])))
+);
+
 create table campaign_requests (
     workspace_id uuid not null,
     campaign_id uuid not null,
@@ -393,6 +414,34 @@ create table event_queue (
     recorded_at timestamp with time zone not null default now(),
     constraint event_queue_pkey PRIMARY KEY (workspace_id, id)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
+
+create table exports (
+    workspace_id uuid not null,
+    id uuid not null,
+    type text not null,
+    format text not null,
+    filters jsonb not null default '{}'::jsonb,
+    csv_formulas text not null default 'escape'::text,
+    status text not null default 'queued'::text,
+    status_reason text,
+    status_detail text,
+    attempts integer not null default 0,
+    failures integer not null default 0,
+    retry_at timestamp with time zone not null default now(),
+    row_count bigint not null default 0,
+    byte_count bigint not null default 0,
+    created_at timestamp with time zone not null default now(),
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    constraint exports_pkey PRIMARY KEY (workspace_id, id),
+    constraint exports_csv_formulas CHECK ((csv_formulas = ANY (ARRAY['escape'::text, 'keep'::text]))),
+    constraint exports_expires CHECK (((finished_at IS NULL) = (expires_at IS NULL))),
+    constraint exports_finished CHECK (((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text])) = (finished_at IS NOT NULL))),
+    constraint exports_format CHECK ((format = ANY (ARRAY['csv'::text, 'ndjson'::text, 'parquet'::text]))),
+    constraint exports_status CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'publishing'::text, 'completed'::text, 'failed'::text, 'cancelled'::text]))),
+    constraint exports_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+) with (fillfactor=70);
 
 create table fanout_chunks (
     workspace_id uuid not null,
@@ -1087,6 +1136,9 @@ CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_i
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);
+CREATE UNIQUE INDEX blobs_committed ON blobs USING btree (workspace_id, owner_id) WHERE (status = ANY (ARRAY['committed'::text, 'published'::text]));
+CREATE INDEX blobs_open ON blobs USING btree (status, created_at) WHERE (status = ANY (ARRAY['registered'::text, 'ended'::text]));
+CREATE UNIQUE INDEX blobs_registered ON blobs USING btree (workspace_id, owner_id) WHERE (status = 'registered'::text);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
 CREATE INDEX contents_converting ON contents USING btree (workspace_id, conversion_event) WHERE (conversion_event IS NOT NULL);
@@ -1095,6 +1147,8 @@ CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id,
 CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (blocked_reason IS NOT NULL);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
 CREATE INDEX enrollments_waiting ON enrollments USING btree (shard, flow_id, workspace_id, resume_at) WHERE (status = 'active'::text);
+CREATE INDEX exports_expiring ON exports USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+CREATE INDEX exports_open ON exports USING btree (retry_at) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text, 'publishing'::text]));
 CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
@@ -1173,6 +1227,10 @@ comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
 comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
+comment on constraint blobs_content on blobs is 'SideEffects!PublishedIsTheCommitted';
+comment on constraint blobs_lease on blobs is 'SideEffects!CommittedIsKept';
+comment on constraint blobs_name on blobs is 'SideEffects!PublishedIsTheCommitted';
+comment on constraint blobs_pkey on blobs is 'SideEffects!CommittedOnce';
 comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
 comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
@@ -1200,6 +1258,8 @@ comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipi
 comment on constraint tracking_events_pkey on tracking_events is 'an open or click is counted once';
 comment on constraint tracking_queue_pkey on tracking_queue is 'an open or click is counted once';
 comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';
+comment on index blobs_committed is 'SideEffects!CommittedOnce';
+comment on index blobs_registered is 'SideEffects!CommittedOnce';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
 comment on trigger audit_log_append_only on audit_log is 'rows of the audit log do not change';

@@ -47,6 +47,7 @@ func (c Config) kept() map[string]time.Duration {
 		"batch_log":        c.BatchLog,
 		"enrollment_steps": c.Steps,
 		"batches":          0,
+		"audit_log":        0, // a record of an operator, not of a campaign: it is kept
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 
 	"lemma"
 	"lemma/api"
+	"lemma/archive"
 	"lemma/audience"
 	"lemma/audit"
 	"lemma/blobs"
@@ -80,6 +81,7 @@ type Config struct {
 	Exports   exports.Config
 	Carriers  wire.Operator
 	Retention retention.Config
+	Archive   bool   // partitions are archived before they are dropped; needs Deps.Blobs
 	PublicURL string // under which carriers and recipients reach the API; empty: they cannot
 }
 
@@ -162,6 +164,12 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Hooks = hooks.New(hooks.Deps{Pool: d.Pool, Providers: s.Providers, Kinds: d.Kinds, PublicURL: cfg.PublicURL, Log: d.Log,
 		Metrics: hooks.NewMetrics(s.metrics)})
 	s.Deliveries = deliveries.New(d.Pool, d.Log, deliveries.NewMetrics(s.metrics))
+	if d.Blobs != nil && cfg.Archive {
+		kept := archive.New(d.Pool, s.Exports.Blobs)
+		cfg.Retention.Archive = func(ctx context.Context, p migrations.Partition) error {
+			return kept.Store(ctx, p.Table, p.Name(), p.Month)
+		}
+	}
 	s.Retention = retention.New(d.Pool, d.Log, retention.NewMetrics(s.metrics), cfg.Retention)
 	cfg.Sources.Metrics = audience.NewMetrics(s.metrics)
 	s.Audiences = audience.New(d.Pool, d.Box, cfg.Sources)

@@ -71,6 +71,7 @@ type Config struct {
 	Blobs                   string        `var:"LEMMA_BLOBS" group:"Settings" placeholder:"URL" help:"Where the files of exports are kept: file:///folder, or s3://bucket/folder?endpoint=https://host&region=name. Without it there are no exports."`
 	S3AccessKey             string        `kong:"-" var:"LEMMA_S3_ACCESS_KEY" secret:""`
 	S3SecretKey             string        `kong:"-" var:"LEMMA_S3_SECRET_KEY" secret:""`
+	Archive                 bool          `var:"LEMMA_ARCHIVE" group:"Settings" help:"Copy partitions to LEMMA_BLOBS before they are dropped."`
 	ExportWorkers           int           `var:"LEMMA_EXPORT_WORKERS" group:"Settings" default:"2" help:"Exports that this process writes at the same time."`
 	ExportRetention         time.Duration `var:"LEMMA_EXPORT_RETENTION" group:"Settings" default:"168h" help:"How long an export is kept after its end."`
 
@@ -138,6 +139,9 @@ func (c Config) check() error {
 			faults = append(faults, fmt.Errorf("%s must be an address with a port, such as 127.0.0.1:8080: %w", name, err))
 		}
 	}
+	if c.Archive && c.Blobs == "" {
+		faults = append(faults, errors.New("LEMMA_ARCHIVE needs LEMMA_BLOBS, where archives are kept"))
+	}
 	return errors.Join(append(faults, c.checkPublicURL(), c.checkSecrets(), c.sender().Check())...)
 }
 
@@ -189,6 +193,7 @@ func (c Config) server() server.Config {
 		Webhooks:  webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
 		Carriers:  wire.Operator{AllowPrivate: c.AllowPrivateProviders, ShowPrivate: c.ShowPrivateAnswers, PublicURL: c.PublicURL},
 		PublicURL: c.PublicURL,
+		Archive:   c.Archive,
 		Retention: c.retention(),
 	}
 }
