@@ -139,6 +139,7 @@ func TestAnotherWorkspacesIDs(t *testing.T) {
 	ids := map[string]string{"ds": w.source, "aud": w.audience, "tpl": w.template, "prv": w.provider, "cmp": w.campaign,
 		"ntf": b.orphan(campaign, id), "key": b.firstOf("/v1/api_keys")["id"].(string), "whe": w.endpoint, "flw": w.flow, "top": w.topic,
 		"sup": b.do("POST", "/v1/suppressions", good["createSuppression"]).is(201).id(), "evt": event, "enr": enrollment,
+		"exp": b.do("POST", "/v1/exports", object{"type": "events", "format": "csv"}).is(202).id(),
 		"itr": b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(nil)})).is(201).text("iteration_id")}
 	before := b.fingerprint()
 	for _, o := range operations() {
