@@ -61,7 +61,10 @@ func (b *bundle) createSeveral(w world) {
 	b.do("DELETE", "/v1/api_keys/"+b.do("POST", "/v1/api_keys", object{"name": "Old", "scopes": []string{"flows:read"}}).id(), nil).is(204)
 	b.do("POST", "/v1/campaigns/"+w.campaign+"/send", nil).is(202)
 	for _, name := range []string{"a", "b", "c"} {
-		b.do("POST", "/v1/exports", object{"type": "events", "format": "csv"}).is(202)
+		x := b.do("POST", "/v1/exports", object{"type": "events", "format": "csv"}).is(202)
+		if name == "b" {
+			b.do("POST", "/v1/exports/"+x.id()+"/cancel", nil).is(200)
+		}
 		b.do("POST", "/v1/topics", object{"name": "Topic " + name}).is(201)
 		b.do("POST", "/v1/suppressions", object{"channel": "email", "address": name + "@example.com"}).is(201)
 	}
