@@ -1,6 +1,9 @@
 package abtest
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Method describes how Compare decides, as it is stored with a verdict.
 const Method = "two-proportion z-tests of all pairs of variants, Holm's correction"
@@ -38,7 +41,11 @@ type Observed struct {
 type Rules struct {
 	Confidence float64 // such as 0.95
 	MinSample  int64   // notifications that each variant must have sent
+	Did        string  // what a recipient that counts did, for sentences; empty: converted
 }
+
+// did is what recipients that count did.
+func (r Rules) did() string { return cmp.Or(r.Did, "converted") }
 
 // Comparison compares the best variant with another.
 type Comparison struct {
@@ -147,16 +154,16 @@ func (v *Verdict) sentence(all []Observed, r Rules) string {
 	case TooFewSent:
 		return fmt.Sprintf("A variant was sent to fewer than %d recipients, so there is no winner.", max(r.MinSample, 1))
 	case NoEvents:
-		return "No recipient converted, so there is no winner."
+		return fmt.Sprintf("No recipient %s, so there is no winner.", r.did())
 	case TooFewEvents:
-		return fmt.Sprintf("A variant has fewer than %d recipients that converted, or that did not, so there is no winner.", leastEvents)
+		return fmt.Sprintf("A variant has fewer than %d recipients that %s, or that did not, so there is no winner.", leastEvents, r.did())
 	case NotSignificant:
 		return fmt.Sprintf("%s has the highest rate (%s), but the difference may be chance at a confidence of %s.",
 			best.Name, percent(best.Rate()), percent(r.Confidence))
 	}
 	second := v.second()
-	return fmt.Sprintf("%s wins: %s of its recipients converted, %s more than of %s (between %s and %s at a confidence of %s).",
-		best.Name, percent(best.Rate()), percent(second.Effect), second.Variant, percent(second.Interval.Low),
+	return fmt.Sprintf("%s wins: %s of its recipients %s, %s more than of %s (between %s and %s at a confidence of %s).",
+		best.Name, percent(best.Rate()), r.did(), percent(second.Effect), second.Variant, percent(second.Interval.Low),
 		percent(second.Interval.High), percent(r.Confidence))
 }
 

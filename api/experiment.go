@@ -33,6 +33,7 @@ type variantBody struct {
 }
 
 type metricBody struct {
+	Type         *string `json:"type"`
 	Event        *string `json:"event"`
 	DataSourceID *string `json:"data_source_id"`
 	SQL          *string `json:"sql"`
@@ -80,7 +81,7 @@ func (m *metricBody) metric(faults *[]lemma.Field) *campaigns.Metric {
 	if m == nil {
 		return nil
 	}
-	one := &campaigns.Metric{Event: orEmpty(m.Event), SQL: orEmpty(m.SQL)}
+	one := &campaigns.Metric{Type: campaigns.MetricType(orEmpty(m.Type)), Event: orEmpty(m.Event), SQL: orEmpty(m.SQL)}
 	switch {
 	case one.SQL == "" && m.DataSourceID == nil:
 	case one.SQL == "":
@@ -123,7 +124,7 @@ func showExperiment(e campaigns.Experiment) experimentBody {
 		b.Duration = iso(e.Duration)
 	}
 	if m := e.Metric; m != nil {
-		b.Metric = &metricBody{Event: orNull(m.Event), SQL: orNull(m.SQL)}
+		b.Metric = &metricBody{Type: orNull(string(m.Type)), Event: orNull(m.Event), SQL: orNull(m.SQL)}
 		if m.SQL != "" {
 			b.Metric.DataSourceID = idOrNull(lemma.PrefixDataSource, &m.DataSourceID)
 		}

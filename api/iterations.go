@@ -173,7 +173,13 @@ type pointBody struct {
 	Sent       int64            `json:"sent"`
 	Failed     int64            `json:"failed"`
 	Skipped    int64            `json:"skipped"`
+	Delivered  int64            `json:"delivered"`
+	Opens      int64            `json:"unique_opens"`
+	Clicks     int64            `json:"unique_clicks"`
+	Unsubs     int64            `json:"unsubscribes"`
+	Complaints int64            `json:"complaints"`
 	Converted  *int64           `json:"converted"`
+	Excluded   int64            `json:"excluded"`
 	Rate       *float64         `json:"rate"`
 	Interval   *abtest.Interval `json:"interval"`
 }
@@ -213,7 +219,9 @@ func pointsOf(all []campaigns.Tally, ordinal int, confidence float64) []pointBod
 		if t.Ordinal != ordinal {
 			continue
 		}
-		p := pointBody{At: t.At.UTC(), Recipients: t.Recipients, Sent: t.Sent, Failed: t.Failed, Skipped: t.Skipped, Converted: t.Converted}
+		p := pointBody{At: t.At.UTC(), Recipients: t.Recipients, Sent: t.Sent, Failed: t.Failed, Skipped: t.Skipped,
+			Delivered: t.Delivered, Opens: t.Opens, Clicks: t.Clicks, Unsubs: t.Unsubscribes, Complaints: t.Complaints,
+			Converted: t.Converted, Excluded: t.Excluded}
 		if t.Converted != nil && t.Recipients > 0 {
 			n := abtest.Count{Recipients: t.Recipients, Converted: *t.Converted}
 			rate, interval := n.Rate(), n.Wilson(confidence)

@@ -104,6 +104,8 @@ func TestExperimentsThatAreRefused(t *testing.T) {
 		"no metric":                 {object{"metric": nil}, "/experiment/metric", "required"},
 		"a sample without a metric": {object{"metric": nil, "duration": nil}, "/experiment/sample_percent", "invalid"},
 		"an empty metric":           {object{"metric": object{}}, "/experiment/metric", "invalid"},
+		"opens with an event":       {object{"metric": object{"type": "unique_opens", "event": "bought"}}, "/experiment/metric", "invalid"},
+		"an event of no name":       {object{"metric": object{"type": "event"}}, "/experiment/metric", "invalid"},
 		"an unknown source": {object{"metric": object{"data_source_id": "ds_none", "sql": "select 1"}},
 			"/experiment/metric/data_source_id", "unknown_id"},
 		"SQL that is none": {object{"metric": object{"data_source_id": w.source, "sql": "select id, email from customers"}},

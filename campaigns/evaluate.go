@@ -21,9 +21,12 @@ type execer interface {
 }
 
 // canBeEvaluated is true of an iteration i of a campaign c whose cut-off is $1 ago, and
-// which no process evaluates.
+// which no process evaluates. Opens and clicks before the cut-off are applied.
 const canBeEvaluated = `i.metric is not null and i.cut_off_at <= now() - $1::interval and i.retry_at <= now() and c.status = 'sending'
-	and (i.status = 'running' or i.status = 'evaluating' and (i.evaluating_until is null or i.evaluating_until < now()))`
+	and (i.status = 'running' or i.status = 'evaluating' and (i.evaluating_until is null or i.evaluating_until < now()))
+	and (i.metric not in ('unique_opens', 'unique_clicks') or not exists (
+		select from tracking_queue q
+		where q.workspace_id = i.workspace_id and q.origin_id = i.campaign_id and q.occurred_at < i.cut_off_at))`
 
 // EvaluateDue evaluates iterations whose cut-off has passed. It may run in every process
 // at once: the claim decides.
@@ -133,16 +136,32 @@ func verdictOf(it Iteration, all []Tally) Verdict {
 		observed[i] = abtest.Observed{Name: v.Name, Weight: v.Weight, Sent: all[i].Sent,
 			Count: abtest.Count{Recipients: all[i].Recipients, Converted: *all[i].Converted}}
 	}
-	result := abtest.Compare(observed, abtest.Rules{Confidence: it.Confidence, MinSample: it.MinSample})
+	result := abtest.Compare(observed, abtest.Rules{Confidence: it.Confidence, MinSample: it.MinSample, Did: it.Metric.did()})
 	out := all[len(it.Variants)]
 	v := Verdict{CutOffAt: *it.CutOffAt, Method: abtest.Method, Confidence: it.Confidence, MinSample: it.MinSample, Outcome: result.Outcome,
 		Best: it.Variants[result.Best].Name, Comparisons: result.Comparisons, RatioP: result.RatioP, Sentence: result.Sentence,
-		Excluded: map[string]int64{}, EvaluatedAt: time.Now().UTC(), HoldoutCount: out.Recipients, HoldoutConvert: *out.Converted}
+		Excluded: excludedOf(it, all), EvaluatedAt: time.Now().UTC(), HoldoutCount: out.Recipients, HoldoutConvert: *out.Converted}
 	for i, o := range observed {
 		v.Variants = append(v.Variants, VariantVerdict{Name: o.Name, Recipients: o.Recipients, Sent: o.Sent, Converted: o.Converted,
-			Rate: o.Rate(), Interval: o.Wilson(it.Confidence), ChanceToBeBest: result.ChanceToBeBest[i]})
+			Excluded: all[i].Excluded, Rate: o.Rate(), Interval: o.Wilson(it.Confidence), ChanceToBeBest: result.ChanceToBeBest[i]})
 	}
 	return v
+}
+
+// excludedOf are the numbers of what the metric does not count, by reason.
+func excludedOf(it Iteration, all []Tally) map[string]int64 {
+	by := map[string]int64{}
+	if !it.Metric.tracked() {
+		return by
+	}
+	reason := "machine_opens"
+	if it.Metric.Type == UniqueClicks {
+		reason = "machine_clicks"
+	}
+	for _, t := range all {
+		by[reason] += t.Excluded
+	}
+	return by
 }
 
 // commitDecision records a decision if token still holds the claim. A winner, its content

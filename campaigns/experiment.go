@@ -45,13 +45,6 @@ type Variant struct {
 	contentID uuid.UUID
 }
 
-// Metric says which recipients have converted.
-type Metric struct {
-	Event        string    // a trigger event after the start, or
-	DataSourceID uuid.UUID // with SQL: a select on this data source, which returns profile keys
-	SQL          string
-}
-
 // The policies without a significant difference.
 const (
 	RollOutBest    = "best"    // the variant with the highest rate
@@ -72,7 +65,7 @@ func (c *Campaigns) prepareExperiment(ctx context.Context, n Campaign, e *Experi
 	if e == nil {
 		return nil
 	}
-	e.Variants = slices.Clone(e.Variants)
+	e.Variants, e.Metric = slices.Clone(e.Variants), e.Metric.typed()
 	if faults := e.faults(n.Channel); len(faults) > 0 {
 		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: faults}
 	}
@@ -99,15 +92,7 @@ func (c *Campaigns) prepareExperiment(ctx context.Context, n Campaign, e *Experi
 			return under(variantPointer(i), err)
 		}
 	}
-	if m := e.Metric; m != nil && m.SQL != "" {
-		if err := c.audiences.ValidateKeys(ctx, n.WorkspaceID, m.DataSourceID, m.SQL); err != nil {
-			if lemma.KindOf(err) == lemma.NotFound {
-				err = lemma.Fault("/data_source_id", "unknown_id", "must be an existing data source of this workspace")
-			}
-			return under("/experiment/metric", err)
-		}
-	}
-	return nil
+	return c.checkSQL(ctx, n.WorkspaceID, e.Metric)
 }
 
 func variantPointer(i int) string { return fmt.Sprintf("/experiment/variants/%d", i) }
@@ -157,11 +142,11 @@ func (e *Experiment) faults(channel lemma.Channel) (faults []lemma.Field) {
 	} else if sum != 100 {
 		add("/variants", "invalid_weight", "the weights must add up to 100; they add up to %d", sum)
 	}
-	e.metricFaults(add)
+	e.metricFaults(channel, add)
 	return faults
 }
 
-func (e *Experiment) metricFaults(add func(pointer, code, detail string, args ...any)) {
+func (e *Experiment) metricFaults(channel lemma.Channel, add func(pointer, code, detail string, args ...any)) {
 	timed := e.Duration != 0 || e.EvaluateAt != nil
 	switch {
 	case e.Metric == nil && timed:
@@ -175,9 +160,7 @@ func (e *Experiment) metricFaults(add func(pointer, code, detail string, args ..
 	case e.Duration != 0 && (e.Duration < MinDuration || e.Duration > MaxDuration):
 		add("/duration", "out_of_range", "must be between %s and %s", "PT10S", "P28D")
 	}
-	if m := e.Metric; m != nil && (m.Event == "") == (m.SQL == "") {
-		add("/metric", "invalid", "must have either an event or sql, not both")
-	}
+	e.Metric.faults(channel, add)
 }
 
 // variantContent is the compiled content of a variant, with the headers of the campaign.
@@ -213,7 +196,7 @@ func (c *Campaigns) variantContents(ctx context.Context, now Campaign, e Experim
 		}
 		all[i] = content
 	}
-	return all, nil
+	return all, c.checkTracked(now, e, all)
 }
 
 // columnsOf are the columns that any of the contents uses, sorted.
@@ -233,12 +216,17 @@ func saveExperiment(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.U
 		return err
 	}
 	id := lemma.NewID()
-	var kind, event, sql *string
+	var kind *MetricType
+	var event, sql *string
 	var source *uuid.UUID
-	if m := e.Metric; m != nil && m.Event != "" {
-		kind, event = new("event"), &m.Event
-	} else if m != nil {
-		kind, source, sql = new("sql"), &m.DataSourceID, &m.SQL
+	if m := e.Metric; m != nil {
+		kind = &m.Type
+		switch m.Type {
+		case EventMetric:
+			event = &m.Event
+		case SQLMetric:
+			source, sql = &m.DataSourceID, &m.SQL
+		}
 	}
 	_, err = tx.Exec(ctx, `
 		insert into iterations (workspace_id, id, campaign_id, sample_percent, holdout_percent, metric, event_name, data_source_id, sql,
@@ -276,6 +264,15 @@ func (e Experiment) names() []string {
 	all := make([]string, len(e.Variants))
 	for i, v := range e.Variants {
 		all[i] = v.Name
+	}
+	return all
+}
+
+// contents are the ids of the variants' contents.
+func (e Experiment) contents() []uuid.UUID {
+	all := make([]uuid.UUID, len(e.Variants))
+	for i, v := range e.Variants {
+		all[i] = v.contentID
 	}
 	return all
 }

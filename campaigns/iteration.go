@@ -96,6 +96,7 @@ type VariantVerdict struct {
 	Recipients     int64           `json:"recipients"`
 	Sent           int64           `json:"sent"`
 	Converted      int64           `json:"converted"`
+	Excluded       int64           `json:"excluded"` // opened or clicked by machines only
 	Rate           float64         `json:"rate"`
 	Interval       abtest.Interval `json:"interval"`
 	ChanceToBeBest float64         `json:"chance_to_be_best"`
@@ -121,7 +122,8 @@ type iterationRow struct {
 	StatusReason, StatusDetail string
 	SamplePercent              float64
 	HoldoutPercent             float64
-	Metric, Event              *string
+	Metric                     *MetricType
+	Event                      *string
 	DataSourceID               *uuid.UUID
 	SQL                        *string
 	Duration                   *time.Duration
@@ -172,11 +174,14 @@ func (r iterationRow) iteration(workspaceID uuid.UUID) (Iteration, error) {
 	if r.Duration != nil {
 		it.Duration = *r.Duration
 	}
+	if r.Metric != nil {
+		it.Metric = &Metric{Type: *r.Metric}
+	}
 	switch {
 	case r.Event != nil:
-		it.Metric = &Metric{Event: *r.Event}
+		it.Metric.Event = *r.Event
 	case r.SQL != nil:
-		it.Metric = &Metric{DataSourceID: *r.DataSourceID, SQL: *r.SQL}
+		it.Metric.DataSourceID, it.Metric.SQL = *r.DataSourceID, *r.SQL
 	}
 	if it.Metric != nil { // a split has nothing to decide
 		it.Allowed = iterationTable.Allowed(it.Status)

@@ -23,6 +23,13 @@ type Tally struct {
 	Failed     int64
 	Skipped    int64
 	Converted  *int64 // nil: without a metric
+	Excluded   int64  // opened or clicked by machines only, where the metric counts opens or clicks
+
+	Delivered    int64 // as carriers reported it
+	Opens        int64 // notifications that were opened, without those that machines opened
+	Clicks       int64 // notifications in which a link was clicked, without machines
+	Unsubscribes int64
+	Complaints   int64
 }
 
 // measure reads the numbers of all variants at a time, and then those of the holdout.
@@ -36,6 +43,9 @@ func (c *Campaigns) measure(ctx context.Context, it Iteration, until time.Time) 
 	if err := c.readSent(ctx, it, all); err != nil {
 		return nil, fmt.Errorf("count notifications of iteration %s: %w", it.ID, err)
 	}
+	if err := c.readReported(ctx, it, all); err != nil {
+		return nil, fmt.Errorf("count what recipients of iteration %s did: %w", it.ID, err)
+	}
 	if it.Metric == nil {
 		return all[:len(it.Variants)], nil
 	}
@@ -46,7 +56,10 @@ func (c *Campaigns) measure(ctx context.Context, it Iteration, until time.Time) 
 	if err := c.countMembers(ctx, it, converted, all); err != nil {
 		return nil, fmt.Errorf("count conversions of iteration %s: %w", it.ID, err)
 	}
-	return all, nil
+	if it.Metric.tracked() {
+		err = c.readEngaged(ctx, it, until, all)
+	}
+	return all, err
 }
 
 // holdout is the ordinal of the holdout.
@@ -54,16 +67,12 @@ const holdout = -1
 
 // readSent adds up the batches of each variant.
 func (c *Campaigns) readSent(ctx context.Context, it Iteration, all []Tally) error {
-	contents := make([]uuid.UUID, len(it.Variants))
-	for i, v := range it.Variants {
-		contents[i] = v.contentID
-	}
 	rows, err := c.pool.Query(ctx, `
 		select r.i::int - 1, coalesce(sum(b.size) filter (where b.attempt = 1), 0)::bigint, coalesce(sum(b.sent), 0)::bigint,
 			coalesce(sum(b.failed + b.orphaned), 0)::bigint, coalesce(sum(b.skipped), 0)::bigint
 		from unnest($3::uuid[]) with ordinality as r (content_id, i)
 		join batches b on b.workspace_id = $1 and b.origin_id = $2 and b.content_id = r.content_id
-		group by r.i`, it.WorkspaceID, it.CampaignID, contents)
+		group by r.i`, it.WorkspaceID, it.CampaignID, it.contents())
 	if err != nil {
 		return err
 	}
@@ -77,9 +86,38 @@ func (c *Campaigns) readSent(ctx context.Context, it Iteration, all []Tally) err
 	return err
 }
 
-// readConverted reads which profiles have converted, as hashes.
+// readReported reads what carriers reported of the notifications of each variant, and what
+// their recipients did, until now.
+func (c *Campaigns) readReported(ctx context.Context, it Iteration, all []Tally) error {
+	rows, err := c.pool.Query(ctx, `
+		select r.i::int - 1, d.delivered, d.complaints, coalesce(e.unique_opens, 0), coalesce(e.unique_clicks, 0)
+		from unnest($3::uuid[]) with ordinality as r (content_id, i)
+		cross join lateral (
+			select coalesce(sum(d.count) filter (where d.state in ('delivered', 'complained')), 0)::bigint as delivered,
+				coalesce(sum(d.count) filter (where d.state = 'complained'), 0)::bigint as complaints
+			from delivery_counts d where d.workspace_id = $1 and d.origin_id = $2 and d.content_id = r.content_id
+		) d
+		left join engagement_counts e on e.workspace_id = $1 and e.origin_id = $2 and e.content_id = r.content_id`,
+		it.WorkspaceID, it.CampaignID, it.contents())
+	if err != nil {
+		return err
+	}
+	var i int
+	var t Tally
+	_, err = pgx.ForEachRow(rows, []any{&i, &t.Delivered, &t.Complaints, &t.Opens, &t.Clicks}, func() error {
+		one := &all[i]
+		one.Delivered, one.Complaints, one.Opens, one.Clicks = t.Delivered, t.Complaints, t.Opens, t.Clicks
+		return nil
+	})
+	return err
+}
+
+// readConverted reads which profiles have converted, as hashes. Opens and clicks have none.
 func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time) (*hashes, error) {
 	converted := newHashes()
+	if it.Metric.tracked() {
+		return converted, nil
+	}
 	if m := it.Metric; m.SQL != "" {
 		hash := fingerprints(it.ID).Hash
 		err := c.audiences.Keys(ctx, it.WorkspaceID, m.DataSourceID, m.SQL, func(key []byte) { converted.add(hash(string(key))) })
@@ -200,9 +238,12 @@ func storeResults(ctx context.Context, db execer, it Iteration, all []Tally) err
 			continue
 		}
 		_, err := db.Exec(ctx, `
-			insert into iteration_results (workspace_id, iteration_id, at, ordinal, recipients, sent, failed, skipped, converted)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (workspace_id, iteration_id, at, ordinal) do nothing`,
-			it.WorkspaceID, it.ID, t.At, t.Ordinal, t.Recipients, t.Sent, t.Failed, t.Skipped, t.Converted)
+			insert into iteration_results (workspace_id, iteration_id, at, ordinal, recipients, sent, failed, skipped, converted, excluded,
+				delivered, opens, clicks, unsubscribes, complaints)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+			on conflict (workspace_id, iteration_id, at, ordinal) do nothing`,
+			it.WorkspaceID, it.ID, t.At, t.Ordinal, t.Recipients, t.Sent, t.Failed, t.Skipped, t.Converted, t.Excluded,
+			t.Delivered, t.Opens, t.Clicks, t.Unsubscribes, t.Complaints)
 		if err != nil {
 			return fmt.Errorf("store results of iteration %s: %w", it.ID, err)
 		}
@@ -214,7 +255,8 @@ func storeResults(ctx context.Context, db execer, it Iteration, all []Tally) err
 // by the ordinal of the variant.
 func (c *Campaigns) Results(ctx context.Context, workspaceID, id uuid.UUID) ([]Tally, error) {
 	rows, _ := c.pool.Query(ctx, `
-		select at, ordinal::int, recipients, sent, failed, skipped, converted from iteration_results
+		select at, ordinal::int, recipients, sent, failed, skipped, converted, excluded, delivered, opens, clicks, unsubscribes, complaints
+		from iteration_results
 		where workspace_id = $1 and iteration_id = $2 order by at, ordinal`, workspaceID, id)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Tally])
 	if err != nil {

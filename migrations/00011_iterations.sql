@@ -11,7 +11,8 @@ create table iterations (
     status_detail    text,                    -- the same, for people to read
     sample_percent   double precision not null check (sample_percent > 0 and sample_percent <= 100),
     holdout_percent  double precision not null check (holdout_percent >= 0 and holdout_percent <= 50),
-    metric           text constraint iterations_metric_kind check (metric in ('event', 'sql')), -- null: a split without a winner
+    metric           text constraint iterations_metric_kind
+        check (metric in ('event', 'sql', 'unique_opens', 'unique_clicks')), -- null: a split without a winner
     event_name       text,
     data_source_id   uuid,
     sql              text,
@@ -133,6 +134,12 @@ create table iteration_results (
     failed       bigint not null,
     skipped      bigint not null,
     converted    bigint,                      -- null: without a metric
+    excluded     bigint not null,             -- opened or clicked by machines only, which the metric does not count
+    delivered    bigint not null,
+    opens        bigint not null,             -- notifications that were opened, without machines
+    clicks       bigint not null,             -- notifications in which a link was clicked, without machines
+    unsubscribes bigint not null,
+    complaints   bigint not null,
     primary key (workspace_id, iteration_id, at, ordinal)
 );
 

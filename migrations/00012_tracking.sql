@@ -36,15 +36,21 @@ create table tracking_events (
 create table tracking_events_default partition of tracking_events default;
 comment on constraint tracking_events_pkey on tracking_events is 'an open or click is counted once';
 
--- The numbers of each notification, without opens and clicks of machines.
+-- The numbers of each notification, without opens and clicks of machines, and when the
+-- first of them occurred, so that an experiment counts them until its cut-off.
 create table engagements (
-    workspace_id uuid not null,
-    origin_id    uuid not null,
-    key          uuid not null,
-    opens        int not null,
-    clicks       int not null,
-    conversions  int not null default 0,
-    unsubscribes int not null default 0,
+    workspace_id       uuid not null,
+    origin_id          uuid not null,
+    key                uuid not null,
+    content_id         uuid not null,
+    opens              int not null,
+    clicks             int not null,
+    conversions        int not null default 0,
+    unsubscribes       int not null default 0,
+    opened_at          timestamptz,
+    clicked_at         timestamptz,
+    machine_opened_at  timestamptz,
+    machine_clicked_at timestamptz,
     constraint engagements_pkey primary key (workspace_id, origin_id, key)
 ) partition by range (origin_id);
 create table engagements_default partition of engagements default with (fillfactor = 80);

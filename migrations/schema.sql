@@ -283,10 +283,15 @@ create table engagements (
     workspace_id uuid not null,
     origin_id uuid not null,
     key uuid not null,
+    content_id uuid not null,
     opens integer not null,
     clicks integer not null,
     conversions integer not null default 0,
     unsubscribes integer not null default 0,
+    opened_at timestamp with time zone,
+    clicked_at timestamp with time zone,
+    machine_opened_at timestamp with time zone,
+    machine_clicked_at timestamp with time zone,
     constraint engagements_pkey PRIMARY KEY (workspace_id, origin_id, key)
 ) partition by RANGE (origin_id);
 
@@ -603,6 +608,12 @@ create table iteration_results (
     failed bigint not null,
     skipped bigint not null,
     converted bigint,
+    excluded bigint not null,
+    delivered bigint not null,
+    opens bigint not null,
+    clicks bigint not null,
+    unsubscribes bigint not null,
+    complaints bigint not null,
     constraint iteration_results_pkey PRIMARY KEY (workspace_id, iteration_id, at, ordinal)
 );
 
@@ -673,7 +684,7 @@ CASE metric
     WHEN 'sql'::text THEN ((event_name IS NULL) AND (data_source_id IS NOT NULL) AND (sql IS NOT NULL))
     ELSE ((event_name IS NULL) AND (data_source_id IS NULL) AND (sql IS NULL))
 END AND ((metric IS NOT NULL) = ((duration IS NOT NULL) OR (evaluate_at IS NOT NULL))) AND ((duration IS NULL) OR (evaluate_at IS NULL)))),
-    constraint iterations_metric_kind CHECK ((metric = ANY (ARRAY['event'::text, 'sql'::text]))),
+    constraint iterations_metric_kind CHECK ((metric = ANY (ARRAY['event'::text, 'sql'::text, 'unique_opens'::text, 'unique_clicks'::text]))),
     constraint iterations_min_sample_check CHECK ((min_sample >= 0)),
     constraint iterations_on_inconclusive_check CHECK ((on_inconclusive = ANY (ARRAY['best'::text, 'control'::text, 'hold'::text]))),
     constraint iterations_sample_percent_check CHECK (((sample_percent > (0)::double precision) AND (sample_percent <= (100)::double precision))),

@@ -99,12 +99,40 @@ func (a *application) count(ctx context.Context) error {
 
 // engaged is what one notification adds.
 type engaged struct {
-	origin, key  uuid.UUID
-	content      uuid.UUID
-	opens        int32
-	clicks       int32
-	conversions  int32
-	unsubscribes int32
+	origin, key, content                     uuid.UUID
+	opens, clicks, conversions, unsubscribes int32
+	times                                    [4]*time.Time // of the first of each of moments; nil: none
+}
+
+// The moments of a notification that are kept.
+const (
+	openedAt = iota
+	clickedAt
+	machineOpenedAt
+	machineClickedAt
+)
+
+// add adds an event, which is no probe.
+func (g *engaged) add(e *applied) {
+	if e.machine == "" {
+		*g.numberOf(e.kind)++
+	}
+	var moment int
+	switch {
+	case e.kind == opened && e.machine == "":
+		moment = openedAt
+	case e.kind == clicked && e.machine == "":
+		moment = clickedAt
+	case e.kind == opened:
+		moment = machineOpenedAt
+	case e.kind == clicked:
+		moment = machineClickedAt
+	default:
+		return
+	}
+	if g.times[moment] == nil || e.at.Before(*g.times[moment]) {
+		g.times[moment] = &e.at
+	}
 }
 
 // numberOf is the number to which an event of a type adds.
@@ -124,33 +152,44 @@ func (e *engaged) numberOf(kind string) *int32 {
 func (a *application) countUnique(ctx context.Context, sums map[place]*Counts) error {
 	byName := map[[2]uuid.UUID]*engaged{}
 	for _, e := range a.events {
-		if e.machine != "" || e.kind == probed {
+		if e.kind == probed {
 			continue
 		}
 		name := [2]uuid.UUID{e.of.origin, e.of.key}
 		if byName[name] == nil {
 			byName[name] = &engaged{origin: e.of.origin, key: e.of.key, content: e.content}
 		}
-		*byName[name].numberOf(e.kind)++
+		byName[name].add(e)
 	}
 	all := slices.SortedFunc(maps.Values(byName), func(a, b *engaged) int {
 		return cmp.Or(bytes.Compare(a.origin[:], b.origin[:]), bytes.Compare(a.key[:], b.key[:]))
 	})
-	var origins, keys []uuid.UUID
+	var origins, keys, contents []uuid.UUID
 	var opens, clicks, conversions, unsubscribes []int32
+	var times [4][]*time.Time
 	for _, e := range all {
-		origins, keys, opens, clicks = append(origins, e.origin), append(keys, e.key), append(opens, e.opens), append(clicks, e.clicks)
+		origins, keys, contents = append(origins, e.origin), append(keys, e.key), append(contents, e.content)
+		opens, clicks = append(opens, e.opens), append(clicks, e.clicks)
 		conversions, unsubscribes = append(conversions, e.conversions), append(unsubscribes, e.unsubscribes)
+		for i, at := range e.times {
+			times[i] = append(times[i], at)
+		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
 	rows, err := a.tx.Query(ctx, `
-		insert into engagements as e (workspace_id, origin_id, key, opens, clicks, conversions, unsubscribes)
-		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::int[], $7::int[]) r
+		insert into engagements as e (workspace_id, origin_id, key, content_id, opens, clicks, conversions, unsubscribes,
+			opened_at, clicked_at, machine_opened_at, machine_clicked_at)
+		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::int[], $6::int[], $7::int[], $8::int[],
+			$9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[]) r
 		on conflict (workspace_id, origin_id, key) do update set opens = e.opens + excluded.opens, clicks = e.clicks + excluded.clicks,
-			conversions = e.conversions + excluded.conversions, unsubscribes = e.unsubscribes + excluded.unsubscribes
-		returning origin_id, key, opens, clicks, conversions, unsubscribes`, a.ws, origins, keys, opens, clicks, conversions, unsubscribes)
+			conversions = e.conversions + excluded.conversions, unsubscribes = e.unsubscribes + excluded.unsubscribes,
+			opened_at = least(e.opened_at, excluded.opened_at), clicked_at = least(e.clicked_at, excluded.clicked_at),
+			machine_opened_at = least(e.machine_opened_at, excluded.machine_opened_at),
+			machine_clicked_at = least(e.machine_clicked_at, excluded.machine_clicked_at)
+		returning origin_id, key, opens, clicks, conversions, unsubscribes`, a.ws, origins, keys, contents, opens, clicks, conversions,
+		unsubscribes, times[openedAt], times[clickedAt], times[machineOpenedAt], times[machineClickedAt])
 	if err != nil {
 		return fmt.Errorf("count %d notifications: %w", len(all), err)
 	}

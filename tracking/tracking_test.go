@@ -301,3 +301,32 @@ func TestEventsSettle(t *testing.T) {
 	}
 	b.WantCount(1, `select count(*) from tracking_queue`)
 }
+
+// The first open and click of a notification keep their times, whatever order they are
+// applied in, and those of machines have their own.
+func TestFirstTimes(t *testing.T) {
+	b := setup(t)
+	machine := b.event(0, opened, 0, 10*time.Minute)
+	machine.machine = applePrivacy
+	for _, chunk := range [][]event{
+		{b.event(0, opened, 0, 30*time.Minute), b.event(0, opened, 0, 40*time.Minute), b.event(1, probed, 1, 0)},
+		{b.event(0, opened, 0, 20*time.Minute), b.event(0, clicked, 1, 35*time.Minute), machine, b.event(2, clicked, 1, time.Second)},
+	} {
+		b.put(chunk...)
+		b.applyAll()
+	}
+	type times struct {
+		Content                                      uuid.UUID
+		Opened, Clicked, MachineOpened, MachineClick *time.Time
+	}
+	rows, _ := b.Pool.Query(t.Context(), `
+		select content_id, opened_at, clicked_at, machine_opened_at, machine_clicked_at from engagements
+		where workspace_id = $1 and origin_id = $2 order by opened_at is null`, b.Workspace, b.origin)
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[times])
+	b.Must(err)
+	at := func(d time.Duration) *time.Time { return new(b.sent.Add(d).Truncate(time.Microsecond).Local()) }
+	want := []times{{b.origin, at(20 * time.Minute), at(35 * time.Minute), at(10 * time.Minute), nil}, {b.origin, nil, nil, nil, at(time.Second)}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
