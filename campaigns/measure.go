@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/audience"
 )
 
 // Tally has the numbers of a variant, or of the holdout, until a time.
@@ -119,8 +120,8 @@ func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.
 		return converted, nil
 	}
 	if m := it.Metric; m.SQL != "" {
-		hash := fingerprints(it.ID).Hash
-		err := c.audiences.Keys(ctx, it.WorkspaceID, m.DataSourceID, m.SQL, func(key []byte) { converted.add(hash(string(key))) })
+		hash, period := fingerprints(it.ID).Hash, audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
+		err := c.audiences.Keys(ctx, it.WorkspaceID, m.DataSourceID, m.SQL, period, func(key []byte) { converted.add(hash(string(key))) })
 		return converted, err
 	}
 	return converted, c.readEvents(ctx, it, until, converted)
