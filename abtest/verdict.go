@@ -27,6 +27,8 @@ const (
 	TooFewEvents   Outcome = "too_few_events"  // a variant has too few conversions for the test
 	NoEvents       Outcome = "no_events"       // no recipient converted
 	RatioMismatch  Outcome = "ratio_mismatch"  // the recipients are not distributed by the weights
+	OneLeft        Outcome = "one_left"        // a guardrail has stopped all other variants
+	NoneLeft       Outcome = "none_left"       // a guardrail has stopped all variants
 )
 
 // Observed has the numbers of one variant.
@@ -70,7 +72,11 @@ type Verdict struct {
 
 // Compare compares variants. Of all pairs it tests the difference, with Holm's
 // correction. The best variant wins if its difference from every other is significant.
+// all are the variants that no guardrail has stopped.
 func Compare(all []Observed, r Rules) Verdict {
+	if len(all) == 0 {
+		return Verdict{Outcome: NoneLeft, RatioP: 1, Sentence: "The guardrail stopped all variants, so there is no winner."}
+	}
 	counts := make([]Count, len(all))
 	for i, o := range all {
 		counts[i] = o.Count
@@ -128,6 +134,8 @@ func (v *Verdict) outcome(all []Observed, r Rules) Outcome {
 		tooFewEvents = tooFewEvents || o.Converted < leastEvents || o.Recipients-o.Converted < leastEvents
 	}
 	switch {
+	case len(all) == 1:
+		return OneLeft
 	case v.RatioP < srmLevel:
 		return RatioMismatch
 	case tooFewSent:
@@ -149,6 +157,8 @@ func (v *Verdict) sentence(all []Observed, r Rules) string {
 	best := all[v.Best]
 	percent := func(x float64) string { return fmt.Sprintf("%.2f %%", 100*x) }
 	switch v.Outcome {
+	case OneLeft:
+		return fmt.Sprintf("Only %s is left, since the guardrail stopped all others; there is nothing to compare it with.", best.Name)
 	case RatioMismatch:
 		return "The recipients are not distributed by the weights of the variants, so the numbers cannot be compared."
 	case TooFewSent:

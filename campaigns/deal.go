@@ -16,7 +16,8 @@ import (
 // deal is how a run of a fan-out distributes the profiles of an experiment.
 type deal struct {
 	abtest.Plan
-	sampling bool // otherwise the winner is rolled out
+	sampling bool   // otherwise the winner is rolled out
+	stopped  []bool // by variant: the guardrail has stopped it
 }
 
 // dealOf reads the experiment of a campaign for a run, and adds what its chunks write.
@@ -47,6 +48,7 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 		}
 		for i, v := range it.Variants {
 			p.Variants = append(p.Variants, notifications.Variant{ContentID: v.contentID, Ordinal: i, DueAfter: v.SendOffset})
+			p.deal.stopped = append(p.deal.stopped, v.StoppedAt != nil)
 		}
 	case it.Winner != nil && it.rolloutID != nil:
 		p.columns = columnsOf(contents[*it.Winner])
@@ -63,7 +65,7 @@ func fingerprints(id uuid.UUID) abtest.Split {
 }
 
 // deals gives the recipients of a row their variant, and removes those that this run
-// does not write. A profile that has opted out is always written: no other profile is
+// does not write: the rest, and those of a variant that the guardrail has stopped. A profile that has opted out is always written: no other profile is
 // sent to at its address.
 func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []notifications.Recipient {
 	if p.deal == nil {
@@ -80,6 +82,8 @@ func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []no
 		case group == abtest.Holdout && r.Skip == "":
 			r.Skip = notifications.Holdout
 		case group == abtest.Rest && p.deal.sampling:
+			continue
+		case group == abtest.Sample && p.deal.sampling && p.deal.stopped[variant]: // gets the winner
 			continue
 		}
 		chunk[to] = r

@@ -29,6 +29,7 @@ type Experiment struct {
 	MinSample      int64         // notifications that each variant must have sent
 	Confidence     float64       // 0: 0.95
 	OnInconclusive string        // best, control or hold; empty: hold
+	Guardrail      *Guardrail    // nil: none
 }
 
 // Variant replaces parts of the campaign's message.
@@ -41,6 +42,9 @@ type Variant struct {
 	Preheader       string
 	FromName        string
 	SendOffset      time.Duration // how much later its messages are sent
+
+	StoppedAt     *time.Time // when the guardrail stopped it; nil: it competes
+	StoppedReason string
 
 	contentID uuid.UUID
 }
@@ -143,6 +147,7 @@ func (e *Experiment) faults(channel lemma.Channel) (faults []lemma.Field) {
 		add("/variants", "invalid_weight", "the weights must add up to 100; they add up to %d", sum)
 	}
 	e.metricFaults(channel, add)
+	e.Guardrail.faults(e.Metric, add)
 	return faults
 }
 
@@ -217,7 +222,8 @@ func saveExperiment(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.U
 	}
 	id := lemma.NewID()
 	var kind *MetricType
-	var event, sql *string
+	var event, sql, guardrail *string
+	var limit *float64
 	var source *uuid.UUID
 	if m := e.Metric; m != nil {
 		kind = &m.Type
@@ -228,12 +234,15 @@ func saveExperiment(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.U
 			source, sql = &m.DataSourceID, &m.SQL
 		}
 	}
+	if g := e.Guardrail; g != nil {
+		guardrail, limit = &g.Metric, &g.Limit
+	}
 	_, err = tx.Exec(ctx, `
 		insert into iterations (workspace_id, id, campaign_id, sample_percent, holdout_percent, metric, event_name, data_source_id, sql,
-			duration, evaluate_at, min_sample, confidence, on_inconclusive)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, '0'::interval), $11, $12, $13, $14)`,
+			duration, evaluate_at, min_sample, confidence, on_inconclusive, guardrail, guardrail_limit)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, '0'::interval), $11, $12, $13, $14, $15, $16)`,
 		workspaceID, id, campaign, e.SamplePercent, e.HoldoutPercent, kind, event, source, sql,
-		e.Duration, e.EvaluateAt, e.MinSample, e.Confidence, e.OnInconclusive)
+		e.Duration, e.EvaluateAt, e.MinSample, e.Confidence, e.OnInconclusive, guardrail, limit)
 	if err != nil {
 		return err
 	}

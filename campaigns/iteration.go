@@ -93,6 +93,7 @@ type Verdict struct {
 // VariantVerdict has the numbers of a variant that the verdict was decided by.
 type VariantVerdict struct {
 	Name           string          `json:"name"`
+	Stopped        string          `json:"stopped"` // why the guardrail stopped it; empty: it competed
 	Recipients     int64           `json:"recipients"`
 	Sent           int64           `json:"sent"`
 	Converted      int64           `json:"converted"`
@@ -131,6 +132,8 @@ type iterationRow struct {
 	MinSample                  int64
 	Confidence                 float64
 	OnInconclusive             string
+	Guardrail                  *string
+	GuardrailLimit             *float64
 	StartedAt, CutOffAt        *time.Time
 	Winner                     *int
 	DecidedBy                  string
@@ -145,11 +148,12 @@ func readIteration(ctx context.Context, q querier, where string, workspaceID, id
 	rows, err := q.Query(ctx, `
 		select i.id, i.campaign_id, i.status, coalesce(i.status_reason, ''), coalesce(i.status_detail, ''), i.sample_percent, i.holdout_percent,
 			i.metric, i.event_name, i.data_source_id, i.sql, i.duration, i.evaluate_at, i.min_sample, i.confidence, i.on_inconclusive,
+			i.guardrail, i.guardrail_limit,
 			i.started_at, i.cut_off_at, i.winner::int, coalesce(i.decided_by, ''), i.decided_at, i.verdict, i.rollout_id,
 			(select json_agg(json_build_object('Name', v.name, 'Weight', v.weight, 'TemplateID', v.template_id,
 				'TemplateVersion', coalesce(v.template_version, 0), 'Subject', coalesce(v.subject, ''), 'Preheader', coalesce(v.preheader, ''),
 				'FromName', coalesce(v.from_name, ''), 'SendOffset', (extract(epoch from v.send_offset) * 1000000000)::bigint,
-				'ContentID', v.content_id) order by v.ordinal)
+				'StoppedAt', v.stopped_at, 'StoppedReason', coalesce(v.stopped_reason, ''), 'ContentID', v.content_id) order by v.ordinal)
 			from iteration_variants v where v.workspace_id = i.workspace_id and v.iteration_id = i.id)
 		from iterations i where i.workspace_id = $1 and `+where, workspaceID, id)
 	if err != nil {
@@ -173,6 +177,9 @@ func (r iterationRow) iteration(workspaceID uuid.UUID) (Iteration, error) {
 			OnInconclusive: r.OnInconclusive}}
 	if r.Duration != nil {
 		it.Duration = *r.Duration
+	}
+	if r.Guardrail != nil {
+		it.Guardrail = &Guardrail{Metric: *r.Guardrail, Limit: *r.GuardrailLimit}
 	}
 	if r.Metric != nil {
 		it.Metric = &Metric{Type: *r.Metric}
@@ -222,7 +229,8 @@ func logIteration(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, eve
 func startIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) error {
 	return changeIteration(ctx, tx, workspaceID, campaign, "started", "", `
 		update iterations set status = 'sampling', started_at = now(), measure_at = now(),
-			cut_off_at = coalesce(evaluate_at, now() + duration)
+			cut_off_at = coalesce(evaluate_at, now() + duration),
+			guardrail_at = case when guardrail is not null then now() + (coalesce(evaluate_at, now() + duration) - now()) / 10 end
 		where workspace_id = $1 and campaign_id = $2 and status = 'draft' returning id`)
 }
 

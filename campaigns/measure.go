@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/abtest"
 	"lemma/audience"
 )
 
@@ -31,6 +32,11 @@ type Tally struct {
 	Clicks       int64 // notifications in which a link was clicked, without machines
 	Unsubscribes int64
 	Complaints   int64
+}
+
+// count has the recipients and those that converted.
+func (t Tally) count() abtest.Count {
+	return abtest.Count{Recipients: t.Recipients, Converted: *t.Converted}
 }
 
 // measure reads the numbers of all variants at a time, and then those of the holdout.
@@ -91,7 +97,8 @@ func (c *Campaigns) readSent(ctx context.Context, it Iteration, all []Tally) err
 // their recipients did, until now.
 func (c *Campaigns) readReported(ctx context.Context, it Iteration, all []Tally) error {
 	rows, err := c.pool.Query(ctx, `
-		select r.i::int - 1, d.delivered, d.complaints, coalesce(e.unique_opens, 0), coalesce(e.unique_clicks, 0)
+		select r.i::int - 1, d.delivered, d.complaints,
+			coalesce(e.unique_opens, 0), coalesce(e.unique_clicks, 0), coalesce(e.unsubscribes, 0)
 		from unnest($3::uuid[]) with ordinality as r (content_id, i)
 		cross join lateral (
 			select coalesce(sum(d.count) filter (where d.state in ('delivered', 'complained')), 0)::bigint as delivered,
@@ -105,9 +112,9 @@ func (c *Campaigns) readReported(ctx context.Context, it Iteration, all []Tally)
 	}
 	var i int
 	var t Tally
-	_, err = pgx.ForEachRow(rows, []any{&i, &t.Delivered, &t.Complaints, &t.Opens, &t.Clicks}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&i, &t.Delivered, &t.Complaints, &t.Opens, &t.Clicks, &t.Unsubscribes}, func() error {
 		one := &all[i]
-		one.Delivered, one.Complaints, one.Opens, one.Clicks = t.Delivered, t.Complaints, t.Opens, t.Clicks
+		one.Delivered, one.Complaints, one.Opens, one.Clicks, one.Unsubscribes = t.Delivered, t.Complaints, t.Opens, t.Clicks, t.Unsubscribes
 		return nil
 	})
 	return err

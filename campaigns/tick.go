@@ -25,6 +25,9 @@ func (c *Campaigns) Loop(ctx context.Context) {
 		loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error { _, err := c.EvaluateDue(ctx); return err }, c.failed("evaluation"))
 	})
 	loops.Go(func() {
+		loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error { _, err := c.CheckGuardrails(ctx); return err }, c.failed("guardrail"))
+	})
+	loops.Go(func() {
 		loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error { _, err := c.MeasureDue(ctx); return err }, c.failed("measurement"))
 	})
 	loops.Wait()
