@@ -23,6 +23,8 @@ type iterationBody struct {
 	DecidedBy    *string                   `json:"decided_by"`
 	DecidedAt    *time.Time                `json:"decided_at"`
 	Verdict      *campaigns.Verdict        `json:"verdict"`
+	Stopped      []stoppedBody             `json:"stopped_variants"`
+	Warnings     []string                  `json:"warnings"`
 	Timeline     []timelineBody            `json:"timeline"`
 	Allowed      []string                  `json:"allowed_actions"`
 }
@@ -49,6 +51,23 @@ type variantPlan struct {
 	Thresholds []uint64 `json:"thresholds"`
 }
 
+// stoppedBody is a variant that the guardrail stopped.
+type stoppedBody struct {
+	Variant string    `json:"variant"`
+	At      time.Time `json:"at"`
+	Reason  string    `json:"reason"`
+}
+
+func stoppedOf(it campaigns.Iteration) []stoppedBody {
+	all := []stoppedBody{}
+	for _, v := range it.Variants {
+		if v.StoppedAt != nil {
+			all = append(all, stoppedBody{v.Name, v.StoppedAt.UTC(), v.StoppedReason})
+		}
+	}
+	return all
+}
+
 type timelineBody struct {
 	At     time.Time `json:"at"`
 	Event  string    `json:"event"`
@@ -63,11 +82,17 @@ func (s *server) showIteration(ctx context.Context, it campaigns.Iteration, err 
 	if err != nil {
 		return iterationBody{}, err
 	}
+	results, err := s.Campaigns.Results(ctx, it.WorkspaceID, it.ID)
+	if err != nil {
+		return iterationBody{}, err
+	}
 	b := iterationBody{ID: lemma.FormatID(lemma.PrefixIteration, it.ID), CampaignID: lemma.FormatID(lemma.PrefixCampaign, it.CampaignID),
 		Status: it.Status, StatusReason: orNull(it.StatusReason), StatusDetail: orNull(it.StatusDetail),
 		Experiment: showExperiment(it.Experiment), Assignment: showAssignmentPlan(it.Plan()), StartedAt: utc(it.StartedAt),
 		CutOffAt: utc(it.CutOffAt), DecidedBy: orNull(it.DecidedBy), DecidedAt: utc(it.DecidedAt), Verdict: it.Verdict,
 		Allowed:  each(it.Allowed, asIs),
+		Stopped:  stoppedOf(it),
+		Warnings: each(it.Warnings(results), asIs),
 		Timeline: each(events, func(e campaigns.IterationEvent) timelineBody { return timelineBody{e.At.UTC(), e.Event, e.Detail} })}
 	if it.Winner != nil {
 		b.Winner = &it.Variants[*it.Winner].Name
@@ -163,7 +188,8 @@ type resultsBody struct {
 
 // seriesBody are the numbers of one variant over time, cumulative.
 type seriesBody struct {
-	Variant *string     `json:"variant"` // null: the holdout
+	Variant *string     `json:"variant"`        // null: the holdout
+	Stopped *string     `json:"stopped_reason"` // null: it competes
 	Points  []pointBody `json:"points"`
 }
 
@@ -205,10 +231,10 @@ func (s *server) readResults(ctx context.Context, c *call, _ none) (resultsBody,
 		b.Sentence = &it.Verdict.Sentence
 	}
 	for i, v := range it.Variants {
-		b.Series = append(b.Series, seriesBody{&v.Name, pointsOf(all, i, it.Confidence)})
+		b.Series = append(b.Series, seriesBody{&v.Name, orNull(v.StoppedReason), pointsOf(all, i, it.Confidence)})
 	}
 	if it.HoldoutPercent > 0 {
-		b.Series = append(b.Series, seriesBody{nil, pointsOf(all, -1, it.Confidence)})
+		b.Series = append(b.Series, seriesBody{nil, nil, pointsOf(all, -1, it.Confidence)})
 	}
 	return b, nil
 }

@@ -1,6 +1,7 @@
 package campaigns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Experiment struct {
 	Confidence     float64       // 0: 0.95
 	OnInconclusive string        // best, control or hold; empty: hold
 	Guardrail      *Guardrail    // nil: none
+	BaseRate       float64       // with Effect, what it is planned to find: for warnings. 0: 0.05
+	Effect         float64       // absolute; 0: 0.01
 }
 
 // Variant replaces parts of the campaign's message.
@@ -75,6 +78,12 @@ func (c *Campaigns) prepareExperiment(ctx context.Context, n Campaign, e *Experi
 	}
 	if e.Confidence == 0 {
 		e.Confidence = 0.95
+	}
+	if e.BaseRate == 0 {
+		e.BaseRate = defaultBaseRate
+	}
+	if e.Effect == 0 {
+		e.Effect = defaultEffect
 	}
 	if e.OnInconclusive == "" {
 		e.OnInconclusive = Hold
@@ -148,6 +157,13 @@ func (e *Experiment) faults(channel lemma.Channel) (faults []lemma.Field) {
 	}
 	e.metricFaults(channel, add)
 	e.Guardrail.faults(e.Metric, add)
+	if e.EvaluateAt != nil && !e.EvaluateAt.After(time.Now()) {
+		add("/evaluate_at", "in_the_past", "must be in the future")
+	}
+	base, effect := cmp.Or(e.BaseRate, defaultBaseRate), cmp.Or(e.Effect, defaultEffect)
+	if rate := base + effect; base <= 0 || base >= 1 || rate <= 0 || rate >= 1 {
+		add("/effect", "invalid", "base_rate and base_rate + effect must be between 0 and 1; they are %.4g and %.4g", base, rate)
+	}
 	return faults
 }
 
@@ -239,10 +255,11 @@ func saveExperiment(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.U
 	}
 	_, err = tx.Exec(ctx, `
 		insert into iterations (workspace_id, id, campaign_id, sample_percent, holdout_percent, metric, event_name, data_source_id, sql,
-			duration, evaluate_at, min_sample, confidence, on_inconclusive, guardrail, guardrail_limit)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, '0'::interval), $11, $12, $13, $14, $15, $16)`,
+			duration, evaluate_at, min_sample, confidence, on_inconclusive, guardrail, guardrail_limit, base_rate, effect)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, '0'::interval), $11, $12, $13, $14, $15, $16, $17, $18)`,
 		workspaceID, id, campaign, e.SamplePercent, e.HoldoutPercent, kind, event, source, sql,
-		e.Duration, e.EvaluateAt, e.MinSample, e.Confidence, e.OnInconclusive, guardrail, limit)
+		e.Duration, e.EvaluateAt, e.MinSample, e.Confidence, e.OnInconclusive, guardrail, limit,
+		e.BaseRate, e.Effect)
 	if err != nil {
 		return err
 	}

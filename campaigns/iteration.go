@@ -134,6 +134,7 @@ type iterationRow struct {
 	OnInconclusive             string
 	Guardrail                  *string
 	GuardrailLimit             *float64
+	BaseRate, Effect           float64
 	StartedAt, CutOffAt        *time.Time
 	Winner                     *int
 	DecidedBy                  string
@@ -148,7 +149,7 @@ func readIteration(ctx context.Context, q querier, where string, workspaceID, id
 	rows, err := q.Query(ctx, `
 		select i.id, i.campaign_id, i.status, coalesce(i.status_reason, ''), coalesce(i.status_detail, ''), i.sample_percent, i.holdout_percent,
 			i.metric, i.event_name, i.data_source_id, i.sql, i.duration, i.evaluate_at, i.min_sample, i.confidence, i.on_inconclusive,
-			i.guardrail, i.guardrail_limit,
+			i.guardrail, i.guardrail_limit, i.base_rate, i.effect,
 			i.started_at, i.cut_off_at, i.winner::int, coalesce(i.decided_by, ''), i.decided_at, i.verdict, i.rollout_id,
 			(select json_agg(json_build_object('Name', v.name, 'Weight', v.weight, 'TemplateID', v.template_id,
 				'TemplateVersion', coalesce(v.template_version, 0), 'Subject', coalesce(v.subject, ''), 'Preheader', coalesce(v.preheader, ''),
@@ -174,7 +175,7 @@ func (r iterationRow) iteration(workspaceID uuid.UUID) (Iteration, error) {
 		StatusDetail: r.StatusDetail, StartedAt: r.StartedAt, CutOffAt: r.CutOffAt, Winner: r.Winner, DecidedBy: r.DecidedBy,
 		DecidedAt: r.DecidedAt, rolloutID: r.RolloutID, Experiment: Experiment{SamplePercent: r.SamplePercent,
 			HoldoutPercent: r.HoldoutPercent, EvaluateAt: r.EvaluateAt, MinSample: r.MinSample, Confidence: r.Confidence,
-			OnInconclusive: r.OnInconclusive}}
+			OnInconclusive: r.OnInconclusive, BaseRate: r.BaseRate, Effect: r.Effect}}
 	if r.Duration != nil {
 		it.Duration = *r.Duration
 	}

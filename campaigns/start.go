@@ -18,7 +18,7 @@ import (
 // Send starts a campaign now. It returns when that is committed; the fan-out
 // follows.
 func (c *Campaigns) Send(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
-	err := c.checkSendable(ctx, workspaceID, id, send)
+	err := c.CheckSend(ctx, workspaceID, id)
 	if err == nil {
 		err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 			if err := c.start(ctx, tx, workspaceID, id, send); err != nil {
@@ -53,7 +53,7 @@ func (c *Campaigns) Schedule(ctx context.Context, workspaceID, id uuid.UUID, at 
 	if !at.After(time.Now()) {
 		return c.done(ctx, workspaceID, id, request, lemma.Fault("/at", "in_the_past", "must be in the future; use send to send now"))
 	}
-	if err := c.checkSendable(ctx, workspaceID, id, schedule); err != nil {
+	if err := c.checkSendable(ctx, workspaceID, id, schedule, at); err != nil {
 		return c.done(ctx, workspaceID, id, request, err)
 	}
 	return c.move(ctx, workspaceID, id, schedule, request, `status = 'scheduled', scheduled_at = $4`, at)
@@ -76,10 +76,15 @@ func (c *Campaigns) move(
 	return c.done(ctx, workspaceID, id, request, err)
 }
 
-// checkSendable finds errors of a send before it begins: a status that does not
+// CheckSend finds errors of a send before it begins.
+func (c *Campaigns) CheckSend(ctx context.Context, workspaceID, id uuid.UUID) error {
+	return c.checkSendable(ctx, workspaceID, id, send, time.Now())
+}
+
+// checkSendable finds errors of a send at a time before it begins: a status that does not
 // allow it, a provider or an audience of another channel, and variables that the
 // audience does not have.
-func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb) error {
+func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb, at time.Time) error {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
 		return err
@@ -93,12 +98,12 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 	if _, err = c.content(ctx, now); err != nil {
 		return err
 	}
-	return c.checkExperiment(ctx, now)
+	return c.checkExperiment(ctx, now, &at)
 }
 
 // checkExperiment finds errors of a campaign's experiment that its other fields, or the
-// time, have caused since it was saved.
-func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign) error {
+// time at which it starts, have caused since it was saved; nil: the time is not known.
+func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign, start *time.Time) error {
 	if now.IterationID == nil {
 		return nil
 	}
@@ -106,8 +111,14 @@ func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign) error {
 	if err != nil || !found {
 		return err
 	}
-	if it.EvaluateAt != nil && !it.EvaluateAt.After(time.Now()) {
+	switch at := it.EvaluateAt; {
+	case at == nil:
+	case !at.After(time.Now()):
 		return lemma.Fault("/experiment/evaluate_at", "in_the_past", "must be in the future")
+	case start == nil:
+	case at.Before(start.Add(MinDuration)) || at.After(start.Add(MaxDuration)):
+		return lemma.Fault("/experiment/evaluate_at", "out_of_range", "must be from 10 seconds to 28 days after the start, %s",
+			start.UTC().Format(time.RFC3339))
 	}
 	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
 	if err != nil {

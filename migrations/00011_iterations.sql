@@ -21,6 +21,8 @@ create table iterations (
     min_sample       bigint not null default 0 check (min_sample >= 0),
     confidence       double precision not null default 0.95 check (confidence >= 0.5 and confidence < 1),
     on_inconclusive  text not null default 'hold' check (on_inconclusive in ('best', 'control', 'hold')),
+    base_rate        double precision not null default 0.05, -- with effect: what it is planned to find
+    effect           double precision not null default 0.01,
     guardrail        text constraint iterations_guardrail_kind check (guardrail in ('unsubscribes', 'complaints')), -- null: none
     guardrail_limit  double precision check (guardrail_limit > 0 and guardrail_limit < 1), -- fraction of sent notifications
     guardrail_at     timestamptz,             -- when the guardrail is checked next; null: not before the evaluation

@@ -660,6 +660,8 @@ create table iterations (
     min_sample bigint not null default 0,
     confidence double precision not null default 0.95,
     on_inconclusive text not null default 'hold'::text,
+    base_rate double precision not null default 0.05,
+    effect double precision not null default 0.01,
     guardrail text,
     guardrail_limit double precision,
     guardrail_at timestamp with time zone,
