@@ -25,7 +25,7 @@ import (
 )
 
 // ours are the tags of the operations that the client has.
-var ours = []string{"Flows", "Enrollments", "Events"}
+var ours = []string{"Flows", "Enrollments", "Events", "Iterations"}
 
 var contract = sync.OnceValue(func() *openapi3.T {
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
@@ -48,7 +48,7 @@ func operations() map[string]*openapi3.Operation {
 	found := map[string]*openapi3.Operation{}
 	for _, item := range contract().Paths.Map() {
 		for _, op := range item.Operations() {
-			if slices.Contains(ours, op.Tags[0]) || op.OperationID == "testProvider" || op.OperationID == "readResults" {
+			if slices.Contains(ours, op.Tags[0]) || op.OperationID == "testProvider" {
 				found[strings.ToUpper(op.OperationID[:1])+op.OperationID[1:]] = op
 			}
 		}
@@ -68,7 +68,15 @@ var (
 
 // calls has a call of each method, with all fields and options.
 var calls = map[string]func(context.Context, *Client) (any, error){
-	"ReadResults": func(ctx context.Context, c *Client) (any, error) { return c.ReadResults(ctx, "itr_1") },
+	"ReadResults":     func(ctx context.Context, c *Client) (any, error) { return c.ReadResults(ctx, "itr_1") },
+	"GetIteration":    func(ctx context.Context, c *Client) (any, error) { return c.GetIteration(ctx, "itr_1") },
+	"SelectWinner":    func(ctx context.Context, c *Client) (any, error) { return c.SelectWinner(ctx, "itr_1", "B") },
+	"StopIteration":   func(ctx context.Context, c *Client) (any, error) { return c.StopIteration(ctx, "itr_1") },
+	"ExtendIteration": func(ctx context.Context, c *Client) (any, error) { return c.ExtendIteration(ctx, "itr_1", noon) },
+	"ReadAssignment":  func(ctx context.Context, c *Client) (any, error) { return c.ReadAssignment(ctx, "itr_1", "c1") },
+	"ComputePower": func(ctx context.Context, c *Client) (any, error) {
+		return c.ComputePower(ctx, PowerRequest{BaseRate: 0.05, Effect: 0.01, Variants: 3, Confidence: 0.9, Power: 0.9, Recipients: 100})
+	},
 	"TestProvider": func(ctx context.Context, c *Client) (any, error) {
 		return c.TestProvider(ctx, "prv_1", ProviderTestRequest{To: "ada@example.com", From: &Sender{Email: "news@example.com", Name: "Shop"},
 			Subject: "s", Text: "t", TemplateID: "tpl_1", Version: 2, Data: properties})

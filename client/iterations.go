@@ -17,8 +17,9 @@ type IterationResults struct {
 
 // VariantSeries are the numbers of one variant, cumulative.
 type VariantSeries struct {
-	Variant *string        `json:"variant"` // nil: the holdout
-	Points  []VariantPoint `json:"points"`
+	Variant       *string        `json:"variant"`        // nil: the holdout
+	StoppedReason *string        `json:"stopped_reason"` // why the guardrail stopped it; nil: it competes
+	Points        []VariantPoint `json:"points"`
 }
 
 // VariantPoint are the numbers of a variant at a time.
