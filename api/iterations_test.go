@@ -65,6 +65,22 @@ func (b *bundle) checkIterations(w world) {
 	b.checkStop(w)
 }
 
+// checkExplainedVariant reads which bucket led to which variant, from an explanation.
+func (b *bundle) checkExplainedVariant(campaign string) {
+	b.T.Helper()
+	sent := b.do("GET", "/v1/notifications?campaign_id="+campaign+"&status=pending", nil).is(200).json["data"].([]any)
+	for _, one := range sent {
+		got := b.do("GET", "/v1/notifications/"+one.(object)["id"].(string)+"/explain", nil).is(200)
+		a, ok := got.json["assignment"].(object)
+		if !ok || a["group"] != "sample" || !strings.Contains(a["detail"].(string), "leads to variant "+a["variant"].(string)) {
+			b.T.Errorf("%s", got.body)
+		}
+	}
+	if len(sent) == 0 {
+		b.T.Error("the sample is empty")
+	}
+}
+
 // checkVariantPreview renders the variants of a campaign by a dry run and by a preview.
 func (b *bundle) checkVariantPreview(campaign string) {
 	b.T.Helper()
@@ -110,11 +126,12 @@ func TestADryRunOfAnExperiment(t *testing.T) {
 // checkStop ends an experiment without a winner.
 func (b *bundle) checkStop(w world) {
 	b.T.Helper()
-	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(nil)})).is(201)
+	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(object{"sample_percent": 100})})).is(201)
 	b.do("POST", "/v1/campaigns/"+made.id()+"/send", nil).is(202)
 	campaign, _ := lemma.ParseID(lemma.PrefixCampaign, made.id())
 	_, err := b.deps.Campaigns.Fanout(context.Background(), b.Workspace, campaign)
 	b.Must(err)
+	b.checkExplainedVariant(made.id())
 	got := b.do("POST", "/v1/iterations/"+made.text("iteration_id")+"/stop", nil).is(202)
 	if got.text("status") != "cancelled" || got.text("status_reason") != "stopped" {
 		b.T.Errorf("%s", got.body)

@@ -88,6 +88,11 @@ func drawResults(out io.Writer, r client.IterationResults) error {
 		return append(row, fmt.Sprint(*p.Converted), fmt.Sprint(p.Excluded), fmt.Sprintf("%.2f %%", 100**p.Rate),
 			bar(*p.Interval, *p.Rate, highest))
 	})
+	for _, s := range r.Series {
+		if err == nil && s.StoppedReason != nil {
+			_, err = fmt.Fprintf(out, "%s is stopped: %s\n", printable(or(s.Variant, "")), printable(*s.StoppedReason))
+		}
+	}
 	if err == nil && r.Winner != nil {
 		_, err = fmt.Fprintf(out, "winner: %s\n", printable(*r.Winner))
 	}
