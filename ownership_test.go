@@ -132,7 +132,7 @@ var mayWrite = map[string]map[string]string{
 	"campaign_requests":    {"campaigns": "insert"},
 	"fanouts":              {"campaigns": "insert update"},
 	"iterations":           {"campaigns": "insert update delete"}, // delete: drafts
-	"iteration_variants":   {"campaigns": "insert update"}, // update: the guardrail stops a variant
+	"iteration_variants":   {"campaigns": "insert update"},        // update: the guardrail stops a variant
 	"iteration_log":        {"campaigns": "insert"},
 	"iteration_results":    {"campaigns": "insert"},
 	"iteration_members":    {"notifications": "insert", "campaigns": "delete"},

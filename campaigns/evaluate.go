@@ -170,12 +170,12 @@ func excludedOf(it Iteration, all []Tally) map[string]int64 {
 	if !it.Metric.tracked() {
 		return by
 	}
-	reason := "machine_opens"
+	kind := "machine_opens"
 	if it.Metric.Type == UniqueClicks {
-		reason = "machine_clicks"
+		kind = "machine_clicks"
 	}
 	for _, t := range all {
-		by[reason] += t.Excluded
+		by[kind] += t.Excluded
 	}
 	return by
 }
