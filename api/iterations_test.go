@@ -92,7 +92,8 @@ func (b *bundle) checkVariantPreview(campaign string) {
 	subjectOf := func(rows any) string {
 		return rows.(object)["sample"].([]any)[0].(object)["subject"].(string)
 	}
-	if a, c := subjectOf(variants[0]), subjectOf(variants[1]); a == c || !strings.HasPrefix(c, "Look, ") || variants[1].(object)["rendered"] != 2.0 {
+	if a, c := subjectOf(variants[0]), subjectOf(variants[1]); a == c || !strings.HasPrefix(c, "Look, ") ||
+		variants[1].(object)["rendered"] != 2.0 {
 		b.T.Errorf("%s and %s: %s", a, c, got.body)
 	}
 	one := b.do("GET", campaign+"/preview?variant=B", nil).is(200)
@@ -111,16 +112,19 @@ func TestADryRunOfAnExperiment(t *testing.T) {
 	for _, query := range []string{"?dry_run=true", ""} {
 		b.do("POST", "/v1/campaigns/"+made.id()+"/send"+query, nil).fault(422, "/experiment/metric/type", "not_tracked")
 	}
-	b.do("POST", "/v1/campaigns/"+made.id()+"/schedule", object{"at": "2126-01-01T00:00:00Z"}).fault(422, "/experiment/metric/type", "not_tracked")
+	b.do("POST", "/v1/campaigns/"+made.id()+"/schedule", object{"at": "2126-01-01T00:00:00Z"}).
+		fault(422, "/experiment/metric/type", "not_tracked")
 	got := b.do("GET", "/v1/iterations/"+made.text("iteration_id"), nil).is(200)
 	e := got.json["experiment"].(object)
-	if e["metric"].(object)["type"] != "unique_clicks" || e["guardrail"].(object)["limit"] != 0.001 || e["base_rate"] != 0.05 || e["effect"] != 0.01 {
+	if e["metric"].(object)["type"] != "unique_clicks" || e["guardrail"].(object)["limit"] != 0.001 ||
+		e["base_rate"] != 0.05 || e["effect"] != 0.01 {
 		t.Errorf("%s", got.body)
 	}
 	late := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(object{
 		"duration": nil, "evaluate_at": "2126-01-01T00:00:00Z"})})).is(201)
 	b.do("POST", "/v1/campaigns/"+late.id()+"/send?dry_run=true", nil).fault(422, "/experiment/evaluate_at", "out_of_range")
-	b.do("POST", "/v1/campaigns/"+late.id()+"/schedule", object{"at": "2126-02-01T00:00:00Z"}).fault(422, "/experiment/evaluate_at", "out_of_range")
+	b.do("POST", "/v1/campaigns/"+late.id()+"/schedule", object{"at": "2126-02-01T00:00:00Z"}).
+		fault(422, "/experiment/evaluate_at", "out_of_range")
 }
 
 // checkStop ends an experiment without a winner.

@@ -65,8 +65,9 @@ func fingerprints(id uuid.UUID) abtest.Split {
 }
 
 // deals gives the recipients of a row their variant, and removes those that this run
-// does not write: the rest, and those of a variant that the guardrail has stopped. A profile that has opted out is always written: no other profile is
-// sent to at its address.
+// does not write: the rest, and those of a variant that the guardrail has stopped. A
+// profile that has opted out is always written: no other profile is sent to at its
+// address.
 func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []notifications.Recipient {
 	if p.deal == nil {
 		return chunk

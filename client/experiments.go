@@ -184,7 +184,8 @@ func (c *Client) GetIteration(ctx context.Context, iteration string, options ...
 
 // SelectWinner decides that a variant is sent to the rest.
 func (c *Client) SelectWinner(ctx context.Context, iteration, variant string, options ...CallOption) (Iteration, error) {
-	return call[Iteration](ctx, c, map[string]string{"variant": variant}, options, http.MethodPost, "/v1/iterations/%s/select_winner", iteration)
+	body := map[string]string{"variant": variant}
+	return call[Iteration](ctx, c, body, options, http.MethodPost, "/v1/iterations/%s/select_winner", iteration)
 }
 
 // StopIteration ends a test without a winner.

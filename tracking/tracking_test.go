@@ -325,7 +325,8 @@ func TestFirstTimes(t *testing.T) {
 	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[times])
 	b.Must(err)
 	at := func(d time.Duration) *time.Time { return new(b.sent.Add(d).Truncate(time.Microsecond).Local()) }
-	want := []times{{b.origin, at(20 * time.Minute), at(35 * time.Minute), at(10 * time.Minute), nil}, {b.origin, nil, nil, nil, at(time.Second)}}
+	want := []times{{b.origin, at(20 * time.Minute), at(35 * time.Minute), at(10 * time.Minute), nil},
+		{b.origin, nil, nil, nil, at(time.Second)}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
