@@ -30,7 +30,9 @@ const canBeEvaluated = `i.metric is not null and i.cut_off_at <= now() - $1::int
 
 // EvaluateDue evaluates iterations whose cut-off has passed, and waits. It may run in every
 // process at once: the claim decides.
-func (c *Campaigns) EvaluateDue(ctx context.Context) (n int, err error) { return waitFor(ctx, c.startEvaluations) }
+func (c *Campaigns) EvaluateDue(ctx context.Context) (n int, err error) {
+	return waitFor(ctx, c.startEvaluations)
+}
 
 // startEvaluations is EvaluateDue, and does not wait: a source may be slow.
 func (c *Campaigns) startEvaluations(ctx context.Context) (wait func() (int, error), err error) {

@@ -133,7 +133,9 @@ func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.
 
 // MeasureDue measures the results of iterations that are due, and waits: about 50 times
 // until the cut-off, and seldom if a measurement takes long.
-func (c *Campaigns) MeasureDue(ctx context.Context) (n int, err error) { return waitFor(ctx, c.startMeasurements) }
+func (c *Campaigns) MeasureDue(ctx context.Context) (n int, err error) {
+	return waitFor(ctx, c.startMeasurements)
+}
 
 // startMeasurements is MeasureDue, and does not wait.
 func (c *Campaigns) startMeasurements(ctx context.Context) (wait func() (int, error), err error) {
