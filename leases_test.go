@@ -56,7 +56,7 @@ var unfenced = map[string]string{
 	"flows.retryPolls flow_polls":            "only of polls without a holder: when they are polled next",
 	"webhooks.Erase outbox":                  "a profile is erased: only of messages without a holder",
 	"webhooks.Clean outbox":                  "only of messages that have ended",
-	"api.Purge idempotency_keys":             "only of keys whose lock has expired",
+	"api.purge idempotency_keys":             "only of keys whose lock has expired",
 }
 
 // forHolder are functions that change other tables for the holder of a lease: the

@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"events":        {},
 	"abtest":        {},
 	"notifications": {"address", "page", "events"},
-	"campaigns": {"abtest", "address", "fence", "loop", "mail", "page", "pgerr", "lifecycle", "notifications", "audience", "message",
+	"campaigns": {"abtest", "address", "fence", "loop", "mail", "page", "pgerr", "slots", "lifecycle", "notifications", "audience", "message",
 		"providers"},
 	"flows/graph":      {"abtest", "mail"},
 	"flows/enrollment": {"fence", "pgerr"},

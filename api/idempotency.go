@@ -288,10 +288,28 @@ func (k idempotencyStore) release(ctx context.Context, c claim) error {
 	return err
 }
 
+// purgedAtOnce is how many answers one statement deletes, so that none takes long.
+const purgedAtOnce = 10_000
+
 // Purge deletes answers that are older than 24 hours, of all workspaces, and returns their
 // number.
-func Purge(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
-	tag, err := pool.Exec(ctx, `delete from idempotency_keys where created_at < now() - $1::interval and locked_until < now()`, keptFor)
+func Purge(ctx context.Context, pool *pgxpool.Pool) (deleted int64, err error) {
+	for {
+		n, err := purge(ctx, pool, purgedAtOnce)
+		deleted += n
+		if err != nil || n < purgedAtOnce {
+			return deleted, err
+		}
+	}
+}
+
+func purge(ctx context.Context, pool *pgxpool.Pool, most int) (int64, error) {
+	tag, err := pool.Exec(ctx, `
+		delete from idempotency_keys k using (
+			select workspace_id, key from idempotency_keys
+			where created_at < now() - $1::interval and locked_until < now() order by created_at limit $2 for update skip locked
+		) old
+		where k.workspace_id = old.workspace_id and k.key = old.key and k.locked_until < now()`, keptFor, most)
 	if err != nil {
 		return 0, fmt.Errorf("purge idempotency keys: %w", err)
 	}

@@ -18,6 +18,9 @@ type deal struct {
 	abtest.Plan
 	sampling bool   // otherwise the winner is rolled out
 	stopped  []bool // by variant: the guardrail has stopped it
+
+	members     *members // in the rollout: they have a notification, at this or another address
+	fingerprint func(profileKey string) uint64
 }
 
 // dealOf reads the experiment of a campaign for a run, and adds what its chunks write.
@@ -53,6 +56,10 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 	case it.Winner != nil && it.rolloutID != nil:
 		p.columns = columnsOf(contents[*it.Winner])
 		p.Variants = []notifications.Variant{{ContentID: *it.rolloutID, Ordinal: *it.Winner}}
+		p.deal.fingerprint = fingerprints(it.ID).Hash
+		if p.deal.members, err = c.readMembers(ctx, it); err != nil {
+			return err
+		}
 	default:
 		return errStopped // nothing is decided
 	}
@@ -65,7 +72,8 @@ func fingerprints(id uuid.UUID) abtest.Split {
 }
 
 // deals gives the recipients of a row their variant, and removes those that this run
-// does not write: the rest, and those of a variant that the guardrail has stopped. A
+// does not write: in the sample the rest, and those of a variant that the guardrail has
+// stopped; in the rollout the sample, whose profiles may have other addresses by now. A
 // profile that has opted out is always written: no other profile is sent to at its
 // address.
 func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []notifications.Recipient {
@@ -85,6 +93,8 @@ func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []no
 		case group == abtest.Rest && p.deal.sampling:
 			continue
 		case group == abtest.Sample && p.deal.sampling && p.deal.stopped[variant]: // gets the winner
+			continue
+		case group == abtest.Sample && !p.deal.sampling && p.deal.members.has(p.deal.fingerprint(key)):
 			continue
 		}
 		chunk[to] = r

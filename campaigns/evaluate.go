@@ -28,29 +28,26 @@ const canBeEvaluated = `i.metric is not null and i.cut_off_at <= now() - $1::int
 		select from tracking_queue q
 		where q.workspace_id = i.workspace_id and q.origin_id = i.campaign_id and q.occurred_at < i.cut_off_at))`
 
-// EvaluateDue evaluates iterations whose cut-off has passed. It may run in every process
-// at once: the claim decides.
+// EvaluateDue evaluates iterations whose cut-off has passed, and waits. It may run in every
+// process at once: the claim decides.
 func (c *Campaigns) EvaluateDue(ctx context.Context) (n int, err error) {
-	rows, err := c.pool.Query(ctx, `
+	return waitFor(ctx, c.startEvaluations)
+}
+
+// startEvaluations is EvaluateDue, and does not wait: a source may be slow.
+func (c *Campaigns) startEvaluations(ctx context.Context) (wait func() (int, error), err error) {
+	due, err := c.refs(ctx, `
 		select i.workspace_id, i.id from iterations i
 		join campaigns c on c.workspace_id = i.workspace_id and c.id = i.campaign_id
-		where i.status in ('running', 'evaluating') and `+canBeEvaluated+` order by i.cut_off_at limit 20`, c.cfg.CutOffGrace)
+		where i.status in ('running', 'evaluating') and `+canBeEvaluated+`
+		order by row_number() over (partition by i.workspace_id order by i.cut_off_at), random() limit 100`, c.cfg.CutOffGrace)
 	if err != nil {
-		return 0, fmt.Errorf("find iterations to evaluate: %w", err)
+		return nil, fmt.Errorf("find iterations to evaluate: %w", err)
 	}
-	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ref])
-	if err != nil {
-		return 0, fmt.Errorf("find iterations to evaluate: %w", err)
-	}
-	var failed error
-	for _, r := range due {
-		if err := c.Evaluate(ctx, r.WorkspaceID, r.ID); err != nil {
-			failed = errors.Join(failed, err)
-		} else {
-			n++
-		}
-	}
-	return n, failed
+	return startDue(ctx, c.evaluating, due, func(ctx context.Context, r ref) (bool, error) {
+		err := c.Evaluate(ctx, r.WorkspaceID, r.ID)
+		return err == nil, err
+	}), nil
 }
 
 // Evaluate claims an iteration, compares its variants by the numbers at the cut-off, and
@@ -247,9 +244,6 @@ func (c *Campaigns) recordWinner(ctx context.Context, tx pgx.Tx, now Campaign, i
 		return false, err
 	}
 	if err := restartFanout(ctx, tx, it); err != nil {
-		return false, err
-	}
-	if err := forgetMembers(ctx, tx, it.WorkspaceID, it.CampaignID); err != nil {
 		return false, err
 	}
 	if err := logIteration(ctx, tx, it.WorkspaceID, it.ID, "decided", variant.Name+" by "+d.by); err != nil {

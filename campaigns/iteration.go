@@ -249,10 +249,18 @@ func changeIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.
 	return logIteration(ctx, tx, workspaceID, id, event, detail)
 }
 
-// sampled moves an iteration to running when its sample is written.
+// sampled moves an iteration to running when its sample is written. If its cut-off was not
+// after its start, there is nothing to compare, and a person decides.
 func sampled(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) error {
-	return changeIteration(ctx, tx, workspaceID, campaign, "sampled", "", `
+	err := changeIteration(ctx, tx, workspaceID, campaign, "sampled", "", `
 		update iterations set status = 'running' where workspace_id = $1 and campaign_id = $2 and status = 'sampling' returning id`)
+	if err != nil {
+		return err
+	}
+	const detail = "the campaign started after evaluate_at, so nothing was measured"
+	return changeIteration(ctx, tx, workspaceID, campaign, "held", detail, `
+		update iterations set status = 'inconclusive', status_reason = 'cut_off_passed', status_detail = $3
+		where workspace_id = $1 and campaign_id = $2 and status = 'running' and cut_off_at <= started_at returning id`, detail)
 }
 
 // cancelIteration ends the experiment of a campaign that is cancelled or fails. An
@@ -278,7 +286,7 @@ func completeIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uui
 	return forgetMembers(ctx, tx, workspaceID, campaign)
 }
 
-// forgetMembers deletes the hashes of the recipients: nothing is measured any more.
+// forgetMembers deletes the hashes of the recipients: nothing is measured or written any more.
 func forgetMembers(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) error {
 	_, err := tx.Exec(ctx, `delete from iteration_members where workspace_id = $1 and origin_id = $2`, workspaceID, campaign)
 	if err != nil {

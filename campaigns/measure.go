@@ -2,14 +2,11 @@ package campaigns
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
 	"lemma/abtest"
@@ -56,15 +53,16 @@ func (c *Campaigns) measure(ctx context.Context, it Iteration, until time.Time) 
 	if it.Metric == nil {
 		return all[:len(it.Variants)], nil
 	}
-	converted, err := c.readConverted(ctx, it, until)
+	m, err := c.readMembers(ctx, it)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.countMembers(ctx, it, converted, all); err != nil {
-		return nil, fmt.Errorf("count conversions of iteration %s: %w", it.ID, err)
+	if err := c.readConverted(ctx, it, until, m); err != nil {
+		return nil, err
 	}
+	m.count(all)
 	if it.Metric.tracked() {
-		err = c.readEngaged(ctx, it, until, all)
+		err = c.readEngaged(ctx, it, until, m.several, all)
 	}
 	return all, err
 }
@@ -120,80 +118,40 @@ func (c *Campaigns) readReported(ctx context.Context, it Iteration, all []Tally)
 	return err
 }
 
-// readConverted reads which profiles have converted, as hashes. Opens and clicks have none.
-func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time) (*hashes, error) {
-	converted := newHashes()
-	if it.Metric.tracked() {
-		return converted, nil
-	}
-	if m := it.Metric; m.SQL != "" {
+// readConverted records which members have converted before a time. Opens and clicks are
+// counted by package tracking.
+func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time, m *members) error {
+	switch by := it.Metric; {
+	case by.tracked():
+		return nil
+	case by.SQL != "":
 		hash, period := fingerprints(it.ID).Hash, audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
-		err := c.audiences.Keys(ctx, it.WorkspaceID, m.DataSourceID, m.SQL, period, func(key []byte) { converted.add(hash(string(key))) })
-		return converted, err
+		return c.audiences.Keys(ctx, it.WorkspaceID, by.DataSourceID, by.SQL, period, func(key []byte) { m.convert(hash(string(key))) })
 	}
-	return converted, c.readEvents(ctx, it, until, converted)
+	return c.readEvents(ctx, it, until, m)
 }
 
-// countMembers counts the recipients of each variant and those that have converted. A
-// profile counts once, however many addresses it has.
-func (c *Campaigns) countMembers(ctx context.Context, it Iteration, converted *hashes, all []Tally) error {
-	for i := range all {
-		all[i].Recipients, all[i].Converted = 0, new(int64)
-	}
-	rows, err := c.pool.Query(ctx, `
-		select m.ordinal, m.profiles, coalesce(o.channel, '') = 'push' from iteration_members m
-		left join contents o on o.workspace_id = m.workspace_id and o.id = m.origin_id
-		where m.workspace_id = $1 and m.origin_id = $2`, it.WorkspaceID, it.CampaignID)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	seen := newHashes()
-	for rows.Next() {
-		var ordinal int
-		var profiles []byte
-		var many bool
-		if err := rows.Scan(&ordinal, (*pgtype.DriverBytes)(&profiles), &many); err != nil {
-			return err
-		}
-		t := &all[len(all)-1]
-		if ordinal != holdout {
-			t = &all[ordinal]
-		}
-		for ; len(profiles) >= 8; profiles = profiles[8:] {
-			h := binary.LittleEndian.Uint64(profiles)
-			if (many || ordinal == holdout) && !seen.add(h) {
-				continue
-			}
-			t.Recipients++
-			if converted.has(h) {
-				*t.Converted++
-			}
-		}
-	}
-	return rows.Err()
-}
-
-// MeasureDue measures the results of iterations that are due: about 50 times until the
-// cut-off, and seldom if a measurement takes long.
+// MeasureDue measures the results of iterations that are due, and waits: about 50 times
+// until the cut-off, and seldom if a measurement takes long.
 func (c *Campaigns) MeasureDue(ctx context.Context) (n int, err error) {
+	return waitFor(ctx, c.startMeasurements)
+}
+
+// startMeasurements is MeasureDue, and does not wait.
+func (c *Campaigns) startMeasurements(ctx context.Context) (wait func() (int, error), err error) {
 	due, err := c.refs(ctx, `
-		select i.workspace_id, i.id from iterations i
-		where i.status in ('sampling', 'running') and i.measure_at <= now() order by i.measure_at limit 20`)
+		select i.workspace_id, i.id from iterations i where i.status in ('sampling', 'running') and i.measure_at <= now()
+		order by row_number() over (partition by i.workspace_id order by i.measure_at), random() limit 100`)
 	if err != nil {
-		return 0, fmt.Errorf("find iterations to measure: %w", err)
+		return nil, fmt.Errorf("find iterations to measure: %w", err)
 	}
-	var failed error
-	for _, r := range due {
+	return startDue(ctx, c.measuring, due, func(ctx context.Context, r ref) (bool, error) {
 		done, err := c.measureOne(ctx, r)
-		if err != nil && ctx.Err() == nil {
-			failed = errors.Join(failed, fmt.Errorf("measure iteration %s: %w", r.ID, err))
+		if err != nil {
+			err = fmt.Errorf("measure iteration %s: %w", r.ID, err)
 		}
-		if done {
-			n++
-		}
-	}
-	return n, failed
+		return done, err
+	}), nil
 }
 
 // measureOne stores the results of an iteration if no other process does so at this

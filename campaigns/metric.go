@@ -116,28 +116,35 @@ func (c *Campaigns) checkTracked(now Campaign, e Experiment, contents []*message
 	return nil
 }
 
-// readEngaged reads how many notifications of each variant were opened or clicked before
-// a time, and how many were by machines only, which do not count.
-func (c *Campaigns) readEngaged(ctx context.Context, it Iteration, until time.Time, all []Tally) error {
+// readEngaged reads how many profiles of each variant opened or clicked before a time, and
+// how many notifications machines only did, which do not count. several says that a profile
+// may have several notifications.
+func (c *Campaigns) readEngaged(ctx context.Context, it Iteration, until time.Time, several bool, all []Tally) error {
 	first, machine := "opened_at", "machine_opened_at"
 	if it.Metric.Type == UniqueClicks {
 		first, machine = "clicked_at", "machine_clicked_at"
+	}
+	counted, join := "*", ""
+	if several {
+		counted = "distinct n.profile_key"
+		join = "join notifications n on n.workspace_id = e.workspace_id and n.origin_id = e.origin_id and n.key = e.key"
 	}
 	rows, err := c.pool.Query(ctx, fmt.Sprintf(`
 		select r.i::int - 1, e.counted, e.excluded
 		from unnest($3::uuid[]) with ordinality as r (content_id, i)
 		join (
-			select content_id, count(*) filter (where %[1]s < $4) as counted,
+			select e.content_id, count(%[3]s) filter (where %[1]s < $4) as counted,
 				count(*) filter (where %[2]s < $4 and (%[1]s is null or %[1]s >= $4)) as excluded
-			from engagements where workspace_id = $1 and origin_id = $2 group by content_id
-		) e on e.content_id = r.content_id`, first, machine), it.WorkspaceID, it.CampaignID, it.contents(), until)
+			from engagements e %[4]s
+			where e.workspace_id = $1 and e.origin_id = $2 group by e.content_id
+		) e on e.content_id = r.content_id`, first, machine, counted, join), it.WorkspaceID, it.CampaignID, it.contents(), until)
 	if err != nil {
 		return fmt.Errorf("count engagements of iteration %s: %w", it.ID, err)
 	}
 	var i int
-	var counted, excluded int64
-	_, err = pgx.ForEachRow(rows, []any{&i, &counted, &excluded}, func() error {
-		*all[i].Converted, all[i].Excluded = counted, excluded
+	var converted, excluded int64
+	_, err = pgx.ForEachRow(rows, []any{&i, &converted, &excluded}, func() error {
+		*all[i].Converted, all[i].Excluded = converted, excluded
 		return nil
 	})
 	if err != nil {

@@ -82,8 +82,8 @@ func (c *Campaigns) CheckSend(ctx context.Context, workspaceID, id uuid.UUID) er
 }
 
 // checkSendable finds errors of a send at a time before it begins: a status that does not
-// allow it, a provider or an audience of another channel, and variables that the
-// audience does not have.
+// allow it, a deadline that has passed by then, a provider or an audience of another
+// channel, and variables that the audience does not have.
 func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb, at time.Time) error {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
@@ -91,6 +91,9 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 	}
 	if err := table.Check(now.Status, v); err != nil {
 		return err
+	}
+	if now.SendDeadline != nil && !now.SendDeadline.After(at) {
+		return lemma.Fault("/send_deadline", "in_the_past", "must be after the start, %s", at.UTC().Format(time.RFC3339))
 	}
 	if err := c.checkCarried(ctx, workspaceID, now.Channel, now.ProviderID, now.AudienceID); err != nil {
 		return err
