@@ -979,10 +979,11 @@ create table tracking_events (
     id uuid not null,
     type text not null,
     link integer not null,
+    times integer not null default 1,
     machine text,
     occurred_at timestamp with time zone not null,
     constraint tracking_events_pkey PRIMARY KEY (workspace_id, origin_id, key, id),
-    constraint tracking_events_machine CHECK ((machine = ANY (ARRAY['apple_privacy'::text, 'gmail_proxy'::text, 'yahoo_proxy'::text, 'prefetch'::text, 'scanner'::text, 'too_fast'::text, 'several_links'::text, 'probed_before'::text]))),
+    constraint tracking_events_machine CHECK ((machine = ANY (ARRAY['apple_privacy'::text, 'gmail_proxy'::text, 'yahoo_proxy'::text, 'prefetch'::text, 'scanner'::text, 'too_fast'::text, 'several_links'::text, 'probed_before'::text, 'flood'::text]))),
     constraint tracking_events_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text, 'converted'::text, 'unsubscribed'::text])))
 ) partition by RANGE (origin_id);
 
@@ -995,6 +996,7 @@ create table tracking_queue (
     key uuid not null,
     type text not null,
     link integer not null default 0,
+    times integer not null default 1,
     machine text,
     occurred_at timestamp with time zone not null,
     recorded_at timestamp with time zone not null default now(),
