@@ -1106,8 +1106,9 @@ CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_a
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
 CREATE UNIQUE INDEX provider_events_once ON ONLY provider_events USING btree (workspace_id, origin_id, provider_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
-CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal) WHERE (batch_id IS NOT NULL);
+CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) WHERE (batch_id IS NOT NULL);
 CREATE INDEX provider_events_unmatched ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);
+CREATE INDEX provider_events_without_id ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, type) WHERE ((source_event_id = 'unknown'::text) AND (batch_id IS NOT NULL));
 CREATE INDEX providers_id ON providers USING btree (id);
 CREATE INDEX refusals_age ON refusals USING btree (at);
 CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_id, at) WHERE (enrollment_id IS NOT NULL);
