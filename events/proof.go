@@ -70,7 +70,8 @@ const proofs = `
 		union all
 		(select p.* from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt = 2 order by p.occurred_at limit 1)
 		union all
-		(select p.* from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt is null order by p.attempt, p.occurred_at limit 1)
+		(select p.* from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt is null
+		order by p.attempt, p.occurred_at limit 1)
 	) p
 	order by r.ordinal, k.kind, coalesce(p.attempt, 1), p.occurred_at, p.id`
 

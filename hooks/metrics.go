@@ -20,7 +20,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		unmatched:  vector("lemma_hooks_unmatched_total", "Events that name no notification of their workspace.", "carrier"),
 		duplicates: vector("lemma_hooks_duplicates_total", "Events that had been stored before.", "carrier"),
 		noID:       vector("lemma_hooks_without_id_total", "Events without an id, of which each repetition is stored.", "carrier"),
-		floods: vector("lemma_hooks_floods_total", "Events without an id that were not stored, since their notification has too many of the type.",
+		floods: vector("lemma_hooks_floods_total", "Events without an id beyond those that are stored of a notification.",
 			"carrier"),
 		lag: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lemma_hooks_lag_seconds",
 			Help:    "From an event at the carrier until it is stored.",

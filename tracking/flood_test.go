@@ -77,7 +77,8 @@ func TestASlowWorkspaceStopsNoOther(t *testing.T) {
 	b := setup(t)
 	held, err := b.Pool.Begin(t.Context())
 	b.Must(err)
-	_, err = held.Exec(t.Context(), `insert into engagements (workspace_id, origin_id, key, opens, clicks) values ($1, $2, $3, 0, 0)`,
+	_, err = held.Exec(t.Context(), `
+		insert into engagements (workspace_id, origin_id, key, content_id, opens, clicks) values ($1, $2, $3, $2, 0, 0)`,
 		b.Workspace, b.origin, keyOf(0))
 	b.Must(err)
 	b.put(b.event(0, opened, 0, 0))
