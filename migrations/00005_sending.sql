@@ -221,7 +221,9 @@ create table provider_events_default partition of provider_events default;
 create unique index provider_events_once on provider_events (workspace_id, origin_id, provider_id, source, source_event_id)
     where source_event_id <> 'unknown';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
-create index provider_events_row on provider_events (workspace_id, batch_id, ordinal) where batch_id is not null;
+create index provider_events_row on provider_events (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) where batch_id is not null;
+create index provider_events_without_id on provider_events (workspace_id, batch_id, ordinal, type)
+    where source_event_id = 'unknown' and batch_id is not null;
 create index provider_events_unmatched on provider_events (recorded_at) where batch_id is null;
 
 -- Events whose effects are still to be applied, written with them. A row is

@@ -11,6 +11,7 @@ create table tracking_queue (
     type         text not null constraint tracking_queue_type check (type in
         ('opened', 'clicked', 'probed', 'converted', 'unsubscribed')),
     link         int not null default 0,      -- number of the link in its template
+    times        int not null default 1,      -- requests for which it stands; more than 1 for a flood
     machine      text,                        -- why the request is a machine's; null: it does not show
     occurred_at  timestamptz not null,
     recorded_at  timestamptz not null default now(),
@@ -28,8 +29,9 @@ create table tracking_events (
     type         text not null constraint tracking_events_type check (type in
         ('opened', 'clicked', 'probed', 'converted', 'unsubscribed')),
     link         int not null,
+    times        int not null default 1,
     machine      text constraint tracking_events_machine check (machine in
-        ('apple_privacy', 'gmail_proxy', 'yahoo_proxy', 'prefetch', 'scanner', 'too_fast', 'several_links', 'probed_before')),
+        ('apple_privacy', 'gmail_proxy', 'yahoo_proxy', 'prefetch', 'scanner', 'too_fast', 'several_links', 'probed_before', 'flood')),
     occurred_at  timestamptz not null,
     constraint tracking_events_pkey primary key (workspace_id, origin_id, key, id)
 ) partition by range (origin_id);

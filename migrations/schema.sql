@@ -979,10 +979,11 @@ create table tracking_events (
     id uuid not null,
     type text not null,
     link integer not null,
+    times integer not null default 1,
     machine text,
     occurred_at timestamp with time zone not null,
     constraint tracking_events_pkey PRIMARY KEY (workspace_id, origin_id, key, id),
-    constraint tracking_events_machine CHECK ((machine = ANY (ARRAY['apple_privacy'::text, 'gmail_proxy'::text, 'yahoo_proxy'::text, 'prefetch'::text, 'scanner'::text, 'too_fast'::text, 'several_links'::text, 'probed_before'::text]))),
+    constraint tracking_events_machine CHECK ((machine = ANY (ARRAY['apple_privacy'::text, 'gmail_proxy'::text, 'yahoo_proxy'::text, 'prefetch'::text, 'scanner'::text, 'too_fast'::text, 'several_links'::text, 'probed_before'::text, 'flood'::text]))),
     constraint tracking_events_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text, 'converted'::text, 'unsubscribed'::text])))
 ) partition by RANGE (origin_id);
 
@@ -995,6 +996,7 @@ create table tracking_queue (
     key uuid not null,
     type text not null,
     link integer not null default 0,
+    times integer not null default 1,
     machine text,
     occurred_at timestamp with time zone not null,
     recorded_at timestamp with time zone not null default now(),
@@ -1104,8 +1106,9 @@ CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_a
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
 CREATE UNIQUE INDEX provider_events_once ON ONLY provider_events USING btree (workspace_id, origin_id, provider_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
-CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal) WHERE (batch_id IS NOT NULL);
+CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) WHERE (batch_id IS NOT NULL);
 CREATE INDEX provider_events_unmatched ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);
+CREATE INDEX provider_events_without_id ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, type) WHERE ((source_event_id = 'unknown'::text) AND (batch_id IS NOT NULL));
 CREATE INDEX providers_id ON providers USING btree (id);
 CREATE INDEX refusals_age ON refusals USING btree (at);
 CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_id, at) WHERE (enrollment_id IS NOT NULL);

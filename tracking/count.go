@@ -13,24 +13,25 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// append stores the events, and leaves out those that were stored before.
+// append stores the events, and leaves out those that were stored before. It adds floods
+// to those that were stored before.
 func (a *application) append(ctx context.Context) error {
 	var ids, origins, keys []uuid.UUID
 	var kinds, machines []string
-	var numbers []int32
+	var numbers, counts []int32
 	var times []time.Time
 	for _, e := range a.events {
 		ids, origins, keys = append(ids, e.id), append(origins, e.of.origin), append(keys, e.of.key)
 		kinds, machines = append(kinds, e.kind), append(machines, e.machine)
-		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at)
+		numbers, counts, times = append(numbers, int32(e.of.link)), append(counts, int32(e.times)), append(times, e.at)
 	}
 	rows, err := a.tx.Query(ctx, `
-		insert into tracking_events (workspace_id, origin_id, key, id, type, link, machine, occurred_at)
-		select $1, e.origin_id, e.key, e.id, e.type, e.link, nullif(e.machine, ''), e.at
-		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::text[], $8::timestamptz[])
-			as e (id, origin_id, key, type, link, machine, at)
-		on conflict (workspace_id, origin_id, key, id) do nothing
-		returning id`, a.ws, ids, origins, keys, kinds, numbers, machines, times)
+		insert into tracking_events as t (workspace_id, origin_id, key, id, type, link, times, machine, occurred_at)
+		select $1, e.origin_id, e.key, e.id, e.type, e.link, e.times, nullif(e.machine, ''), e.at
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::int[], $8::text[], $9::timestamptz[])
+			as e (id, origin_id, key, type, link, times, machine, at)
+		on conflict (workspace_id, origin_id, key, id) do update set times = t.times + excluded.times where t.machine = '`+flood+`'
+		returning id`, a.ws, ids, origins, keys, kinds, numbers, counts, machines, times)
 	if err != nil {
 		return fmt.Errorf("append %d opens and clicks: %w", len(a.events), err)
 	}
@@ -79,13 +80,13 @@ func (a *application) count(ctx context.Context) error {
 		case e.kind == opened && e.machine == "":
 			sum.Opens++
 		case e.kind == opened:
-			sum.MachineOpens++
+			sum.MachineOpens += int64(e.times)
 		case e.kind == clicked && e.machine == "":
 			sum.Clicks++
 			of(byLink, place{e.of.origin, e.content, e.of.link}).Clicks++
 		case e.kind == clicked:
-			sum.MachineClicks++
-			of(byLink, place{e.of.origin, e.content, e.of.link}).MachineClicks++
+			sum.MachineClicks += int64(e.times)
+			of(byLink, place{e.of.origin, e.content, e.of.link}).MachineClicks += int64(e.times)
 		}
 	}
 	if err := a.countUnique(ctx, sums); err != nil {
