@@ -42,16 +42,16 @@ func (w *Webhooks) ResendAll(ctx context.Context, ws, endpoint uuid.UUID, r Rang
 	for after := int64(0); err == nil && after < to; {
 		var n int64
 		err = w.pool.QueryRow(ctx, `
-			with some as materialized (
+			with part as materialized (
 				select id, status, created_at, sequence from outbox
 				where workspace_id = $1 and endpoint_id = $2 and sequence > $3 and sequence <= $4 order by sequence limit $5
 			), again as (
 				update outbox o set `+dueAgain+`
-				from some s where o.workspace_id = $1 and o.id = s.id and o.finished_at is not null
+				from part s where o.workspace_id = $1 and o.id = s.id and o.finished_at is not null
 				  and o.status = any($6) and ($7::timestamptz is null or s.created_at >= $7) and ($8::timestamptz is null or s.created_at < $8)
 				returning 1
 			)
-			select (select count(*) from again), coalesce((select max(sequence) from some), $4)`,
+			select (select count(*) from again), coalesce((select max(sequence) from part), $4)`,
 			ws, endpoint, after, to, resendChunk, r.Statuses, r.After, r.Before).Scan(&n, &after)
 		resent += n
 	}

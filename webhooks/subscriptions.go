@@ -89,6 +89,7 @@ func (w *Webhooks) awaitOlder(ctx context.Context) error {
 				where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
 				  and xact_start <= $1 and (backend_xid is not null or state = 'active' and query_start <= $1))`, since).Scan(&older)
 		if err == nil && older {
+			w.reached("older transaction")
 			select {
 			case <-ctx.Done():
 			case <-time.After(settlingPoll):
