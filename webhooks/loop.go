@@ -187,7 +187,7 @@ func (w *Webhooks) publishLoop(ctx context.Context) {
 			if n > 0 {
 				w.Wake()
 			}
-			if err != nil || n < publishMost {
+			if err != nil || n == 0 {
 				return err
 			}
 		}

@@ -16,8 +16,12 @@ import (
 	"lemma"
 )
 
-// publishMost is how many events one transaction publishes.
-const publishMost = 100
+// One transaction publishes at most publishMost events with publishItems items, or one
+// event. Together they need some MB of memory.
+const (
+	publishMost  = 100
+	publishItems = 20_000
+)
 
 // Publish writes the messages of events that wait, one for each endpoint that
 // subscribes, and returns how many events there were. Event, numbers and messages are
@@ -30,6 +34,7 @@ func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
 		if err != nil || len(all) == 0 {
 			return err
 		}
+		all = atMost(all, publishItems)
 		n = len(all)
 		w.reached("publishing")
 		if err := readItems(ctx, tx, all); err != nil {
@@ -65,6 +70,7 @@ type waiting struct {
 	CampaignID      *uuid.UUID // of its origin
 	FlowID          *uuid.UUID
 	Metadata        map[string]string // of that campaign or flow
+	data            []byte            // the data of its messages, as JSON
 }
 
 // waitingEvents locks the oldest events that wait.
@@ -91,7 +97,18 @@ func waitingEvents(ctx context.Context, tx pgx.Tx) ([]*waiting, error) {
 	return pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[waiting])
 }
 
-// readItems reads the keys of notifications that an event names by batch and ordinal.
+// atMost returns the first events that have so many items together, and at least one.
+func atMost(all []*waiting, items int) []*waiting {
+	for i, e := range all {
+		if items -= e.Count; items < 0 && i > 0 {
+			return all[:i]
+		}
+	}
+	return all
+}
+
+// readItems reads the keys of notifications that an event names by batch and ordinal,
+// as one value, since a row of the answer would cost more than its key.
 // They were written before their batch was claimed, and never change.
 func readItems(ctx context.Context, tx pgx.Tx, all []*waiting) error {
 	batch := &pgx.Batch{}
@@ -100,12 +117,14 @@ func readItems(ctx context.Context, tx pgx.Tx, all []*waiting) error {
 			continue
 		}
 		batch.Queue(`
-			select n.key from notifications n
-			where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $3 and ($4::smallint[] is null or n.ordinal = any($4))
-			order by n.ordinal`, e.WorkspaceID, e.OriginID, *e.BatchID, e.Ordinals).Query(func(rows pgx.Rows) error {
-			e.Keys = make([]uuid.UUID, 0, e.Count)
-			var key pgtype.UUID
-			_, err := pgx.ForEachRow(rows, []any{&key}, func() error { e.Keys = append(e.Keys, key.Bytes); return nil })
+			select coalesce(string_agg(uuid_send(n.key), null order by n.ordinal), '') from notifications n
+			where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $3 and ($4::smallint[] is null or n.ordinal = any($4))`,
+			e.WorkspaceID, e.OriginID, *e.BatchID, e.Ordinals).QueryRow(func(row pgx.Row) error {
+			var keys pgtype.DriverBytes
+			err := row.Scan(&keys)
+			for key := range slices.Chunk(keys, 16) {
+				e.Keys = append(e.Keys, uuid.UUID(key))
+			}
 			return err
 		})
 	}
@@ -291,15 +310,31 @@ func endEvents(ctx context.Context, tx pgx.Tx, all []*waiting, to []*subscribed)
 
 // eventBody is the body of a message that carries an event.
 type eventBody struct {
-	ID        string         `json:"id"`
-	Type      string         `json:"type"`
-	Timestamp time.Time      `json:"timestamp"`
-	Sequence  int64          `json:"sequence"`
-	Data      map[string]any `json:"data"`
+	ID        string          `json:"id"`
+	Type      string          `json:"type"`
+	Timestamp time.Time       `json:"timestamp"`
+	Sequence  int64           `json:"sequence"`
+	Data      json.RawMessage `json:"data"`
 }
 
-// body is the thin form of an event: its ids, how many, and further facts.
+// body is the body of the message with a number. The data is appended unparsed: it is
+// most of the body, and the same for each endpoint.
 func (e *waiting) body(sequence int64) ([]byte, error) {
+	if e.data == nil {
+		if err := e.encode(); err != nil {
+			return nil, err
+		}
+	}
+	head, err := json.Marshal(eventBody{lemma.FormatID(lemma.PrefixEventOut, e.ID), e.Type, e.OccurredAt.UTC(), sequence, json.RawMessage("0")})
+	if err != nil {
+		return nil, err
+	}
+	body := append(make([]byte, 0, len(head)+len(e.data)), head[:len(head)-len("0}")]...)
+	return append(append(body, e.data...), '}'), nil
+}
+
+// encode makes the thin form of an event: its ids, how many, and further facts.
+func (e *waiting) encode() error {
 	data := maps.Clone(e.Data)
 	if data == nil {
 		data = map[string]any{}
@@ -310,8 +345,27 @@ func (e *waiting) body(sequence int64) ([]byte, error) {
 	if e.FlowID != nil {
 		data["flow_id"] = lemma.FormatID(lemma.PrefixFlow, *e.FlowID)
 	}
-	if name, ids := e.items(); name != "" {
-		data["count"], data[name] = len(ids), ids
+	name, ids := e.items()
+	if name != "" {
+		data["count"] = len(ids)
 	}
-	return json.Marshal(eventBody{lemma.FormatID(lemma.PrefixEventOut, e.ID), e.Type, e.OccurredAt.UTC(), sequence, data})
+	encoded, err := json.Marshal(data)
+	if err != nil || name == "" {
+		e.data = encoded
+		return err
+	}
+	size := len(encoded) + len(name) + 4
+	for _, id := range ids {
+		size += len(id) + 3
+	}
+	all := append(make([]byte, 0, size), encoded[:len(encoded)-1]...) // count is in it, so that a comma follows
+	all = append(append(append(all, `,"`...), name...), `":[`...)
+	for i, id := range ids { // an id has no character that JSON escapes
+		if i > 0 {
+			all = append(all, ',')
+		}
+		all = append(append(append(all, '"'), id...), '"')
+	}
+	e.data = append(all, "]}"...)
+	return nil
 }

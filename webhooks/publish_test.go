@@ -87,7 +87,7 @@ func TestAnEventIsPublishedToItsSubscribers(t *testing.T) {
 		if id, ok := lemma.ParseID(lemma.PrefixEventOut, body.ID); !ok || b.Count(`select count(*) from events_out where id = $1`, id) != 1 {
 			t.Errorf("%s is no event", body.ID)
 		}
-		if body.Type == eventsout.CampaignPaused && body.Data["reason"] != "requested" {
+		if body.Type == eventsout.CampaignPaused && string(body.Data) != `{"reason":"requested"}` {
 			t.Errorf("the event has %v", body.Data)
 		}
 	}
