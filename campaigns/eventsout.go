@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma"
 	"lemma/eventsout"
 )
 
@@ -20,4 +21,14 @@ func recordEvent(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, name
 		data["detail"] = detail
 	}
 	return eventsout.Record(ctx, tx, eventsout.Event{WorkspaceID: workspaceID, Type: name, OriginID: id, Data: data})
+}
+
+// recordDecided records the winner of an experiment, in the transaction that writes it.
+func recordDecided(ctx context.Context, tx pgx.Tx, it Iteration, winner string, d decision) error {
+	data := map[string]any{"iteration_id": lemma.FormatID(lemma.PrefixIteration, it.ID), "winner": winner, "decided_by": d.by}
+	if d.reason != "" {
+		data["reason"] = d.reason
+	}
+	return eventsout.Record(ctx, tx,
+		eventsout.Event{WorkspaceID: it.WorkspaceID, Type: eventsout.IterationDecided, OriginID: it.CampaignID, Data: data})
 }

@@ -18,21 +18,35 @@ import (
 	"lemma"
 )
 
-// Types of events. Notifications have one event for all that a statement changes.
+// Types of events. Notifications and enrollments have one event for all that a statement
+// changes.
 const (
-	NotificationSent     = "notification.sent"
-	NotificationFailed   = "notification.failed"
-	NotificationSkipped  = "notification.skipped"
-	NotificationOrphaned = "notification.orphaned"
-	CampaignStarted      = "campaign.started"
-	CampaignPaused       = "campaign.paused"
-	CampaignCompleted    = "campaign.completed"
-	CampaignFailed       = "campaign.failed"
+	NotificationSent         = "notification.sent"
+	NotificationDelivered    = "notification.delivered"
+	NotificationBounced      = "notification.bounced"
+	NotificationComplained   = "notification.complained"
+	NotificationFailed       = "notification.failed"
+	NotificationSkipped      = "notification.skipped"
+	NotificationOrphaned     = "notification.orphaned"
+	NotificationOpened       = "notification.opened"
+	NotificationClicked      = "notification.clicked"
+	NotificationUnsubscribed = "notification.unsubscribed"
+	CampaignStarted          = "campaign.started"
+	CampaignPaused           = "campaign.paused"
+	CampaignCompleted        = "campaign.completed"
+	CampaignFailed           = "campaign.failed"
+	IterationDecided         = "iteration.decided"
+	EnrollmentStarted        = "enrollment.started"
+	EnrollmentCompleted      = "enrollment.completed"
+	EnrollmentExited         = "enrollment.exited"
+	ProviderFailing          = "provider.failing"
 )
 
 // Types are all types, in the order of the documentation.
-var Types = []string{NotificationSent, NotificationFailed, NotificationSkipped, NotificationOrphaned,
-	CampaignStarted, CampaignPaused, CampaignCompleted, CampaignFailed}
+var Types = []string{NotificationSent, NotificationDelivered, NotificationBounced, NotificationComplained, NotificationFailed,
+	NotificationSkipped, NotificationOrphaned, NotificationOpened, NotificationClicked, NotificationUnsubscribed,
+	CampaignStarted, CampaignPaused, CampaignCompleted, CampaignFailed, IterationDecided,
+	EnrollmentStarted, EnrollmentCompleted, EnrollmentExited, ProviderFailing}
 
 // MaxItems is how many items an event has at most. Record splits larger ones.
 const MaxItems = 1000
@@ -115,3 +129,30 @@ func cut[T any](all []T) (first, rest []T) {
 
 // Known reports whether a type exists.
 func Known(name string) bool { return slices.Contains(Types, name) }
+
+// Items collects notifications into one event for each type and origin.
+type Items struct {
+	WorkspaceID uuid.UUID
+	all         []Event
+	of          map[[2]string]int // by type and origin: the index in all
+}
+
+// Add adds a notification; one that an event has already is left out.
+func (i *Items) Add(name string, origin, key uuid.UUID) {
+	at := [2]string{name, origin.String()}
+	n, ok := i.of[at]
+	if !ok {
+		if i.of == nil {
+			i.of = map[[2]string]int{}
+		}
+		n = len(i.all)
+		i.of[at], i.all = n, append(i.all, Event{WorkspaceID: i.WorkspaceID, Type: name, OriginID: origin})
+	}
+	if at := [2]string{at[0] + "/" + at[1], key.String()}; i.of[at] == 0 {
+		i.of[at] = 1
+		i.all[n].Keys = append(i.all[n].Keys, key)
+	}
+}
+
+// Record records the events in the caller's transaction.
+func (i *Items) Record(ctx context.Context, tx pgx.Tx) error { return Record(ctx, tx, i.all...) }

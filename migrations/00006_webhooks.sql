@@ -43,8 +43,10 @@ create table events_out (
     workspace_id uuid not null,
     id           uuid not null,
     type         text not null constraint events_out_type check (type in (
-        'notification.sent', 'notification.failed', 'notification.skipped', 'notification.orphaned',
-        'campaign.started', 'campaign.paused', 'campaign.completed', 'campaign.failed')),
+        'notification.sent', 'notification.delivered', 'notification.bounced', 'notification.complained', 'notification.failed',
+        'notification.skipped', 'notification.orphaned', 'notification.opened', 'notification.clicked', 'notification.unsubscribed',
+        'campaign.started', 'campaign.paused', 'campaign.completed', 'campaign.failed', 'iteration.decided',
+        'enrollment.started', 'enrollment.completed', 'enrollment.exited', 'provider.failing')),
     origin_id    uuid not null,               -- of the notifications; else the campaign, flow or provider
     batch_id     uuid,                        -- root batch of the notifications; null: keys has the items, or there are none
     ordinals     smallint[],                  -- null: every row of the batch
@@ -57,7 +59,7 @@ create table events_out (
     constraint events_out_pkey primary key (workspace_id, id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, fillfactor = 70);
 comment on constraint events_out_pkey on events_out is 'Outbox!NoDuplicatedProcessing';
-create index events_out_pending on events_out (id) where published_at is null;
+create index events_out_pending on events_out (occurred_at, id) where published_at is null;
 create index events_out_over on events_out (published_at) where published_at is not null;
 
 -- Messages to customers' systems: written in the transaction that changes the

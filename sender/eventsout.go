@@ -1,7 +1,10 @@
 package sender
 
 import (
+	"context"
+
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/eventsout"
@@ -85,4 +88,10 @@ func eventsOf(ref notifications.Ref, root uuid.UUID, attempt int16, done []outco
 		e.Ordinals, e.Details = append(e.Ordinals, ordinal), append(e.Details, "unknown_then_cancelled")
 	}
 	return eventsout.WithItems(all)
+}
+
+// recordFailing records that a provider fails, in the transaction that opens its circuit.
+func recordFailing(ctx context.Context, tx pgx.Tx, c *claim, cause string) error {
+	return eventsout.Record(ctx, tx, eventsout.Event{WorkspaceID: c.WorkspaceID, Type: eventsout.ProviderFailing, OriginID: c.providerID,
+		Data: map[string]any{"provider_id": lemma.FormatID(lemma.PrefixProvider, c.providerID), "reason": cause}})
 }

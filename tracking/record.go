@@ -76,7 +76,10 @@ func Unsubscribed(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of ...Notificati
 	for i, n := range of {
 		all[i] = event{id: lemma.NewID(), of: target{origin: n.Origin, key: n.Key}, kind: unsubscribed, at: now}
 	}
-	return enqueue(ctx, tx, ws, all)
+	if err := enqueue(ctx, tx, ws, all); err != nil {
+		return err
+	}
+	return recordUnsubscribed(ctx, tx, ws, of)
 }
 
 type execer interface {

@@ -78,7 +78,7 @@ func waitingEvents(ctx context.Context, tx pgx.Tx) ([]*waiting, error) {
 	rows, _ := tx.Query(ctx, `
 		with due as materialized (
 			select workspace_id, id, type, origin_id, batch_id, ordinals, keys, data, count, occurred_at
-			from events_out where published_at is null order by id limit $1 for update skip locked
+			from events_out where published_at is null order by occurred_at, id limit $1 for update skip locked
 		)
 		select d.workspace_id, d.id, d.type, d.origin_id, d.batch_id, d.ordinals, d.keys, d.data, d.count, d.occurred_at,
 			c.id as campaign_id, f.id as flow_id, coalesce(c.metadata, f.metadata, '{}') as metadata
