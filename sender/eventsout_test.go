@@ -6,19 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-
-	"lemma"
 )
-
-// subscribe makes an endpoint that subscribes to types of events.
-func (b *bundle) subscribe(types ...string) {
-	b.T.Helper()
-	id := lemma.NewID()
-	b.Exec(`insert into webhook_endpoints (workspace_id, id, name, url, secret) values ($1, $2, $3, 'https://x.example', '')`,
-		b.Workspace, id, id.String())
-	b.Exec(`insert into webhook_subscriptions (workspace_id, type, endpoint_id, position)
-		select $1, type, $2, 0 from unnest($3::text[]) as t (type)`, b.Workspace, id, types)
-}
 
 // wantEvents checks that each notification that has ended is in one event, which has
 // the type of its status.

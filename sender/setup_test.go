@@ -123,7 +123,7 @@ func newTenant(s pgtest.Shop) *bundle {
 		values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.Workspace, b.provider)
 	b.Exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
 		values ($1, $2, 'email', $3, 1, 'Shop', 'news@shop.example', '', '{"X-Shop": "1"}')`, b.Workspace, b.origin, b.provider)
-	b.subscribe("notification.sent", "notification.failed", "notification.skipped", "notification.orphaned")
+	b.Subscribe("notification.sent", "notification.failed", "notification.skipped", "notification.orphaned", "provider.failing")
 	return b
 }
 
