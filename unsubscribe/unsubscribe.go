@@ -164,4 +164,3 @@ func (p *Pages) find(ctx context.Context, v *visit) error {
 
 // notification is the id of the notification that had the link.
 func (v visit) notification() string { return lemma.FormatNotificationID(v.origin, v.key) }
-}
