@@ -81,7 +81,7 @@ func (s *server) resendMessages(ctx context.Context, c *call, in resend) (resent
 		return resentBody{n}, err
 	}
 	if in.CreatedAfter != nil || in.CreatedBefore != nil || in.Statuses != nil {
-		return resentBody{}, lemma.Fault("/message_id", "conflicting", "must be the only field; a range has none")
+		return resentBody{}, lemma.Fault("/message_id", "invalid", "must be the only field; a range has none")
 	}
 	message, ok := webhooks.ParseMessageID(*in.MessageID)
 	if !ok {
