@@ -76,9 +76,10 @@ var (
 	endedList = page.List[listed]{Name: "webhook_messages", Created: "o.created_at", Default: "-finished_at", Orders: map[string]page.Order[listed]{
 		"finished_at": page.ByTime("o.finished_at", func(m listed) time.Time { return m.Position },
 			"o.id", func(m listed) uuid.UUID { return m.ID })}}
-	pendingList = page.List[listed]{Name: "webhook_messages", Created: "o.created_at", Default: "due_at", Orders: map[string]page.Order[listed]{
-		"due_at": page.ByTime("o.due_at", func(m listed) time.Time { return m.Position },
-			"o.id", func(m listed) uuid.UUID { return m.ID })}}
+	pendingList = page.List[listed]{Name: "webhook_messages", Created: "o.created_at", Default: "due_at",
+		Orders: map[string]page.Order[listed]{
+			"due_at": page.ByTime("o.due_at", func(m listed) time.Time { return m.Position },
+				"o.id", func(m listed) uuid.UUID { return m.ID })}}
 )
 
 // Messages reads a page of an endpoint's messages of one status, and of one type of

@@ -260,8 +260,8 @@ func (m *eventMessages) add(s *subscribed, sequence int64) error {
 		if err != nil {
 			return err
 		}
-		m.ws, m.endpoints, m.events = append(m.ws, pgUUID(s.WorkspaceID)), append(m.endpoints, pgUUID(s.EndpointID)), append(m.events, pgUUID(e.ID))
-		m.ids = append(m.ids, pgUUID(eventMessageID(e.ID, s.EndpointID)))
+		m.ws, m.endpoints = append(m.ws, pgUUID(s.WorkspaceID)), append(m.endpoints, pgUUID(s.EndpointID))
+		m.ids, m.events = append(m.ids, pgUUID(eventMessageID(e.ID, s.EndpointID))), append(m.events, pgUUID(e.ID))
 		m.types, m.bodies, m.sequences = append(m.types, e.Type), append(m.bodies, string(body)), append(m.sequences, sequence)
 	}
 	return nil
@@ -294,7 +294,9 @@ func endEvents(ctx context.Context, tx pgx.Tx, all []*waiting, to []*subscribed)
 	for i, e := range all {
 		ws[i], ids[i], kept[i] = pgUUID(e.WorkspaceID), pgUUID(e.ID), sent[e]
 	}
-	const of = `from (select workspace_id, id, kept from unnest($1::uuid[], $2::uuid[], $3::boolean[]) as r (workspace_id, id, kept) limit $4) r
+	const of = `from (
+			select workspace_id, id, kept from unnest($1::uuid[], $2::uuid[], $3::boolean[]) as r (workspace_id, id, kept) limit $4
+		) r
 		where e.workspace_id = r.workspace_id and e.id = r.id and `
 	if len(sent) > 0 {
 		if _, err := tx.Exec(ctx, `update events_out e set published_at = now() `+of+`r.kept`, ws, ids, kept, len(all)); err != nil {
@@ -325,7 +327,8 @@ func (e *waiting) body(sequence int64) ([]byte, error) {
 			return nil, err
 		}
 	}
-	head, err := json.Marshal(eventBody{lemma.FormatID(lemma.PrefixEventOut, e.ID), e.Type, e.OccurredAt.UTC(), sequence, json.RawMessage("0")})
+	id := lemma.FormatID(lemma.PrefixEventOut, e.ID)
+	head, err := json.Marshal(eventBody{id, e.Type, e.OccurredAt.UTC(), sequence, json.RawMessage("0")})
 	if err != nil {
 		return nil, err
 	}

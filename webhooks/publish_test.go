@@ -101,6 +101,7 @@ func TestAnEventIsPublishedToItsSubscribers(t *testing.T) {
 func TestSubscriptionsSelectOrigins(t *testing.T) {
 	t.Parallel()
 	campaign, flow, other := lemma.NewID(), lemma.NewID(), lemma.NewID()
+	ids, one, both := []uuid.UUID{other}, map[string]string{"a": "1"}, map[string]string{"a": "1", "b": "2"}
 	of := func(campaign, flow *uuid.UUID, metadata map[string]string) *waiting {
 		return &waiting{CampaignID: campaign, FlowID: flow, Metadata: metadata}
 	}
@@ -109,15 +110,15 @@ func TestSubscriptionsSelectOrigins(t *testing.T) {
 		e    *waiting
 		want bool
 	}{
-		"all":                                {Subscription{}, of(&campaign, nil, nil), true},
-		"its campaign":                       {Subscription{CampaignIDs: []uuid.UUID{other, campaign}}, of(&campaign, nil, nil), true},
-		"another campaign":                   {Subscription{CampaignIDs: []uuid.UUID{other}}, of(&campaign, nil, nil), false},
-		"a campaign, but only flows":         {Subscription{FlowIDs: []uuid.UUID{flow}}, of(&campaign, nil, nil), false},
-		"its flow, among campaigns":          {Subscription{CampaignIDs: []uuid.UUID{other}, FlowIDs: []uuid.UUID{flow}}, of(nil, &flow, nil), true},
-		"no origin":                          {Subscription{CampaignIDs: []uuid.UUID{other}}, of(nil, nil, nil), false},
-		"its metadata":                       {Subscription{Metadata: map[string]string{"a": "1"}}, of(nil, &flow, map[string]string{"a": "1", "b": "2"}), true},
-		"other metadata":                     {Subscription{Metadata: map[string]string{"a": "1"}}, of(nil, &flow, map[string]string{"a": "2"}), false},
-		"metadata that is empty and missing": {Subscription{Metadata: map[string]string{"a": ""}}, of(nil, &flow, nil), false},
+		"all":                        {Subscription{}, of(&campaign, nil, nil), true},
+		"its campaign":               {Subscription{CampaignIDs: []uuid.UUID{other, campaign}}, of(&campaign, nil, nil), true},
+		"another campaign":           {Subscription{CampaignIDs: []uuid.UUID{other}}, of(&campaign, nil, nil), false},
+		"a campaign, but only flows": {Subscription{FlowIDs: []uuid.UUID{flow}}, of(&campaign, nil, nil), false},
+		"its flow, among campaigns":  {Subscription{CampaignIDs: ids, FlowIDs: []uuid.UUID{flow}}, of(nil, &flow, nil), true},
+		"no origin":                  {Subscription{CampaignIDs: []uuid.UUID{other}}, of(nil, nil, nil), false},
+		"its metadata":               {Subscription{Metadata: one}, of(nil, &flow, both), true},
+		"other metadata":             {Subscription{Metadata: one}, of(nil, &flow, map[string]string{"a": "2"}), false},
+		"empty metadata":             {Subscription{Metadata: map[string]string{"a": ""}}, of(nil, &flow, nil), false},
 	} {
 		if got := c.s.selects(c.e); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -227,9 +228,9 @@ func TestAnUnreliableReceiverHasEachEventOnce(t *testing.T) {
 	b.receiver.answers(func(w http.ResponseWriter, q *http.Request) {
 		switch n := rand.IntN(100); {
 		case n < 20:
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 		case n < 25:
-			w.WriteHeader(404)
+			w.WriteHeader(http.StatusNotFound)
 		case n < 30:
 			http.Redirect(w, q, b.receiver.URL+"/elsewhere", http.StatusFound)
 		case n < 32:
