@@ -35,6 +35,8 @@ var unfenced = map[string]string{
 	"campaigns.checkGuardrail iterations":    "acquires the claim if it is free or has expired",
 	"campaigns.restartSample fanouts":        "a variant is stopped: the holder finds at its next chunk that it has lost its lease",
 	"campaigns.Extend iterations":            "the cut-off of an iteration that is not evaluated; a check of its guardrail does not depend on it",
+	"webhooks.Resend outbox":                 "only of a message that has ended, which nobody leases",
+	"webhooks.ResendAll outbox":              "only of messages that have ended, which nobody leases",
 	"campaigns.SeedCutOff iterations":        "benchmarks; only of an iteration that nobody evaluates",
 	"campaigns.measureOne iterations":        "when the results are measured next",
 	"sender.claimBatch batches":              "acquires the lease of a ready batch, which has no holder",

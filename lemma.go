@@ -74,6 +74,7 @@
 //	deliveries     applies their effects: states, counts, suppressions
 //	lmtp           receives mails about bounces from the operator's mail server
 //	webhooks       HTTP requests to the customer's systems, through an outbox
+//	eventsout      records events for the customer's systems
 //
 // Access and infrastructure:
 //
@@ -136,6 +137,7 @@ const (
 	PrefixEnrollment   = "enr"
 	PrefixEvent        = "evt"
 	PrefixEndpoint     = "whe"
+	PrefixEventOut     = "evo"
 	PrefixSuppression  = "sup"
 	PrefixTopic        = "top"
 	PrefixIteration    = "itr"

@@ -259,6 +259,9 @@ func (s *server) routes() []route {
 		{del, "/v1/webhook_endpoints/{id}", "webhooks:write", gone, on(s.deleteEndpoint)},
 		{get, "/v1/webhook_endpoints/{id}/messages", "webhooks:read", ok, on(s.listMessages)},
 		{post, "/v1/webhook_endpoints/{id}/rotate", "webhooks:write", ok, on(s.rotateEndpoint)},
+		{post, "/v1/webhook_endpoints/{id}/resend", "webhooks:write", ok, on(s.resendMessages)},
+		{post, "/v1/webhook_endpoints/{id}/test", "webhooks:write", accepted, on(s.testEndpoint)},
+		{get, "/v1/events_out/{id}", "webhooks:read", ok, on(s.getEventOut)},
 
 		{get, "/v1/notifications", "notifications:read", ok, on(s.listNotifications)},
 		{get, "/v1/notifications/{id}", "notifications:read", ok, on(s.getNotification)},

@@ -187,6 +187,7 @@ func (w world) goodBodies() map[string]any {
 		"exitEnrollment": object{"note": "x"}, "moveEnrollment": object{"node": "x"}, "eraseProfile": object{"profile_key": "c1"},
 		"recordEvent": event, "recordEvents": object{"events": []object{event}},
 		"createWebhookEndpoint": object{"name": "x", "url": "https://x.example.com"}, "updateWebhookEndpoint": object{"name": "x"},
+		"resendWebhookMessages": object{"statuses": []string{"failed"}},
 	}
 }
 

@@ -249,6 +249,9 @@ func (c *Campaigns) recordWinner(ctx context.Context, tx pgx.Tx, now Campaign, i
 	if err := logIteration(ctx, tx, it.WorkspaceID, it.ID, "decided", variant.Name+" by "+d.by); err != nil {
 		return false, err
 	}
+	if err := recordDecided(ctx, tx, it, variant.Name, d); err != nil {
+		return false, err
+	}
 	return true, c.enqueue(ctx, tx, it.WorkspaceID, it.CampaignID)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/eventsout"
 	"lemma/message"
 )
 
@@ -43,6 +44,9 @@ func (c *Campaigns) start(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.U
 		return fmt.Errorf("make fan-out of %s: %w", id, err)
 	}
 	if err := startIteration(ctx, tx, workspaceID, id); err != nil {
+		return err
+	}
+	if err := recordEvent(ctx, tx, workspaceID, id, eventsout.CampaignStarted, "", ""); err != nil {
 		return err
 	}
 	return c.enqueue(ctx, tx, workspaceID, id)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/eventsout"
 	"lemma/loop"
 )
 
@@ -94,7 +95,10 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 			if err != nil || tag.RowsAffected() == 0 {
 				return err
 			}
-			return completeIteration(ctx, tx, r.WorkspaceID, r.ID)
+			if err := completeIteration(ctx, tx, r.WorkspaceID, r.ID); err != nil {
+				return err
+			}
+			return recordEvent(ctx, tx, r.WorkspaceID, r.ID, eventsout.CampaignCompleted, "", "")
 		})
 		if err != nil { // one campaign that fails must not stop the others
 			failed = errors.Join(failed, fmt.Errorf("settle campaign %s: %w", r.ID, err))

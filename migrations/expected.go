@@ -191,6 +191,20 @@ var expected = []want{
 		`CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))`},
 	{"outbox", "outbox_finished", "Outbox!NoLostMessages",
 		`CHECK (((status = 'pending'::text) = (finished_at IS NULL))) NULLABLE finished_at`},
+	{"outbox", "outbox_event", "a message that carries an event has a number",
+		`CHECK ((((event_id IS NULL) = (sequence IS NULL)) AND ((event_id IS NULL) OR (type IS NOT NULL)))) ` +
+			`NULLABLE event_id, sequence, type`},
+	{"outbox", "outbox_sequence", "Outbox!NoDuplicatedProcessing",
+		`UNIQUE USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL) NULLABLE sequence`},
+	{"events_out", "events_out_pkey", "Outbox!NoDuplicatedProcessing",
+		`PRIMARY KEY (workspace_id, id)`},
+	{"webhook_subscriptions", "webhook_subscriptions_pkey", "a subscription is stored once",
+		`PRIMARY KEY (workspace_id, type, endpoint_id, "position")`},
+	{"webhook_endpoints", "webhook_endpoints_status", "the statuses of a webhook endpoint are a closed list",
+		`CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text])))`},
+	{"webhook_endpoints", "webhook_endpoints_disabled", "a disabled webhook endpoint has a reason",
+		`CHECK (((status = 'disabled'::text) = ((disabled_at IS NOT NULL) AND (status_reason IS NOT NULL)))) ` +
+			`NULLABLE disabled_at, status_reason`},
 
 	{"idempotency_keys", "idempotency_keys_pkey", "a repeated POST has one effect",
 		`PRIMARY KEY (workspace_id, key)`},

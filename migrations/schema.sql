@@ -369,6 +369,23 @@ create table event_queue (
     constraint event_queue_pkey PRIMARY KEY (workspace_id, id)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 
+create table events_out (
+    workspace_id uuid not null,
+    id uuid not null,
+    type text not null,
+    origin_id uuid not null,
+    batch_id uuid,
+    ordinals smallint[],
+    keys uuid[],
+    details text[],
+    data jsonb not null default '{}'::jsonb,
+    count integer not null,
+    occurred_at timestamp with time zone not null default now(),
+    published_at timestamp with time zone,
+    constraint events_out_pkey PRIMARY KEY (workspace_id, id),
+    constraint events_out_type CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, 'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, 'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, 'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, 'campaign.failed'::text, 'iteration.decided'::text, 'enrollment.started'::text, 'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text])))
+) with (autovacuum_vacuum_scale_factor=0.02, fillfactor=70);
+
 create table fanout_chunks (
     workspace_id uuid not null,
     origin_id uuid not null,
@@ -761,6 +778,10 @@ create table outbox (
     body text not null,
     enrollment_id uuid,
     step integer,
+    event_id uuid,
+    type text,
+    sequence bigint,
+    resent_at timestamp with time zone,
     status text not null default 'pending'::text,
     attempts integer not null default 0,
     status_code integer,
@@ -773,6 +794,7 @@ create table outbox (
     created_at timestamp with time zone not null default now(),
     finished_at timestamp with time zone,
     constraint outbox_pkey PRIMARY KEY (workspace_id, id),
+    constraint outbox_event CHECK ((((event_id IS NULL) = (sequence IS NULL)) AND ((event_id IS NULL) OR (type IS NOT NULL)))),
     constraint outbox_finished CHECK (((status = 'pending'::text) = (finished_at IS NULL))),
     constraint outbox_lease CHECK ((((leased_by IS NULL) = (lease_until IS NULL)) AND ((status = 'pending'::text) OR (leased_by IS NULL)))),
     constraint outbox_status CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
@@ -1022,14 +1044,34 @@ create table webhook_endpoints (
     name text not null,
     url text not null,
     secret bytea not null,
+    subscriptions jsonb not null default '[]'::jsonb,
+    sequence bigint not null default 0,
+    status text not null default 'enabled'::text,
+    status_reason text,
+    enabled_at timestamp with time zone not null default now(),
+    disabled_at timestamp with time zone,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
     constraint webhook_endpoints_pkey PRIMARY KEY (workspace_id, id),
     constraint webhook_endpoints_name UNIQUE (workspace_id, name),
+    constraint webhook_endpoints_disabled CHECK (((status = 'disabled'::text) = ((disabled_at IS NOT NULL) AND (status_reason IS NOT NULL)))),
     constraint webhook_endpoints_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint webhook_endpoints_status CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text]))),
     constraint webhook_endpoints_url_check CHECK (((length(url) >= 1) AND (length(url) <= 2000))),
     constraint webhook_endpoints_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+) with (fillfactor=70);
+
+create table webhook_subscriptions (
+    workspace_id uuid not null,
+    type text not null,
+    endpoint_id uuid not null,
+    position smallint not null,
+    campaign_ids uuid[],
+    flow_ids uuid[],
+    metadata jsonb,
+    constraint webhook_subscriptions_pkey PRIMARY KEY (workspace_id, type, endpoint_id, "position"),
+    constraint webhook_subscriptions_workspace_id_endpoint_id_fkey FOREIGN KEY (workspace_id, endpoint_id) REFERENCES webhook_endpoints(workspace_id, id) ON DELETE CASCADE
 );
 
 create table workspaces (
@@ -1088,6 +1130,8 @@ CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id,
 CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (blocked_reason IS NOT NULL);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
 CREATE INDEX enrollments_waiting ON enrollments USING btree (shard, flow_id, workspace_id, resume_at) WHERE (status = 'active'::text);
+CREATE INDEX events_out_over ON events_out USING btree (published_at) WHERE (published_at IS NOT NULL);
+CREATE INDEX events_out_pending ON events_out USING btree (occurred_at, id) WHERE (published_at IS NULL);
 CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
@@ -1105,6 +1149,7 @@ CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at
 CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_at, id) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
+CREATE UNIQUE INDEX outbox_sequence ON outbox USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL);
 CREATE UNIQUE INDEX provider_events_once ON ONLY provider_events USING btree (workspace_id, origin_id, provider_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) WHERE (batch_id IS NOT NULL);
 CREATE INDEX provider_events_unmatched ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);
@@ -1118,6 +1163,7 @@ CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, i
 CREATE INDEX tracking_queue_notification ON tracking_queue USING btree (workspace_id, origin_id, key, id);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
+CREATE INDEX webhook_subscriptions_endpoint ON webhook_subscriptions USING btree (workspace_id, endpoint_id);
 
 CREATE TRIGGER iterations_forward BEFORE UPDATE ON public.iterations FOR EACH ROW EXECUTE FUNCTION iterations_forward();
 CREATE OR REPLACE FUNCTION public.iterations_forward()
@@ -1157,6 +1203,7 @@ comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!E
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
 comment on constraint event_queue_pkey on event_queue is 'ProviderEvents!EveryEventApplied';
+comment on constraint events_out_pkey on events_out is 'Outbox!NoDuplicatedProcessing';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!CountsBalance';
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!PublishMovesNoEnrollment';
 comment on constraint iterations_claim on iterations is 'CampaignIteration!WinnerOnce';
@@ -1175,5 +1222,6 @@ comment on constraint tracking_events_pkey on tracking_events is 'an open or cli
 comment on constraint tracking_queue_pkey on tracking_queue is 'an open or click is counted once';
 comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
+comment on index outbox_sequence is 'Outbox!NoDuplicatedProcessing';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
 comment on trigger iterations_forward on iterations is 'CampaignIteration!OnlyForward';

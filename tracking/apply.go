@@ -156,7 +156,10 @@ func (a *application) apply(ctx context.Context) error {
 	if err := a.append(ctx); err != nil || len(a.events) == 0 {
 		return err
 	}
-	return a.count(ctx)
+	if err := a.count(ctx); err != nil {
+		return err
+	}
+	return a.recordEvents(ctx)
 }
 
 // decide sets the reason of a click that only other events show to be a machine's.

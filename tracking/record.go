@@ -87,7 +87,10 @@ func Unsubscribed(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of ...Notificati
 		all[i] = event{of: target{origin: n.Origin, key: n.Key}, kind: unsubscribed, at: now}
 		all[i].id = onceOf(all[i])
 	}
-	return enqueue(ctx, tx, ws, all)
+	if err := enqueue(ctx, tx, ws, all); err != nil {
+		return err
+	}
+	return recordUnsubscribed(ctx, tx, ws, of)
 }
 
 type execer interface {

@@ -233,6 +233,7 @@ func TestTheTrackingURLOfAWorkspace(t *testing.T) {
 // Several processes apply the events of several origins: each is counted once.
 func TestEachEventIsCountedOnce(t *testing.T) {
 	b := setup(t)
+	b.Subscribe("notification.opened", "notification.clicked")
 	var all []event
 	for i := range 5 {
 		for n := range 600 {
@@ -265,6 +266,11 @@ func TestEachEventIsCountedOnce(t *testing.T) {
 	b.put(b.event(0, opened, 0, 0), b.event(9, clicked, 0, time.Minute))
 	b.applyAll()
 	b.wantCounts(notifications.Engagement{Opens: 3001, UniqueOpens: 5, Clicks: 3001, UniqueClicks: 6})
+	for name, n := range map[string]int{"notification.opened": 5, "notification.clicked": 6} {
+		b.WantCount(n, `select count(distinct key) from events_out, unnest(keys) as key where type = $1`, name)
+		b.WantCount(0, `select count(*) from events_out e where type = $1
+			and cardinality(keys) <> (select count(distinct key) from unnest(e.keys) as key)`, name)
+	}
 }
 
 // A store that is repeated, since its first outcome was unknown, counts nothing twice.

@@ -50,7 +50,8 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		{"campaign_suppressed", b.campaignSuppressed},
 		{"fanout", b.fanout}, {"claim", b.claim},
 		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_execution", b.flowExecution},
-		{"webhook_delivery", b.webhookDelivery}, {"assign", b.assign}, {"evaluate", b.evaluate}, {"hooks", b.hooks}, {"clicks", b.clicks},
+		{"webhook_delivery", b.webhookDelivery}, {"webhook_out", b.webhookOut}, {"campaign_events", b.campaignEvents},
+		{"assign", b.assign}, {"evaluate", b.evaluate}, {"hooks", b.hooks}, {"clicks", b.clicks},
 	} {
 		if len(o.Figures) > 0 && !slices.Contains(o.Figures, f.name) {
 			continue
