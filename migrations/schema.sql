@@ -156,8 +156,6 @@ create table campaigns (
     ended_before bigint not null default 0,
     transactional boolean not null default false,
     topic_id uuid,
-    conversion_event text,
-    conversion_within interval,
     send_deadline timestamp with time zone,
     started_at timestamp with time zone,
     sending_at timestamp with time zone,
@@ -168,7 +166,6 @@ create table campaigns (
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
     constraint campaigns_pkey PRIMARY KEY (workspace_id, id),
-    constraint campaigns_conversion CHECK (((conversion_event IS NULL) = (conversion_within IS NULL))),
     constraint campaigns_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     constraint campaigns_scheduled CHECK (((status <> 'scheduled'::text) OR (scheduled_at IS NOT NULL))),
     constraint campaigns_status CHECK ((status = ANY (ARRAY['draft'::text, 'scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text, 'completed'::text, 'cancelled'::text, 'failed'::text]))),
@@ -186,8 +183,8 @@ create table contents (
     workspace_id uuid not null,
     id uuid not null,
     channel text not null,
-    template_id uuid not null,
-    template_version integer not null,
+    template_id uuid,
+    template_version integer,
     from_name text not null,
     from_email text not null,
     reply_to text not null,
@@ -199,20 +196,13 @@ create table contents (
     node text,
     subject text,
     preheader text,
-    conversion_event text,
-    conversion_within interval,
+    inline text,
+    audience_id uuid,
     constraint contents_pkey PRIMARY KEY (workspace_id, id),
     constraint contents_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
-    constraint contents_conversion CHECK (((conversion_event IS NULL) = (conversion_within IS NULL))),
+    constraint contents_source CHECK ((((template_id IS NULL) = (inline IS NOT NULL)) AND ((template_id IS NULL) = (template_version IS NULL)))),
     constraint contents_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
     constraint contents_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
-);
-
-create table conversion_position (
-    one boolean not null default true,
-    received_until timestamp with time zone not null default now(),
-    constraint conversion_position_pkey PRIMARY KEY (one),
-    constraint conversion_position_one_check CHECK (one)
 );
 
 create table data_sources (
@@ -263,6 +253,30 @@ create table delivery_counts (
     constraint delivery_counts_positive CHECK ((count >= 0))
 ) with (fillfactor=50);
 
+create table direct_key_periods (
+    id uuid not null,
+    began_at timestamp with time zone not null default now(),
+    constraint direct_key_periods_pkey PRIMARY KEY (id)
+);
+
+create table direct_keys (
+    workspace_id uuid not null,
+    period uuid not null,
+    key uuid not null,
+    token uuid not null,
+    origin_id uuid not null,
+    request_hash uuid not null,
+    max_attempts smallint not null,
+    stored boolean not null,
+    locked_until timestamp with time zone not null,
+    seal_for interval not null,
+    constraint direct_keys_pkey PRIMARY KEY (workspace_id, key, period),
+    constraint direct_keys_attempts CHECK (((max_attempts >= 1) AND (max_attempts <= 2))),
+    constraint direct_keys_seal CHECK (((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))
+) partition by RANGE (period);
+
+create table direct_keys_default partition of direct_keys default with (fillfactor=90);
+
 create table engagement_counts (
     workspace_id uuid not null,
     origin_id uuid not null,
@@ -273,8 +287,6 @@ create table engagement_counts (
     unique_clicks bigint not null,
     machine_opens bigint not null,
     machine_clicks bigint not null,
-    conversions bigint not null default 0,
-    unsubscribes bigint not null default 0,
     constraint engagement_counts_pkey PRIMARY KEY (workspace_id, origin_id, content_id),
     constraint engagement_counts_unique CHECK ((((unique_opens >= 0) AND (unique_opens <= opens)) AND ((unique_clicks >= 0) AND (unique_clicks <= clicks))))
 ) with (fillfactor=50);
@@ -283,15 +295,8 @@ create table engagements (
     workspace_id uuid not null,
     origin_id uuid not null,
     key uuid not null,
-    content_id uuid not null,
     opens integer not null,
     clicks integer not null,
-    conversions integer not null default 0,
-    unsubscribes integer not null default 0,
-    opened_at timestamp with time zone,
-    clicked_at timestamp with time zone,
-    machine_opened_at timestamp with time zone,
-    machine_clicked_at timestamp with time zone,
     constraint engagements_pkey PRIMARY KEY (workspace_id, origin_id, key)
 ) partition by RANGE (origin_id);
 
@@ -586,7 +591,7 @@ create table iteration_log (
     event text not null,
     detail text not null default ''::text,
     constraint iteration_log_pkey PRIMARY KEY (workspace_id, iteration_id, id),
-    constraint iteration_log_event CHECK ((event = ANY (ARRAY['started'::text, 'sampled'::text, 'evaluated'::text, 'evaluation_failed'::text, 'extended'::text, 'decided'::text, 'held'::text, 'rollout_started'::text, 'completed'::text, 'stopped'::text, 'cancelled'::text, 'variant_stopped'::text])))
+    constraint iteration_log_event CHECK ((event = ANY (ARRAY['started'::text, 'sampled'::text, 'evaluated'::text, 'evaluation_failed'::text, 'extended'::text, 'decided'::text, 'held'::text, 'rollout_started'::text, 'completed'::text, 'stopped'::text, 'cancelled'::text])))
 );
 
 create table iteration_members (
@@ -608,12 +613,6 @@ create table iteration_results (
     failed bigint not null,
     skipped bigint not null,
     converted bigint,
-    excluded bigint not null,
-    delivered bigint not null,
-    opens bigint not null,
-    clicks bigint not null,
-    unsubscribes bigint not null,
-    complaints bigint not null,
     constraint iteration_results_pkey PRIMARY KEY (workspace_id, iteration_id, at, ordinal)
 );
 
@@ -630,8 +629,6 @@ create table iteration_variants (
     from_name text,
     send_offset interval not null default '00:00:00'::interval,
     content_id uuid not null,
-    stopped_at timestamp with time zone,
-    stopped_reason text,
     constraint iteration_variants_pkey PRIMARY KEY (workspace_id, iteration_id, ordinal),
     constraint iteration_variants_name UNIQUE (workspace_id, iteration_id, name),
     constraint iteration_variants_name_check CHECK (((length(name) >= 1) AND (length(name) <= 100))),
@@ -660,12 +657,6 @@ create table iterations (
     min_sample bigint not null default 0,
     confidence double precision not null default 0.95,
     on_inconclusive text not null default 'hold'::text,
-    base_rate double precision not null default 0.05,
-    effect double precision not null default 0.01,
-    guardrail text,
-    guardrail_limit double precision,
-    guardrail_at timestamp with time zone,
-    guardrail_checks smallint not null default 0,
     started_at timestamp with time zone,
     cut_off_at timestamp with time zone,
     measure_at timestamp with time zone,
@@ -681,13 +672,10 @@ create table iterations (
     created_at timestamp with time zone not null default now(),
     constraint iterations_pkey PRIMARY KEY (workspace_id, id),
     constraint iterations_campaign UNIQUE (workspace_id, campaign_id),
-    constraint iterations_claim CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text, 'inconclusive'::text]))))),
+    constraint iterations_claim CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['evaluating'::text, 'inconclusive'::text]))))),
     constraint iterations_confidence_check CHECK (((confidence >= (0.5)::double precision) AND (confidence < (1)::double precision))),
     constraint iterations_decided CHECK ((((winner IS NULL) = (decided_by IS NULL)) AND ((winner IS NULL) = (decided_at IS NULL)) AND ((winner IS NULL) = (rollout_id IS NULL)) AND ((winner IS NOT NULL) OR (status <> ALL (ARRAY['decided'::text, 'rolling_out'::text]))) AND ((winner IS NULL) OR (status = ANY (ARRAY['decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text]))))),
     constraint iterations_decided_by CHECK ((decided_by = ANY (ARRAY['evaluation'::text, 'on_inconclusive'::text, 'person'::text]))),
-    constraint iterations_guardrail CHECK (((guardrail IS NULL) = (guardrail_limit IS NULL))),
-    constraint iterations_guardrail_kind CHECK ((guardrail = ANY (ARRAY['unsubscribes'::text, 'complaints'::text]))),
-    constraint iterations_guardrail_limit_check CHECK (((guardrail_limit > (0)::double precision) AND (guardrail_limit < (1)::double precision))),
     constraint iterations_holdout_percent_check CHECK (((holdout_percent >= (0)::double precision) AND (holdout_percent <= (50)::double precision))),
     constraint iterations_metric CHECK ((
 CASE metric
@@ -695,7 +683,7 @@ CASE metric
     WHEN 'sql'::text THEN ((event_name IS NULL) AND (data_source_id IS NOT NULL) AND (sql IS NOT NULL))
     ELSE ((event_name IS NULL) AND (data_source_id IS NULL) AND (sql IS NULL))
 END AND ((metric IS NOT NULL) = ((duration IS NOT NULL) OR (evaluate_at IS NOT NULL))) AND ((duration IS NULL) OR (evaluate_at IS NULL)))),
-    constraint iterations_metric_kind CHECK ((metric = ANY (ARRAY['event'::text, 'sql'::text, 'unique_opens'::text, 'unique_clicks'::text]))),
+    constraint iterations_metric_kind CHECK ((metric = ANY (ARRAY['event'::text, 'sql'::text]))),
     constraint iterations_min_sample_check CHECK ((min_sample >= 0)),
     constraint iterations_on_inconclusive_check CHECK ((on_inconclusive = ANY (ARRAY['best'::text, 'control'::text, 'hold'::text]))),
     constraint iterations_sample_percent_check CHECK (((sample_percent > (0)::double precision) AND (sample_percent <= (100)::double precision))),
@@ -739,7 +727,7 @@ create table notifications (
     created_at timestamp with time zone not null default now(),
     enrollment_id uuid,
     content_id uuid,
-    converts boolean,
+    metadata text,
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
     constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'too_many_addresses'::text, 'unsubscribed'::text, 'invalid_key'::text, 'holdout'::text])))
@@ -983,7 +971,7 @@ create table tracking_events (
     occurred_at timestamp with time zone not null,
     constraint tracking_events_pkey PRIMARY KEY (workspace_id, origin_id, key, id),
     constraint tracking_events_machine CHECK ((machine = ANY (ARRAY['apple_privacy'::text, 'gmail_proxy'::text, 'yahoo_proxy'::text, 'prefetch'::text, 'scanner'::text, 'too_fast'::text, 'several_links'::text, 'probed_before'::text]))),
-    constraint tracking_events_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text, 'converted'::text, 'unsubscribed'::text])))
+    constraint tracking_events_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text])))
 ) partition by RANGE (origin_id);
 
 create table tracking_events_default partition of tracking_events default;
@@ -999,7 +987,7 @@ create table tracking_queue (
     occurred_at timestamp with time zone not null,
     recorded_at timestamp with time zone not null default now(),
     constraint tracking_queue_pkey PRIMARY KEY (workspace_id, id),
-    constraint tracking_queue_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text, 'converted'::text, 'unsubscribed'::text])))
+    constraint tracking_queue_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text])))
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 
 create table trigger_events (
@@ -1035,10 +1023,13 @@ create table workspaces (
     name text not null,
     page jsonb not null default '{}'::jsonb,
     tracking_url text not null default ''::text,
+    lock_for interval not null default '00:02:00'::interval,
+    seal_for interval not null default '06:00:00'::interval,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     constraint workspaces_pkey PRIMARY KEY (id),
     constraint workspaces_name UNIQUE (name),
+    constraint workspaces_key_times CHECK ((((lock_for >= '00:00:01'::interval) AND (lock_for <= '01:00:00'::interval)) AND ((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))),
     constraint workspaces_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 );
 
@@ -1068,7 +1059,9 @@ create table workspaces (
 --     enrollment_id uuid,
 --     flow_id uuid,
 --     node text,
---     channel text
+--     channel text,
+--     metadata text,
+--     outcome text
 -- )
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
@@ -1080,7 +1073,6 @@ CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, 
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
-CREATE INDEX contents_converting ON contents USING btree (workspace_id, conversion_event) WHERE (conversion_event IS NOT NULL);
 CREATE INDEX deliveries_failed ON ONLY deliveries USING btree (workspace_id, origin_id, state, key) WHERE (rank <> 4);
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, overlap_key) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (blocked_reason IS NOT NULL);
@@ -1092,11 +1084,9 @@ CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_i
 CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
-CREATE INDEX iterations_guarded ON iterations USING btree (guardrail_at) WHERE ((guardrail_at IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text])));
 CREATE INDEX iterations_open ON iterations USING btree (id) WHERE (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text]));
 CREATE UNIQUE INDEX link_keys_id ON link_keys USING btree (workspace_id, id);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
-CREATE INDEX notifications_converting ON ONLY notifications USING btree (workspace_id, profile_key) WHERE converts;
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE INDEX notifications_unsubscribed ON ONLY notifications USING btree (workspace_id, origin_id, profile_key) WHERE (skip_reason = 'unsubscribed'::text);
 CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE (status = 'pending'::text);
@@ -1144,11 +1134,12 @@ comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
 comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
-comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
 comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
+comment on constraint direct_keys_pkey on direct_keys is 'KeyStates!OneAtATime, KeyStates!AtMostOnce';
+comment on constraint direct_keys_seal on direct_keys is 'KeyStates!SealOutlivesDeliveries';
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
-comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened, clicked, converted and unsubscribed';
+comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened and once as clicked';
 comment on constraint enrollment_keys_once on enrollment_keys is 'FlowEngine!OneEnrollmentPerKey';
 comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!EachStepOnce';
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';

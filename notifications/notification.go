@@ -30,14 +30,18 @@ type Notification struct {
 	Node         *string // of the flow
 	Resolution   *string // sent or not_sent, of an orphaned notification
 	ResolvedAt   *time.Time
-	Delivery     string     // what the carrier reported: a delivery state, unknown without a report
-	DeliveryAt   *time.Time // when it reached it; nil for unknown
+	Delivery     string            // what the carrier reported: a delivery state, unknown without a report
+	DeliveryAt   *time.Time        // when it reached it; nil for unknown
+	Metadata     map[string]string // of a direct notification
+	DueAt        *time.Time        // nil for one that was inserted as skipped
+	ExpiresAt    *time.Time        // nil: never
 }
 
 // Filter narrows a list.
 type Filter struct {
 	OriginID   *uuid.UUID // of one campaign
 	FlowID     *uuid.UUID // of one flow
+	Direct     bool       // direct ones only
 	Channel    lemma.Channel
 	Status     string
 	Delivery   string

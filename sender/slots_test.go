@@ -214,7 +214,7 @@ func TestSlots(t *testing.T) {
 		got, last := 0, ""
 		for i := 0; i < len(c.requests); i += 2 {
 			s.paceOf(p(c.requests[i+1])).took.Store(int64(c.took))
-			if held, limit, _ := s.tryAcquire(p(c.requests[i]), p(c.requests[i+1])); held != nil {
+			if held, limit, _ := s.tryAcquire(&s.slots, p(c.requests[i]), p(c.requests[i+1])); held != nil {
 				got++
 			} else {
 				last = limit
@@ -225,7 +225,7 @@ func TestSlots(t *testing.T) {
 		}
 		more := 0
 		for range 10 {
-			if held, _, _ := s.tryAcquire(p(100), p(101)); held != nil {
+			if held, _, _ := s.tryAcquire(&s.slots, p(100), p(101)); held != nil {
 				more++
 			}
 		}
