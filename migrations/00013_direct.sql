@@ -33,7 +33,7 @@ create table direct_keys (
 ) partition by range (period);
 create table direct_keys_default partition of direct_keys default with (fillfactor = 90);
 comment on constraint direct_keys_pkey on direct_keys is 'KeyStates!OneAtATime, KeyStates!AtMostOnce';
-comment on constraint direct_keys_seal on direct_keys is 'KeyStates!SealOutlivesDeliveries';
+comment on constraint direct_keys_attempts on direct_keys is 'KeyStates!AtMostOnce, KeyStates!AtMostTwice';
 
 -- +goose Down
 drop table direct_keys;

@@ -196,7 +196,7 @@ var expected = []want{
 		`PRIMARY KEY (workspace_id, key, period)`},
 	{"direct_keys", "direct_keys_attempts", "KeyStates!AtMostOnce, KeyStates!AtMostTwice",
 		`CHECK (((max_attempts >= 1) AND (max_attempts <= 2)))`},
-	{"direct_keys", "direct_keys_seal", "KeyStates!SealOutlivesDeliveries",
+	{"direct_keys", "direct_keys_seal", "a seal ends before its period is dropped",
 		`CHECK (((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))`},
 	{"contents", "contents_source", "a content is of a template, or has its own text",
 		`CHECK ((((template_id IS NULL) = (inline IS NOT NULL)) AND ((template_id IS NULL) = (template_version IS NULL)))) ` +
