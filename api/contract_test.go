@@ -109,7 +109,7 @@ func TestHeadersAreNotFilledIn(t *testing.T) {
 // An unknown field is a fault.
 func TestInputsAreClosed(t *testing.T) {
 	t.Parallel()
-	open := []string{"RenderRequest/data", "ProviderTestRequest/data",
+	open := []string{"RenderRequest/data", "NewNotification/data", "NewNotification/headers", "NewNotification/metadata", "ProviderTestRequest/data",
 		"NewCampaign/headers", "NewCampaign/metadata", "CampaignPatch/headers", "CampaignPatch/metadata",
 		"NewFlow/metadata", "FlowPatch/metadata", "NewFlow/definition/nodes", "NewFlowVersion/definition/nodes", // by their ids
 		"NewFlow/definition/layout", "NewFlowVersion/definition/layout", // an editor's own
@@ -359,6 +359,10 @@ func (b *bundle) checkCampaigns(w world) {
 
 func (b *bundle) checkNotifications(w world) {
 	b.T.Helper()
+	sent := b.do("POST", "/v1/notifications", w.newDirect(object{"key": "k"})).is(202)
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "k"})).is(200)
+	b.do("POST", "/v1/notifications/bulk", object{"notifications": []object{w.newDirect(nil)}}).is(202)
+	b.do("POST", "/v1/notifications/"+sent.json["notification"].(object)["id"].(string)+"/cancel", nil).is(200)
 	campaign, id := b.fannedOut(w)
 	all := b.do("GET", "/v1/notifications?limit=200&campaign_id="+campaign, nil).is(200)
 	if n := len(all.json["data"].([]any)); n != 6 {
