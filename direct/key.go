@@ -35,28 +35,22 @@ func reused() error {
 	return lemma.Fault("/key", "key_reused", "was used for another request; take a new one")
 }
 
-// unlocked is the condition that a row k of direct_keys allows another request: the one
-// that locked it has not stored its notification in time, or its notification has failed
-// for a cause that may pass, or the time of its seal is over. A notification that is not
-// visible yet, or has not ended, keeps its key.
-const unlocked = `(not k.stored and k.locked_until <= now()
-	or k.stored and exists (
-		select from notification_status s
-		where s.workspace_id = k.workspace_id and s.origin_id = k.origin_id and s.key = k.token and s.ended_at is not null
-		  and (s.ended_at + k.seal_for <= now()
-			or s.status = 'failed' and s.outcome = 'refused'
-			or s.status = 'skipped' and s.reason = 'batch_crashed')))`
+// available is the condition that a row k of direct_keys allows the request r. The one that
+// locked it has not stored its notification in time; or it is the own one, of an earlier
+// attempt; or its notification has ended so that the key is unlocked, which never changes
+// for a token: see keyState.over.
+const available = `(not k.stored and (k.locked_until <= now() or k.token = r.token) or k.token = r.over)`
 
 // acquire is the one statement that acquires keys, each with a fresh token. A key has one
 // row: one of an earlier period is locked, and deleted if it allows another request.
 const acquire = `
 	with r as (
-		select * from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::smallint[], $7::boolean[], $8::interval[], $9::interval[])
-			as r (key, token, origin_id, request_hash, max_attempts, stored, lock_for, seal_for)
+		select * from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::smallint[], $7::boolean[], $8::interval[], $9::interval[],
+			$10::uuid[]) as r (key, token, origin_id, request_hash, max_attempts, stored, lock_for, seal_for, over)
 	), p as materialized (
 		select id from direct_key_periods order by id desc limit 1
 	), old as materialized (
-		select r.key, k.period, k.token, k.stored, ` + unlocked + ` or k.token = r.token and not k.stored as free
+		select r.key, k.period, coalesce(` + available + `, false) as free
 		from r cross join direct_key_periods q cross join lateral (
 			select * from direct_keys k
 			where k.workspace_id = $1 and k.key = r.key and k.period = q.id limit 1 for update) k
@@ -72,7 +66,8 @@ const acquire = `
 	on conflict (workspace_id, key, period) do update set token = excluded.token, origin_id = excluded.origin_id,
 		request_hash = excluded.request_hash, max_attempts = excluded.max_attempts, stored = excluded.stored,
 		locked_until = excluded.locked_until, seal_for = excluded.seal_for
-	where ` + unlocked + ` or k.token = excluded.token and not k.stored
+	where not k.stored and (k.locked_until <= now() or k.token = excluded.token)
+		or k.token = (select r.over from r where r.key = k.key limit 1)
 	returning k.key`
 
 // store marks keys as stored, in the transaction that stores their notifications: while
@@ -99,7 +94,7 @@ func Lock(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*request, stored b
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(`select pg_advisory_xact_lock_shared($1)`, int64(periodLock))
-	batch.Queue(acquire, ws, c.keys, c.tokens, c.origins, c.hashes, c.attempts, c.stored, c.locks, c.seals).
+	batch.Queue(acquire, ws, c.keys, c.tokens, c.origins, c.hashes, c.attempts, c.stored, c.locks, c.seals, c.over).
 		Query(func(rows pgx.Rows) error {
 			acquired, err = collect(rows, all)
 			return err
@@ -177,12 +172,14 @@ type keyColumns struct {
 	attempts                      []int16
 	stored                        []bool
 	locks, seals                  []time.Duration
+	over                          []uuid.NullUUID
 }
 
 func (c *keyColumns) add(r *request, stored bool) {
 	c.keys, c.tokens, c.origins = append(c.keys, r.key), append(c.tokens, r.row.Key), append(c.origins, r.row.OriginID)
 	c.hashes, c.attempts, c.stored = append(c.hashes, r.Hash), append(c.attempts, int16(r.row.MaxAttempts)), append(c.stored, stored)
 	c.locks, c.seals = append(c.locks, r.LockFor), append(c.seals, r.SealFor)
+	c.over = append(c.over, uuid.NullUUID{UUID: r.over, Valid: r.over != uuid.Nil})
 }
 
 // keyState is the row of a key that a request did not acquire.
@@ -190,14 +187,30 @@ type keyState struct {
 	I           int
 	Same        bool // it is the same request
 	Stored      bool
-	Free        bool // unlocked meanwhile
 	Token       uuid.UUID
 	OriginID    uuid.UUID
 	MaxAttempts int16
-	Left        float64 // seconds of the lock
+	SealFor     time.Duration
+	Left        float64   // seconds of the lock
+	Now         time.Time // by the database's clock
 }
 
-// answer sets the results of requests whose keys others have.
+// over reports that a stored key is unlocked: its notification has failed for a cause that
+// may pass, or the time of its seal is over. It stays so until the key is acquired. A
+// notification that has not ended keeps its key.
+func (s keyState) over(n notifications.Notification) bool {
+	switch {
+	case n.EndedAt == nil:
+		return false
+	case n.Status == "failed" && n.Outcome != nil && *n.Outcome == "refused",
+		n.Status == "skipped" && n.Reason != nil && *n.Reason == notifications.BatchCrashed:
+		return true
+	}
+	return !n.EndedAt.Add(s.SealFor).After(s.Now)
+}
+
+// answer sets the results of requests whose keys others have. Requests whose keys are
+// unlocked have none: they may acquire them in place of their last notification.
 func (d *Direct) answer(ctx context.Context, ws uuid.UUID, all []*request) error {
 	if len(all) == 0 {
 		return nil
@@ -206,6 +219,27 @@ func (d *Direct) answer(ctx context.Context, ws uuid.UUID, all []*request) error
 	if err != nil {
 		return err
 	}
+	found, err := d.notificationsOf(ctx, ws, states)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		r.fail(&Locked{RetryAfter: time.Second}) // its row is gone: the key is free from now on
+	}
+	for _, s := range states {
+		r := all[s.I]
+		n, ok := found[s.Token]
+		if s.Stored && ok && s.over(n) {
+			r.over, r.done = s.Token, false
+			continue
+		}
+		r.result = s.result(n, ok)
+	}
+	return nil
+}
+
+// notificationsOf reads the notifications of stored keys, by token.
+func (d *Direct) notificationsOf(ctx context.Context, ws uuid.UUID, states []keyState) (map[uuid.UUID]notifications.Notification, error) {
 	by := map[uuid.UUID][]uuid.UUID{}
 	for _, s := range states {
 		if s.Stored {
@@ -216,27 +250,18 @@ func (d *Direct) answer(ctx context.Context, ws uuid.UUID, all []*request) error
 	for origin, keys := range by {
 		some, err := d.Ledger.Some(ctx, ws, origin, keys)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, n := range some {
 			found[n.Key] = n
 		}
 	}
-	for _, r := range all {
-		r.fail(&Locked{RetryAfter: time.Second}) // its row is gone: the key is free from now on
-	}
-	for _, s := range states {
-		n, ok := found[s.Token]
-		all[s.I].result = s.result(n, ok)
-	}
-	return nil
+	return found, nil
 }
 
 // result is the answer to a request under a key in this state.
 func (s keyState) result(n notifications.Notification, found bool) Result {
 	switch {
-	case s.Free:
-		return Result{Err: &Locked{RetryAfter: time.Second}}
 	case !s.Same:
 		return Result{Err: reused()}
 	case !s.Stored || !found:
@@ -257,8 +282,8 @@ func (d *Direct) states(ctx context.Context, ws uuid.UUID, all []*request) ([]ke
 		keys[i], hashes[i] = r.key, r.Hash
 	}
 	rows, err := d.Pool.Query(ctx, `
-		select r.i::int - 1 as i, k.request_hash = r.hash as same, k.stored, `+unlocked+` as free, k.token, k.origin_id, k.max_attempts,
-			greatest(extract(epoch from k.locked_until - now()), 0)::float8 as left
+		select r.i::int - 1 as i, k.request_hash = r.hash as same, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for,
+			greatest(extract(epoch from k.locked_until - now()), 0)::float8 as left, now() as now
 		from unnest($2::uuid[], $3::uuid[]) with ordinality as r (key, hash, i)
 		cross join direct_key_periods p
 		cross join lateral (
@@ -280,21 +305,38 @@ func (d *Direct) lockKeys(ctx context.Context, ws uuid.UUID, all []*request) err
 	if len(all) == 0 {
 		return nil
 	}
-	var acquired map[uuid.UUID]*request
-	err := pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) (err error) {
-		acquired, err = Lock(ctx, tx, ws, all, false)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	var others []*request
-	for _, r := range all {
-		if r.held = acquired[r.key] == r; !r.held {
-			others = append(others, r)
+	for range tries {
+		var acquired map[uuid.UUID]*request
+		err := pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) (err error) {
+			acquired, err = Lock(ctx, tx, ws, all, false)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			r.held = acquired[r.key] == r
+		}
+		all = slices.DeleteFunc(all, func(r *request) bool { return r.held })
+		if err := d.answer(ctx, ws, all); err != nil {
+			return err
+		}
+		if all = open(all); len(all) == 0 {
+			return nil
 		}
 	}
-	return d.answer(ctx, ws, others)
+	for _, r := range all {
+		r.fail(&Locked{RetryAfter: time.Second}) // others acquire it again and again
+	}
+	return nil
+}
+
+// tries is how often a request tries to acquire a key that is unlocked.
+const tries = 3
+
+// open are the requests without an answer.
+func open(all []*request) []*request {
+	return slices.DeleteFunc(slices.Clone(all), func(r *request) bool { return r.done })
 }
 
 // unlock unlocks the keys of requests that have stored nothing. If that fails they expire.

@@ -111,28 +111,55 @@ func (d *Direct) drop(ctx context.Context, period uuid.UUID) error {
 
 type living struct{ workspaces, keys []uuid.UUID }
 
-const livingPage = 10_000
+const livingPage = 5_000
 
 // living reads the keys of a period that are not unlocked, by pages.
 func (d *Direct) living(ctx context.Context, period uuid.UUID) (left living, err error) {
 	var workspace, key uuid.UUID
 	for {
-		n, free := 0, false
-		rows, err := d.Pool.Query(ctx, `
-			select k.workspace_id, k.key, `+unlocked+` from direct_keys k
-			where k.period = $1 and (k.workspace_id, k.key) > ($2, $3) order by k.workspace_id, k.key limit $4`,
-			period, workspace, key, livingPage)
-		if err != nil {
-			return left, fmt.Errorf("read living keys: %w", err)
-		}
-		_, err = pgx.ForEachRow(rows, []any{&workspace, &key, &free}, func() error {
-			if n++; !free {
-				left.workspaces, left.keys = append(left.workspaces, workspace), append(left.keys, key)
-			}
-			return nil
-		})
-		if err != nil || n < livingPage {
+		page, err := d.page(ctx, period, workspace, key)
+		if err != nil || len(page) == 0 {
 			return left, err
 		}
+		for from := 0; from < len(page); { // the keys of one workspace together
+			to := from
+			var states []keyState
+			for ; to < len(page) && page[to].Workspace == page[from].Workspace; to++ {
+				states = append(states, page[to].keyState)
+			}
+			found, err := d.notificationsOf(ctx, page[from].Workspace, states)
+			if err != nil {
+				return left, err
+			}
+			for _, k := range page[from:to] {
+				n, ok := found[k.Token]
+				if k.Stored && !(ok && k.over(n)) || !k.Stored && k.Left > 0 {
+					left.workspaces, left.keys = append(left.workspaces, k.Workspace), append(left.keys, k.Key)
+				}
+			}
+			from = to
+		}
+		workspace, key = page[len(page)-1].Workspace, page[len(page)-1].Key
 	}
+}
+
+// oldKey is a key of an old period.
+type oldKey struct {
+	Workspace, Key uuid.UUID
+	keyState
+}
+
+func (d *Direct) page(ctx context.Context, period, workspace, key uuid.UUID) ([]oldKey, error) {
+	rows, err := d.Pool.Query(ctx, `
+		select k.workspace_id, k.key, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for,
+			greatest(extract(epoch from k.locked_until - now()), 0)::float8, now()
+		from direct_keys k
+		where k.period = $1 and (k.workspace_id, k.key) > ($2, $3) order by k.workspace_id, k.key limit $4`, period, workspace, key, livingPage)
+	if err != nil {
+		return nil, fmt.Errorf("read keys of period %s: %w", period, err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k oldKey, err error) {
+		err = row.Scan(&k.Workspace, &k.Key, &k.Stored, &k.Token, &k.OriginID, &k.MaxAttempts, &k.SealFor, &k.Left, &k.Now)
+		return k, err
+	})
 }

@@ -68,6 +68,7 @@ type request struct {
 	content *content
 	key     uuid.UUID // zero: none
 	held    bool      // its key is locked, and not stored
+	over    uuid.UUID // the last token of its key, which is unlocked
 	row     notifications.Direct
 	done    bool // result is the answer
 	result  result

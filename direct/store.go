@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,12 +26,24 @@ func (d *Direct) storeTogether(ctx context.Context, ws uuid.UUID, all []*request
 }
 
 // storeOpen stores the notifications of requests that have no answer yet, in one
-// transaction, and answers all.
+// transaction, and answers all. Those whose keys are found unlocked follow in another.
 func (d *Direct) storeOpen(ctx context.Context, ws uuid.UUID, all []*request) error {
-	open := slices.DeleteFunc(slices.Clone(all), func(r *request) bool { return r.done })
-	if len(open) == 0 {
-		return nil
+	for range tries {
+		some := open(all)
+		if len(some) == 0 {
+			return nil
+		}
+		if err := d.storeSome(ctx, ws, some); err != nil {
+			return err
+		}
 	}
+	for _, r := range open(all) {
+		r.fail(&Locked{RetryAfter: time.Second}) // others acquire its key again and again
+	}
+	return nil
+}
+
+func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) error {
 	d.at(ctx, "storing")
 	var fresh, others []*request
 	var at time.Time

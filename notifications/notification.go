@@ -19,6 +19,7 @@ type Notification struct {
 	Address      *string
 	Status       string // pending, processing, sent, failed, orphaned, skipped, cancelled
 	Reason       *string
+	Outcome      *string // of its last attempt: accepted, rejected, refused, unknown or skipped; nil: it has none
 	Attempts     int
 	Code         *int    // the carrier's reply code
 	CarrierID    *string // the carrier's id of the message
