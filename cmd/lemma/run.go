@@ -23,6 +23,7 @@ type commands struct {
 	Secrets       secretsCommand       `cmd:"" help:"Change the key that encrypts stored secrets."`
 	Flows         remote.Flows         `cmd:"" help:"Create, publish, watch and stop flows, over the API."`
 	Events        remote.Events        `cmd:"" help:"Record and list events, over the API."`
+	Notifications remote.Notifications `cmd:"" help:"Send, show and cancel direct notifications, over the API."`
 	Campaigns     remote.Campaigns     `cmd:"" help:"Follow A/B tests, over the API."`
 	Providers     remote.Providers     `cmd:"" help:"Test providers, over the API."`
 	Enrollments   remote.Enrollments   `cmd:"" help:"List, create, move and end enrollments, over the API."`
@@ -31,7 +32,6 @@ type commands struct {
 	Bench         benchCommand         `cmd:"" help:"Run the benchmarks, on a Postgres of their own; print one JSON line per figure."`
 	Sink          sinkCommand          `cmd:"" hidden:"" help:"Run the mail server of the benchmarks."`
 	Show          showCommand          `cmd:"" name:"config" help:"Print the settings in effect, without secrets."`
-	Notifications remote.Notifications `cmd:"" help:"Send, show and cancel direct notifications, over the API."`
 }
 
 // command is a subcommand of this package; the others are a remote.Command.
