@@ -156,6 +156,8 @@ create table campaigns (
     ended_before bigint not null default 0,
     transactional boolean not null default false,
     topic_id uuid,
+    conversion_event text,
+    conversion_within interval,
     send_deadline timestamp with time zone,
     started_at timestamp with time zone,
     sending_at timestamp with time zone,
@@ -166,6 +168,7 @@ create table campaigns (
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
     constraint campaigns_pkey PRIMARY KEY (workspace_id, id),
+    constraint campaigns_conversion CHECK (((conversion_event IS NULL) = (conversion_within IS NULL))),
     constraint campaigns_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     constraint campaigns_scheduled CHECK (((status <> 'scheduled'::text) OR (scheduled_at IS NOT NULL))),
     constraint campaigns_status CHECK ((status = ANY (ARRAY['draft'::text, 'scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text, 'completed'::text, 'cancelled'::text, 'failed'::text]))),
@@ -196,13 +199,23 @@ create table contents (
     node text,
     subject text,
     preheader text,
+    conversion_event text,
+    conversion_within interval,
     inline text,
     audience_id uuid,
     constraint contents_pkey PRIMARY KEY (workspace_id, id),
     constraint contents_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
+    constraint contents_conversion CHECK (((conversion_event IS NULL) = (conversion_within IS NULL))),
     constraint contents_source CHECK ((((template_id IS NULL) = (inline IS NOT NULL)) AND ((template_id IS NULL) = (template_version IS NULL)))),
     constraint contents_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
     constraint contents_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
+);
+
+create table conversion_position (
+    one boolean not null default true,
+    received_until timestamp with time zone not null default now(),
+    constraint conversion_position_pkey PRIMARY KEY (one),
+    constraint conversion_position_one_check CHECK (one)
 );
 
 create table data_sources (
@@ -287,6 +300,8 @@ create table engagement_counts (
     unique_clicks bigint not null,
     machine_opens bigint not null,
     machine_clicks bigint not null,
+    conversions bigint not null default 0,
+    unsubscribes bigint not null default 0,
     constraint engagement_counts_pkey PRIMARY KEY (workspace_id, origin_id, content_id),
     constraint engagement_counts_unique CHECK ((((unique_opens >= 0) AND (unique_opens <= opens)) AND ((unique_clicks >= 0) AND (unique_clicks <= clicks))))
 ) with (fillfactor=50);
@@ -297,6 +312,8 @@ create table engagements (
     key uuid not null,
     opens integer not null,
     clicks integer not null,
+    conversions integer not null default 0,
+    unsubscribes integer not null default 0,
     constraint engagements_pkey PRIMARY KEY (workspace_id, origin_id, key)
 ) partition by RANGE (origin_id);
 
@@ -727,6 +744,7 @@ create table notifications (
     created_at timestamp with time zone not null default now(),
     enrollment_id uuid,
     content_id uuid,
+    converts boolean,
     metadata text,
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
@@ -971,7 +989,7 @@ create table tracking_events (
     occurred_at timestamp with time zone not null,
     constraint tracking_events_pkey PRIMARY KEY (workspace_id, origin_id, key, id),
     constraint tracking_events_machine CHECK ((machine = ANY (ARRAY['apple_privacy'::text, 'gmail_proxy'::text, 'yahoo_proxy'::text, 'prefetch'::text, 'scanner'::text, 'too_fast'::text, 'several_links'::text, 'probed_before'::text]))),
-    constraint tracking_events_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text])))
+    constraint tracking_events_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text, 'converted'::text, 'unsubscribed'::text])))
 ) partition by RANGE (origin_id);
 
 create table tracking_events_default partition of tracking_events default;
@@ -987,7 +1005,7 @@ create table tracking_queue (
     occurred_at timestamp with time zone not null,
     recorded_at timestamp with time zone not null default now(),
     constraint tracking_queue_pkey PRIMARY KEY (workspace_id, id),
-    constraint tracking_queue_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text])))
+    constraint tracking_queue_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text, 'converted'::text, 'unsubscribed'::text])))
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 
 create table trigger_events (
@@ -1073,6 +1091,7 @@ CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, 
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
+CREATE INDEX contents_converting ON contents USING btree (workspace_id, conversion_event) WHERE (conversion_event IS NOT NULL);
 CREATE INDEX deliveries_failed ON ONLY deliveries USING btree (workspace_id, origin_id, state, key) WHERE (rank <> 4);
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, overlap_key) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (blocked_reason IS NOT NULL);
@@ -1087,6 +1106,7 @@ CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX iterations_open ON iterations USING btree (id) WHERE (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text]));
 CREATE UNIQUE INDEX link_keys_id ON link_keys USING btree (workspace_id, id);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
+CREATE INDEX notifications_converting ON ONLY notifications USING btree (workspace_id, profile_key) WHERE converts;
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE INDEX notifications_unsubscribed ON ONLY notifications USING btree (workspace_id, origin_id, profile_key) WHERE (skip_reason = 'unsubscribed'::text);
 CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE (status = 'pending'::text);
@@ -1134,12 +1154,13 @@ comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
 comment on constraint batches_lease on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_pkey on batches is 'SendingEngine!OnlyOwnerCommits';
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
+comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
 comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
+comment on constraint direct_keys_attempts on direct_keys is 'KeyStates!AtMostOnce, KeyStates!AtMostTwice';
 comment on constraint direct_keys_pkey on direct_keys is 'KeyStates!OneAtATime, KeyStates!AtMostOnce';
-comment on constraint direct_keys_seal on direct_keys is 'KeyStates!SealOutlivesDeliveries';
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
-comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened and once as clicked';
+comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened, clicked, converted and unsubscribed';
 comment on constraint enrollment_keys_once on enrollment_keys is 'FlowEngine!OneEnrollmentPerKey';
 comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!EachStepOnce';
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
