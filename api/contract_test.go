@@ -109,7 +109,8 @@ func TestHeadersAreNotFilledIn(t *testing.T) {
 // An unknown field is a fault.
 func TestInputsAreClosed(t *testing.T) {
 	t.Parallel()
-	open := []string{"RenderRequest/data", "NewNotification/data", "NewNotification/headers", "NewNotification/metadata", "ProviderTestRequest/data",
+	open := []string{"NewNotification/data", "NewNotification/headers", "NewNotification/metadata", "RenderRequest/data",
+		"ProviderTestRequest/data",
 		"NewCampaign/headers", "NewCampaign/metadata", "CampaignPatch/headers", "CampaignPatch/metadata",
 		"NewFlow/metadata", "FlowPatch/metadata", "NewFlow/definition/nodes", "NewFlowVersion/definition/nodes", // by their ids
 		"NewFlow/definition/layout", "NewFlowVersion/definition/layout", // an editor's own

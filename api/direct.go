@@ -53,7 +53,7 @@ func (in newNotification) request(id uuid.UUID, again bool) (direct.Request, err
 	if err != nil {
 		return direct.Request{}, err
 	}
-	lock, seal, err := in.keyTimes.read("")
+	lock, seal, err := in.read("")
 	if err != nil {
 		return direct.Request{}, err
 	}

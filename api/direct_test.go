@@ -66,7 +66,8 @@ func TestKeysOfDirectNotifications(t *testing.T) {
 	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "once", "data": object{"name": "Eve"}})).fault(422, "/key", "key_reused")
 	twice := w.newDirect(object{"key": "twice", "strategy": "at_least_once"})
 	b.do("POST", "/v1/notifications", twice).is(202)
-	if locked := b.do("POST", "/v1/notifications", twice).is(409); locked.problem.Code != "key_locked" || locked.header.Get("Retry-After") == "" {
+	locked := b.do("POST", "/v1/notifications", twice).is(409)
+	if locked.problem.Code != "key_locked" || locked.header.Get("Retry-After") == "" {
 		t.Errorf("locked: %s", locked.body)
 	}
 	bulk := b.do("POST", "/v1/notifications/bulk", object{"notifications": []object{sealed, twice, w.newDirect(object{"key": "new"}),
@@ -96,7 +97,8 @@ func TestDirectNotificationsOfAProfile(t *testing.T) {
 	if sent["address"] != "bob@shop.example" || sent["profile_key"] != "c2" {
 		t.Errorf("sent: %v", sent)
 	}
-	b.WantCount(1, `select count(*) from notifications where workspace_id = $1 and profile_key = 'c2' and payload = '{"name":"Bob"}'`, b.Workspace)
+	b.WantCount(1, `select count(*) from notifications
+		where workspace_id = $1 and profile_key = 'c2' and payload = '{"name":"Bob"}'`, b.Workspace)
 	if sent := b.do("POST", "/v1/notifications", to("c6")).is(202).json["notification"].(object); sent["reason"] != "unsubscribed" {
 		t.Errorf("opted out: %v", sent)
 	}

@@ -136,7 +136,9 @@ func (r *request) fill(rows []audience.Row) {
 // Recheck returns the current rows of some profiles in the audience of a content, by
 // profile key. The sender calls it for notifications that have waited for long. found is
 // false for a content without an audience. An audience that was deleted has no profiles.
-func (d *Direct) Recheck(ctx context.Context, ws, content uuid.UUID, profiles []string) (now map[string][]audience.Row, found bool, err error) {
+func (d *Direct) Recheck(ctx context.Context, ws, content uuid.UUID, profiles []string) (
+	now map[string][]audience.Row, found bool, err error,
+) {
 	var of uuid.NullUUID
 	err = d.Pool.QueryRow(ctx, `select audience_id from contents where workspace_id = $1 and id = $2`, ws, content).Scan(&of)
 	if err != nil || !of.Valid {

@@ -30,7 +30,8 @@ func TestSingleRequestsShareBatches(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			s, err := d.Send(context.Background(), b.Workspace, b.request("", func(r *Request) { r.To.Address = fmt.Sprintf("a%d@shop.example", i) }))
+			r := b.request("", func(r *Request) { r.To.Address = fmt.Sprintf("a%d@shop.example", i) })
+			s, err := d.Send(context.Background(), b.Workspace, r)
 			if got := answerOf(s, err); got != accepted {
 				t.Error(got)
 			}

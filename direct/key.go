@@ -45,14 +45,15 @@ const available = `(not k.stored and (k.locked_until <= now() or k.token = r.tok
 // row: one of an earlier period is locked, and deleted if it allows another request.
 const acquire = `
 	with r as (
-		select * from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::smallint[], $7::boolean[], $8::interval[], $9::interval[],
-			$10::uuid[]) as r (key, token, origin_id, request_hash, max_attempts, stored, lock_for, seal_for, over)
+		select r.key, r.token, r.origin_id, r.request_hash, r.max_attempts, r.stored, r.lock_for, r.seal_for, r.over
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::smallint[], $7::boolean[], $8::interval[],
+			$9::interval[], $10::uuid[]) as r (key, token, origin_id, request_hash, max_attempts, stored, lock_for, seal_for, over)
 	), p as materialized (
 		select id from direct_key_periods order by id desc limit 1
 	), old as materialized (
 		select r.key, k.period, coalesce(` + available + `, false) as free
 		from r cross join direct_key_periods q cross join lateral (
-			select * from direct_keys k
+			select k.period, k.token, k.stored, k.locked_until from direct_keys k
 			where k.workspace_id = $1 and k.key = r.key and k.period = q.id limit 1 for update) k
 		where q.id < (select id from p)
 	), gone as (
@@ -287,7 +288,8 @@ func (d *Direct) states(ctx context.Context, ws uuid.UUID, all []*request) ([]ke
 		from unnest($2::uuid[], $3::uuid[]) with ordinality as r (key, hash, i)
 		cross join direct_key_periods p
 		cross join lateral (
-			select * from direct_keys k where k.workspace_id = $1 and k.key = r.key and k.period = p.id limit 1) k`, ws, keys, hashes)
+			select k.request_hash, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for, k.locked_until
+			from direct_keys k where k.workspace_id = $1 and k.key = r.key and k.period = p.id limit 1) k`, ws, keys, hashes)
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}

@@ -90,7 +90,8 @@ func (d *Direct) drop(ctx context.Context, period uuid.UUID) error {
 			select k.workspace_id, p.id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
 			from unnest($2::uuid[], $3::uuid[]) as r (workspace_id, key)
 			cross join lateral (
-				select * from direct_keys k where k.workspace_id = r.workspace_id and k.key = r.key and k.period = $1 limit 1) k
+				select k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
+				from direct_keys k where k.workspace_id = r.workspace_id and k.key = r.key and k.period = $1 limit 1) k
 			cross join (select id from direct_key_periods order by id desc limit 1) p
 			on conflict (workspace_id, key, period) do nothing`, period, left.workspaces, left.keys)
 		if err != nil {
@@ -133,7 +134,7 @@ func (d *Direct) living(ctx context.Context, period uuid.UUID) (left living, err
 			}
 			for _, k := range page[from:to] {
 				n, ok := found[k.Token]
-				if k.Stored && !(ok && k.over(n)) || !k.Stored && k.Left > 0 {
+				if k.Stored && (!ok || !k.over(n)) || !k.Stored && k.Left > 0 {
 					left.workspaces, left.keys = append(left.workspaces, k.Workspace), append(left.keys, k.Key)
 				}
 			}

@@ -163,7 +163,7 @@ func (r *request) check() error {
 	if n := r.dataBytes(); n > MaxData {
 		fault("/data", "too_long", "must have at most %d bytes, and has %d", MaxData, n)
 	}
-	if len(r.Request.Key) > MaxKey {
+	if len(r.Key) > MaxKey {
 		fault("/key", "too_long", "must have at most %d bytes", MaxKey)
 	}
 	for _, t := range []struct {

@@ -110,7 +110,8 @@ func (b *bundle) sender(change ...func(*sender.Config)) *sender.Sender {
 // work sends what is due.
 func (b *bundle) work(s *sender.Sender) {
 	b.T.Helper()
-	rows, err := b.Pool.Query(context.Background(), `select workspace_id, origin_id, id from batches where status = 'ready' and due_at <= now()`)
+	rows, err := b.Pool.Query(context.Background(), `
+		select workspace_id, origin_id, id from batches where status = 'ready' and due_at <= now()`)
 	b.Must(err)
 	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	b.Must(err)

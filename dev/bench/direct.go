@@ -46,7 +46,7 @@ func (e *env) directTo(ctx context.Context, clients int, send bool) (d *directTa
 	}
 	d.stop = func() {
 		d.api.stop()
-		_ = d.instance.Stop()
+		_ = d.Stop()
 		_ = e.drop(context.WithoutCancel(ctx), d.instance)
 		d.sink.stop()
 	}

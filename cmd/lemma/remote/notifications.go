@@ -18,7 +18,7 @@ type Notifications struct {
 
 type notificationsSendCommand struct {
 	output
-	Address   string     `arg:"" optional:"" help:"The address: an email address, a phone number or the token of a device. Not with --profile."`
+	Address   string     `arg:"" optional:"" help:"An email address, a phone number or the token of a device. Not with --profile."`
 	Profile   string     `help:"The profile key, with --audience."`
 	Audience  string     `help:"The id of the audience that supplies the address and the data."`
 	Template  string     `help:"The id of the template."`
