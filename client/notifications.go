@@ -78,6 +78,14 @@ type Notification struct {
 	ResolvedAt    *time.Time        `json:"resolved_at"`
 	Delivery      string            `json:"delivery"`
 	DeliveryAt    *time.Time        `json:"delivery_at"`
+
+	EffectiveBound *DeliveryBound `json:"effective_bound,omitempty"` // of a notification that is read alone
+}
+
+// DeliveryBound is how many deliveries of a notification are possible.
+type DeliveryBound struct {
+	Word     string `json:"word"` // never, once, replaced, twice
+	Sentence string `json:"sentence"`
 }
 
 // SentNotification is the answer to a request.
