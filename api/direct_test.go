@@ -156,3 +156,12 @@ func TestFaultsOfDirectNotifications(t *testing.T) {
 	b.token = b.key(b.Workspace, "notifications:read")
 	b.do("POST", "/v1/notifications", w.newDirect(nil)).is(403)
 }
+
+// checkDirect is a part of TestEveryOperationSucceeds.
+func (b *bundle) checkDirect(w world) {
+	b.T.Helper()
+	sent := b.do("POST", "/v1/notifications", w.newDirect(object{"key": "k"})).is(202)
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "k"})).is(200)
+	b.do("POST", "/v1/notifications/bulk", object{"notifications": []object{w.newDirect(nil)}}).is(202)
+	b.do("POST", "/v1/notifications/"+sent.json["notification"].(object)["id"].(string)+"/cancel", nil).is(200)
+}

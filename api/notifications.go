@@ -33,11 +33,11 @@ type notificationBody struct {
 	Delivery      string        `json:"delivery"`
 	DeliveryAt    *time.Time    `json:"delivery_at"`
 
-	EffectiveBound *boundBody `json:"effective_bound,omitempty"` // of one notification, not in lists
-	Origin    string            `json:"origin"`
-	Metadata  map[string]string `json:"metadata"`
-	DueAt     *time.Time        `json:"due_at"`
-	ExpiresAt *time.Time        `json:"expires_at"`
+	EffectiveBound *boundBody        `json:"effective_bound,omitempty"` // of one notification, not in lists
+	Origin         string            `json:"origin"`
+	Metadata       map[string]string `json:"metadata"`
+	DueAt          *time.Time        `json:"due_at"`
+	ExpiresAt      *time.Time        `json:"expires_at"`
 }
 
 func showNotification(n notifications.Notification) notificationBody {

@@ -326,6 +326,8 @@ func sample(s *openapi3.Schema) any {
 	switch {
 	case len(s.Enum) > 0:
 		return s.Enum[0]
+	case len(s.AllOf) == 1: // only to say more about it
+		return sample(s.AllOf[0].Value)
 	case s.Type.Is("object") && len(s.Properties) > 0:
 		made := map[string]any{}
 		for name, p := range s.Properties {
