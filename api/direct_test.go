@@ -157,9 +157,13 @@ func TestFaultsOfDirectNotifications(t *testing.T) {
 	b.do("POST", "/v1/notifications", w.newDirect(nil)).is(403)
 }
 
-// checkDirect is a part of TestEveryOperationSucceeds.
-func (b *bundle) checkDirect(w world) {
+// openOfDirect are the fields of requests that take any field.
+var openOfDirect = []string{"NewNotification/data", "NewNotification/headers", "NewNotification/metadata"}
+
+// checkSuppressionsAndDirect is a part of TestEveryOperationSucceeds.
+func (b *bundle) checkSuppressionsAndDirect(w world) {
 	b.T.Helper()
+	b.checkSuppressions(w)
 	sent := b.do("POST", "/v1/notifications", w.newDirect(object{"key": "k"})).is(202)
 	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "k"})).is(200)
 	b.do("POST", "/v1/notifications/bulk", object{"notifications": []object{w.newDirect(nil)}}).is(202)
