@@ -28,7 +28,7 @@ import (
 var ours = []string{"Flows", "Enrollments", "Events", "Iterations"}
 
 // others are further operations that it has.
-var others = []string{"testProvider", "readResults", "sendNotification", "sendNotifications", "cancelNotification", "getNotification",
+var others = []string{"testProvider", "sendNotification", "sendNotifications", "cancelNotification", "getNotification",
 	"listNotifications"}
 
 var contract = sync.OnceValue(func() *openapi3.T {
@@ -52,11 +52,7 @@ func operations() map[string]*openapi3.Operation {
 	found := map[string]*openapi3.Operation{}
 	for _, item := range contract().Paths.Map() {
 		for _, op := range item.Operations() {
-<<<<<<< HEAD
-			if slices.Contains(ours, op.Tags[0]) || op.OperationID == "testProvider" {
-=======
 			if slices.Contains(ours, op.Tags[0]) || slices.Contains(others, op.OperationID) {
->>>>>>> 6107b52 (client, cmd/lemma: send, show and cancel direct notifications)
 				found[strings.ToUpper(op.OperationID[:1])+op.OperationID[1:]] = op
 			}
 		}
@@ -81,7 +77,6 @@ var (
 
 // calls has a call of each method, with all fields and options.
 var calls = map[string]func(context.Context, *Client) (any, error){
-<<<<<<< HEAD
 	"ReadResults":     func(ctx context.Context, c *Client) (any, error) { return c.ReadResults(ctx, "itr_1") },
 	"GetIteration":    func(ctx context.Context, c *Client) (any, error) { return c.GetIteration(ctx, "itr_1") },
 	"SelectWinner":    func(ctx context.Context, c *Client) (any, error) { return c.SelectWinner(ctx, "itr_1", "B") },
@@ -90,8 +85,7 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"ReadAssignment":  func(ctx context.Context, c *Client) (any, error) { return c.ReadAssignment(ctx, "itr_1", "c1") },
 	"ComputePower": func(ctx context.Context, c *Client) (any, error) {
 		return c.ComputePower(ctx, PowerRequest{BaseRate: 0.05, Effect: 0.01, Variants: 3, Confidence: 0.9, Power: 0.9, Recipients: 100})
-=======
-	"ReadResults":      func(ctx context.Context, c *Client) (any, error) { return c.ReadResults(ctx, "itr_1") },
+	},
 	"SendNotification": func(ctx context.Context, c *Client) (any, error) { return c.SendNotification(ctx, notification) },
 	"SendNotifications": func(ctx context.Context, c *Client) (any, error) {
 		return c.SendNotifications(ctx, []NewNotification{notification})
@@ -101,7 +95,6 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"ListNotifications": func(ctx context.Context, c *Client) (any, error) {
 		return first(c.ListNotifications(ctx, NotificationFilter{CampaignID: "cmp_1", FlowID: "flw_1", Direct: true, Channel: "email",
 			Status: "sent", Delivery: "unknown", Reason: "expired", ProfileKey: "c1", Address: "a@shop.example"}))
->>>>>>> 6107b52 (client, cmd/lemma: send, show and cancel direct notifications)
 	},
 	"TestProvider": func(ctx context.Context, c *Client) (any, error) {
 		return c.TestProvider(ctx, "prv_1", ProviderTestRequest{To: "ada@example.com", From: &Sender{Email: "news@example.com", Name: "Shop"},

@@ -310,10 +310,15 @@ create table engagements (
     workspace_id uuid not null,
     origin_id uuid not null,
     key uuid not null,
+    content_id uuid not null,
     opens integer not null,
     clicks integer not null,
     conversions integer not null default 0,
     unsubscribes integer not null default 0,
+    opened_at timestamp with time zone,
+    clicked_at timestamp with time zone,
+    machine_opened_at timestamp with time zone,
+    machine_clicked_at timestamp with time zone,
     constraint engagements_pkey PRIMARY KEY (workspace_id, origin_id, key)
 ) partition by RANGE (origin_id);
 
@@ -608,7 +613,7 @@ create table iteration_log (
     event text not null,
     detail text not null default ''::text,
     constraint iteration_log_pkey PRIMARY KEY (workspace_id, iteration_id, id),
-    constraint iteration_log_event CHECK ((event = ANY (ARRAY['started'::text, 'sampled'::text, 'evaluated'::text, 'evaluation_failed'::text, 'extended'::text, 'decided'::text, 'held'::text, 'rollout_started'::text, 'completed'::text, 'stopped'::text, 'cancelled'::text])))
+    constraint iteration_log_event CHECK ((event = ANY (ARRAY['started'::text, 'sampled'::text, 'evaluated'::text, 'evaluation_failed'::text, 'extended'::text, 'decided'::text, 'held'::text, 'rollout_started'::text, 'completed'::text, 'stopped'::text, 'cancelled'::text, 'variant_stopped'::text])))
 );
 
 create table iteration_members (
@@ -630,6 +635,12 @@ create table iteration_results (
     failed bigint not null,
     skipped bigint not null,
     converted bigint,
+    excluded bigint not null,
+    delivered bigint not null,
+    opens bigint not null,
+    clicks bigint not null,
+    unsubscribes bigint not null,
+    complaints bigint not null,
     constraint iteration_results_pkey PRIMARY KEY (workspace_id, iteration_id, at, ordinal)
 );
 
@@ -646,6 +657,8 @@ create table iteration_variants (
     from_name text,
     send_offset interval not null default '00:00:00'::interval,
     content_id uuid not null,
+    stopped_at timestamp with time zone,
+    stopped_reason text,
     constraint iteration_variants_pkey PRIMARY KEY (workspace_id, iteration_id, ordinal),
     constraint iteration_variants_name UNIQUE (workspace_id, iteration_id, name),
     constraint iteration_variants_name_check CHECK (((length(name) >= 1) AND (length(name) <= 100))),
@@ -674,6 +687,12 @@ create table iterations (
     min_sample bigint not null default 0,
     confidence double precision not null default 0.95,
     on_inconclusive text not null default 'hold'::text,
+    base_rate double precision not null default 0.05,
+    effect double precision not null default 0.01,
+    guardrail text,
+    guardrail_limit double precision,
+    guardrail_at timestamp with time zone,
+    guardrail_checks smallint not null default 0,
     started_at timestamp with time zone,
     cut_off_at timestamp with time zone,
     measure_at timestamp with time zone,
@@ -689,10 +708,13 @@ create table iterations (
     created_at timestamp with time zone not null default now(),
     constraint iterations_pkey PRIMARY KEY (workspace_id, id),
     constraint iterations_campaign UNIQUE (workspace_id, campaign_id),
-    constraint iterations_claim CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['evaluating'::text, 'inconclusive'::text]))))),
+    constraint iterations_claim CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text, 'inconclusive'::text]))))),
     constraint iterations_confidence_check CHECK (((confidence >= (0.5)::double precision) AND (confidence < (1)::double precision))),
     constraint iterations_decided CHECK ((((winner IS NULL) = (decided_by IS NULL)) AND ((winner IS NULL) = (decided_at IS NULL)) AND ((winner IS NULL) = (rollout_id IS NULL)) AND ((winner IS NOT NULL) OR (status <> ALL (ARRAY['decided'::text, 'rolling_out'::text]))) AND ((winner IS NULL) OR (status = ANY (ARRAY['decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text]))))),
     constraint iterations_decided_by CHECK ((decided_by = ANY (ARRAY['evaluation'::text, 'on_inconclusive'::text, 'person'::text]))),
+    constraint iterations_guardrail CHECK (((guardrail IS NULL) = (guardrail_limit IS NULL))),
+    constraint iterations_guardrail_kind CHECK ((guardrail = ANY (ARRAY['unsubscribes'::text, 'complaints'::text]))),
+    constraint iterations_guardrail_limit_check CHECK (((guardrail_limit > (0)::double precision) AND (guardrail_limit < (1)::double precision))),
     constraint iterations_holdout_percent_check CHECK (((holdout_percent >= (0)::double precision) AND (holdout_percent <= (50)::double precision))),
     constraint iterations_metric CHECK ((
 CASE metric
@@ -700,7 +722,7 @@ CASE metric
     WHEN 'sql'::text THEN ((event_name IS NULL) AND (data_source_id IS NOT NULL) AND (sql IS NOT NULL))
     ELSE ((event_name IS NULL) AND (data_source_id IS NULL) AND (sql IS NULL))
 END AND ((metric IS NOT NULL) = ((duration IS NOT NULL) OR (evaluate_at IS NOT NULL))) AND ((duration IS NULL) OR (evaluate_at IS NULL)))),
-    constraint iterations_metric_kind CHECK ((metric = ANY (ARRAY['event'::text, 'sql'::text]))),
+    constraint iterations_metric_kind CHECK ((metric = ANY (ARRAY['event'::text, 'sql'::text, 'unique_opens'::text, 'unique_clicks'::text]))),
     constraint iterations_min_sample_check CHECK ((min_sample >= 0)),
     constraint iterations_on_inconclusive_check CHECK ((on_inconclusive = ANY (ARRAY['best'::text, 'control'::text, 'hold'::text]))),
     constraint iterations_sample_percent_check CHECK (((sample_percent > (0)::double precision) AND (sample_percent <= (100)::double precision))),
@@ -1103,6 +1125,7 @@ CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_i
 CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
+CREATE INDEX iterations_guarded ON iterations USING btree (guardrail_at) WHERE ((guardrail_at IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text])));
 CREATE INDEX iterations_open ON iterations USING btree (id) WHERE (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text]));
 CREATE UNIQUE INDEX link_keys_id ON link_keys USING btree (workspace_id, id);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
