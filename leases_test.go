@@ -46,6 +46,7 @@ var unfenced = map[string]string{
 	"webhooks.lease outbox":                  "acquires the lease of messages that claim and claimMore have locked: free, or expired",
 	"api.claim idempotency_keys":             "acquires the key if it is free or its lock has expired",
 	"sender.endLease batches":                "the reaper: lockStale has locked the row with its expired lease in the same transaction",
+	"notifications.cancelOne batches":        "only of a ready batch, which has no holder",
 	"sender.expire batches":                  "only of a ready batch, which has no holder",
 	"sender.enqueueAgain batches":            "only the time of the last job; of a ready batch, which has no holder",
 	"notifications.Hold batches":             "a pause: the gate, which a holder reads at its next commit",

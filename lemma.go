@@ -45,6 +45,7 @@
 //	message        templates: renders Liquid
 //	campaigns      drafts, schedules and fan-outs
 //	flows          flows, events, enrollments; flows/graph has definitions
+//	direct         direct notifications: one message by one request, and their keys
 //	notifications  notifications, batches, statuses, counts
 //
 // Delivery:

@@ -109,14 +109,14 @@ func TestHeadersAreNotFilledIn(t *testing.T) {
 // An unknown field is a fault.
 func TestInputsAreClosed(t *testing.T) {
 	t.Parallel()
-	open := []string{"RenderRequest/data", "ProviderTestRequest/data",
+	open := append(slices.Clone(openOfDirect), "RenderRequest/data", "ProviderTestRequest/data",
 		"NewCampaign/headers", "NewCampaign/metadata", "CampaignPatch/headers", "CampaignPatch/metadata",
 		"NewFlow/metadata", "FlowPatch/metadata", "NewFlow/definition/nodes", "NewFlowVersion/definition/nodes", // by their ids
 		"NewFlow/definition/layout", "NewFlowVersion/definition/layout", // an editor's own
 		"InFlightOptions/in_flight/map", "FlowRollback/in_flight/map", "SimulationRequest/webhooks",
 		"SimulationRequest/trigger/properties", "NewEnrollment/properties", "NewEvent/properties",
 		"ProviderPatch/config/headers", "ProviderPatch/secrets/headers", // of a gateway
-		"NewWebhookEndpoint/subscriptions/metadata", "WebhookEndpointPatch/subscriptions/metadata", "ProviderPatch/secrets/service_account"}
+		"NewWebhookEndpoint/subscriptions/metadata", "WebhookEndpointPatch/subscriptions/metadata", "ProviderPatch/secrets/service_account") // the last: a file of Google
 	var check func(at string, s *openapi3.Schema)
 	check = func(at string, s *openapi3.Schema) {
 		if len(s.AllOf) == 1 { // only to say more about it, such as that it may be null
@@ -162,7 +162,7 @@ func TestEveryOperationSucceeds(t *testing.T) {
 	b.checkFlowVerbs(w)
 	b.checkEndpoints(w)
 	b.checkKeys()
-	b.checkSuppressions(w)
+	b.checkSuppressionsAndDirect(w)
 	b.checkPower()
 	b.checkProviderTests(w)
 	b.checkHooks()

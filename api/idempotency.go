@@ -150,8 +150,8 @@ func (k idempotencyStore) renew(ctx context.Context, c claim, renewed time.Time)
 }
 
 // finish carries out the call and keeps the answer before it is returned, so that each
-// returned answer can be replayed. A 5xx and a 429 are not kept, and the key is released for
-// the next attempt.
+// returned answer can be replayed. A 5xx, a 429 and an answer with Retry-After are not kept,
+// and the key is released for the next attempt.
 func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) reply {
 	done := false
 	defer func() {
@@ -160,7 +160,7 @@ func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) r
 		}
 	}()
 	answer, kept := s.perform(ctx, e, c)
-	if answer.status >= http.StatusInternalServerError || answer.status == http.StatusTooManyRequests {
+	if answer.status >= http.StatusInternalServerError || answer.status == http.StatusTooManyRequests || answer.header["Retry-After"] != "" {
 		if errors.Is(context.Cause(ctx), errInProgress) {
 			return s.fail(c.request, errInProgress)
 		}

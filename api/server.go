@@ -22,6 +22,7 @@ import (
 
 	"lemma/audience"
 	"lemma/campaigns"
+	"lemma/direct"
 	"lemma/flows"
 	"lemma/flows/query"
 	"lemma/hooks"
@@ -48,6 +49,7 @@ type Deps struct {
 	FlowReader *query.Reader
 	Webhooks   *webhooks.Webhooks
 	Ledger     *notifications.Ledger
+	Direct     *direct.Direct
 
 	Suppressions *suppression.Suppressions
 	Sender       *sender.Sender // sends test messages
@@ -264,8 +266,11 @@ func (s *server) routes() []route {
 		{get, "/v1/events_out/{id}", "webhooks:read", ok, on(s.getEventOut)},
 
 		{get, "/v1/notifications", "notifications:read", ok, on(s.listNotifications)},
+		{post, "/v1/notifications", "notifications:send", accepted, costly(gathered, repeatable(on(s.sendNotification), hasKey))},
+		{post, "/v1/notifications/bulk", "notifications:send", accepted, costly(gathered, repeatable(on(s.sendNotifications), haveKeys))},
 		{get, "/v1/notifications/{id}", "notifications:read", ok, on(s.getNotification)},
 		{get, "/v1/notifications/{id}/explain", "notifications:read", ok, on(s.explainNotification)},
+		{post, "/v1/notifications/{id}/cancel", "notifications:send", ok, on(s.cancelNotification)},
 		{post, "/v1/notifications/{id}/resolve", "notifications:resolve", ok, on(s.resolveNotification)},
 
 		{get, "/v1/api_keys", "keys:read", ok, on(s.listKeys)},

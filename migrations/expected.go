@@ -206,6 +206,16 @@ var expected = []want{
 		`CHECK (((status = 'disabled'::text) = ((disabled_at IS NOT NULL) AND (status_reason IS NOT NULL)))) ` +
 			`NULLABLE disabled_at, status_reason`},
 
+	{"direct_keys", "direct_keys_pkey", "KeyStates!OneAtATime, KeyStates!AtMostOnce",
+		`PRIMARY KEY (workspace_id, key, period)`},
+	{"direct_keys", "direct_keys_attempts", "KeyStates!AtMostOnce, KeyStates!AtMostTwice",
+		`CHECK (((max_attempts >= 1) AND (max_attempts <= 2)))`},
+	{"direct_keys", "direct_keys_seal", "a seal ends before its period is dropped",
+		`CHECK (((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))`},
+	{"contents", "contents_source", "a content is of a template, or has its own text",
+		`CHECK ((((template_id IS NULL) = (inline IS NOT NULL)) AND ((template_id IS NULL) = (template_version IS NULL)))) ` +
+			`NULLABLE inline, template_id, template_version`},
+
 	{"idempotency_keys", "idempotency_keys_pkey", "a repeated POST has one effect",
 		`PRIMARY KEY (workspace_id, key)`},
 	{"api_keys", "api_keys_hash", "an API key belongs to one workspace",

@@ -186,8 +186,8 @@ create table contents (
     workspace_id uuid not null,
     id uuid not null,
     channel text not null,
-    template_id uuid not null,
-    template_version integer not null,
+    template_id uuid,
+    template_version integer,
     from_name text not null,
     from_email text not null,
     reply_to text not null,
@@ -201,9 +201,12 @@ create table contents (
     preheader text,
     conversion_event text,
     conversion_within interval,
+    inline text,
+    audience_id uuid,
     constraint contents_pkey PRIMARY KEY (workspace_id, id),
     constraint contents_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
     constraint contents_conversion CHECK (((conversion_event IS NULL) = (conversion_within IS NULL))),
+    constraint contents_source CHECK ((((template_id IS NULL) = (inline IS NOT NULL)) AND ((template_id IS NULL) = (template_version IS NULL)))),
     constraint contents_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
     constraint contents_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
 );
@@ -262,6 +265,30 @@ create table delivery_counts (
     constraint delivery_counts_pkey PRIMARY KEY (workspace_id, origin_id, content_id, state),
     constraint delivery_counts_positive CHECK ((count >= 0))
 ) with (fillfactor=50);
+
+create table direct_key_periods (
+    id uuid not null,
+    began_at timestamp with time zone not null default now(),
+    constraint direct_key_periods_pkey PRIMARY KEY (id)
+);
+
+create table direct_keys (
+    workspace_id uuid not null,
+    period uuid not null,
+    key uuid not null,
+    token uuid not null,
+    origin_id uuid not null,
+    request_hash uuid not null,
+    max_attempts smallint not null,
+    stored boolean not null,
+    locked_until timestamp with time zone not null,
+    seal_for interval not null,
+    constraint direct_keys_pkey PRIMARY KEY (workspace_id, key, period),
+    constraint direct_keys_attempts CHECK (((max_attempts >= 1) AND (max_attempts <= 2))),
+    constraint direct_keys_seal CHECK (((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))
+) partition by RANGE (period);
+
+create table direct_keys_default partition of direct_keys default with (fillfactor=90);
 
 create table engagement_counts (
     workspace_id uuid not null,
@@ -757,6 +784,7 @@ create table notifications (
     enrollment_id uuid,
     content_id uuid,
     converts boolean,
+    metadata text,
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
     constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'too_many_addresses'::text, 'unsubscribed'::text, 'invalid_key'::text, 'holdout'::text])))
@@ -1079,10 +1107,13 @@ create table workspaces (
     name text not null,
     page jsonb not null default '{}'::jsonb,
     tracking_url text not null default ''::text,
+    lock_for interval not null default '00:02:00'::interval,
+    seal_for interval not null default '06:00:00'::interval,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     constraint workspaces_pkey PRIMARY KEY (id),
     constraint workspaces_name UNIQUE (name),
+    constraint workspaces_key_times CHECK ((((lock_for >= '00:00:01'::interval) AND (lock_for <= '01:00:00'::interval)) AND ((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))),
     constraint workspaces_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 );
 
@@ -1112,7 +1143,9 @@ create table workspaces (
 --     enrollment_id uuid,
 --     flow_id uuid,
 --     node text,
---     channel text
+--     channel text,
+--     metadata text,
+--     outcome text
 -- )
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
@@ -1196,6 +1229,8 @@ comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
 comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
 comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
+comment on constraint direct_keys_attempts on direct_keys is 'KeyStates!AtMostOnce, KeyStates!AtMostTwice';
+comment on constraint direct_keys_pkey on direct_keys is 'KeyStates!OneAtATime, KeyStates!AtMostOnce';
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
 comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened, clicked, converted and unsubscribed';
 comment on constraint enrollment_keys_once on enrollment_keys is 'FlowEngine!OneEnrollmentPerKey';
