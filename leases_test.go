@@ -32,7 +32,11 @@ var unfenced = map[string]string{
 	"campaigns.saveExperiment iterations":    "only of a draft",
 	"campaigns.claimEvaluation iterations":   "acquires the claim if it is free or has expired",
 	"campaigns.byPerson iterations":          "acquires the claim if it is free or has expired",
-	"campaigns.Extend iterations":            "the cut-off of an iteration that nobody evaluates",
+	"campaigns.checkGuardrail iterations":    "acquires the claim if it is free or has expired",
+	"campaigns.restartSample fanouts":        "a variant is stopped: the holder finds at its next chunk that it has lost its lease",
+	"campaigns.Extend iterations":            "the cut-off of an iteration that is not evaluated; a check of its guardrail does not depend on it",
+	"webhooks.Resend outbox":                 "only of a message that has ended, which nobody leases",
+	"webhooks.ResendAll outbox":              "only of messages that have ended, which nobody leases",
 	"campaigns.SeedCutOff iterations":        "benchmarks; only of an iteration that nobody evaluates",
 	"campaigns.measureOne iterations":        "when the results are measured next",
 	"sender.claimBatch batches":              "acquires the lease of a ready batch, which has no holder",
@@ -42,6 +46,7 @@ var unfenced = map[string]string{
 	"webhooks.lease outbox":                  "acquires the lease of messages that claim and claimMore have locked: free, or expired",
 	"api.claim idempotency_keys":             "acquires the key if it is free or its lock has expired",
 	"sender.endLease batches":                "the reaper: lockStale has locked the row with its expired lease in the same transaction",
+	"notifications.cancelOne batches":        "only of a ready batch, which has no holder",
 	"sender.expire batches":                  "only of a ready batch, which has no holder",
 	"sender.enqueueAgain batches":            "only the time of the last job; of a ready batch, which has no holder",
 	"notifications.Hold batches":             "a pause: the gate, which a holder reads at its next commit",
@@ -59,7 +64,7 @@ var unfenced = map[string]string{
 	"blobs.clean blobs":                      "only of attempts that have ended",
 	"webhooks.Erase outbox":                  "a profile is erased: only of messages without a holder",
 	"webhooks.Clean outbox":                  "only of messages that have ended",
-	"api.Purge idempotency_keys":             "only of keys whose lock has expired",
+	"api.purge idempotency_keys":             "only of keys whose lock has expired",
 }
 
 // forHolder are functions that change other tables for the holder of a lease: the

@@ -45,6 +45,7 @@
 //	message        templates: renders Liquid
 //	campaigns      drafts, schedules and fan-outs
 //	flows          flows, events, enrollments; flows/graph has definitions
+//	direct         direct notifications: one message by one request, and their keys
 //	notifications  notifications, batches, statuses, counts
 //
 // Delivery:
@@ -74,6 +75,7 @@
 //	deliveries     applies their effects: states, counts, suppressions
 //	lmtp           receives mails about bounces from the operator's mail server
 //	webhooks       HTTP requests to the customer's systems, through an outbox
+//	eventsout      records events for the customer's systems
 //
 // Access and infrastructure:
 //
@@ -136,6 +138,7 @@ const (
 	PrefixEnrollment   = "enr"
 	PrefixEvent        = "evt"
 	PrefixEndpoint     = "whe"
+	PrefixEventOut     = "evo"
 	PrefixSuppression  = "sup"
 	PrefixTopic        = "top"
 	PrefixIteration    = "itr"

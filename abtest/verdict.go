@@ -1,6 +1,9 @@
 package abtest
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Method describes how Compare decides, as it is stored with a verdict.
 const Method = "two-proportion z-tests of all pairs of variants, Holm's correction"
@@ -24,6 +27,8 @@ const (
 	TooFewEvents   Outcome = "too_few_events"  // a variant has too few conversions for the test
 	NoEvents       Outcome = "no_events"       // no recipient converted
 	RatioMismatch  Outcome = "ratio_mismatch"  // the recipients are not distributed by the weights
+	OneLeft        Outcome = "one_left"        // a guardrail has stopped all other variants
+	NoneLeft       Outcome = "none_left"       // a guardrail has stopped all variants
 )
 
 // Observed has the numbers of one variant.
@@ -38,7 +43,11 @@ type Observed struct {
 type Rules struct {
 	Confidence float64 // such as 0.95
 	MinSample  int64   // notifications that each variant must have sent
+	Did        string  // what a recipient that counts did, for sentences; empty: converted
 }
+
+// did is what recipients that count did.
+func (r Rules) did() string { return cmp.Or(r.Did, "converted") }
 
 // Comparison compares the best variant with another.
 type Comparison struct {
@@ -63,7 +72,11 @@ type Verdict struct {
 
 // Compare compares variants. Of all pairs it tests the difference, with Holm's
 // correction. The best variant wins if its difference from every other is significant.
+// all are the variants that no guardrail has stopped.
 func Compare(all []Observed, r Rules) Verdict {
+	if len(all) == 0 {
+		return Verdict{Outcome: NoneLeft, RatioP: 1, Sentence: "The guardrail stopped all variants, so there is no winner."}
+	}
 	counts := make([]Count, len(all))
 	for i, o := range all {
 		counts[i] = o.Count
@@ -121,6 +134,8 @@ func (v *Verdict) outcome(all []Observed, r Rules) Outcome {
 		tooFewEvents = tooFewEvents || o.Converted < leastEvents || o.Recipients-o.Converted < leastEvents
 	}
 	switch {
+	case len(all) == 1:
+		return OneLeft
 	case v.RatioP < srmLevel:
 		return RatioMismatch
 	case tooFewSent:
@@ -142,21 +157,23 @@ func (v *Verdict) sentence(all []Observed, r Rules) string {
 	best := all[v.Best]
 	percent := func(x float64) string { return fmt.Sprintf("%.2f %%", 100*x) }
 	switch v.Outcome {
+	case OneLeft:
+		return fmt.Sprintf("Only %s is left, since the guardrail stopped all others; there is nothing to compare it with.", best.Name)
 	case RatioMismatch:
 		return "The recipients are not distributed by the weights of the variants, so the numbers cannot be compared."
 	case TooFewSent:
 		return fmt.Sprintf("A variant was sent to fewer than %d recipients, so there is no winner.", max(r.MinSample, 1))
 	case NoEvents:
-		return "No recipient converted, so there is no winner."
+		return fmt.Sprintf("No recipient %s, so there is no winner.", r.did())
 	case TooFewEvents:
-		return fmt.Sprintf("A variant has fewer than %d recipients that converted, or that did not, so there is no winner.", leastEvents)
+		return fmt.Sprintf("A variant has fewer than %d recipients that %s, or that did not, so there is no winner.", leastEvents, r.did())
 	case NotSignificant:
 		return fmt.Sprintf("%s has the highest rate (%s), but the difference may be chance at a confidence of %s.",
 			best.Name, percent(best.Rate()), percent(r.Confidence))
 	}
 	second := v.second()
-	return fmt.Sprintf("%s wins: %s of its recipients converted, %s more than of %s (between %s and %s at a confidence of %s).",
-		best.Name, percent(best.Rate()), percent(second.Effect), second.Variant, percent(second.Interval.Low),
+	return fmt.Sprintf("%s wins: %s of its recipients %s, %s more than of %s (between %s and %s at a confidence of %s).",
+		best.Name, percent(best.Rate()), r.did(), percent(second.Effect), second.Variant, percent(second.Interval.Low),
 		percent(second.Interval.High), percent(r.Confidence))
 }
 

@@ -15,11 +15,20 @@ import (
 
 // unaudited are the tags of operations whose changes are not in the audit log: they have
 // records of their own, with the key or the request.
-var unaudited = []string{"Events", "Enrollments", "Operations"}
+var unaudited = []string{"Events", "Enrollments", "Notifications", "Operations"}
+
+// noChange are operations that change no resource.
+var noChange = []string{"testProvider", "testWebhookEndpoint", "resendWebhookMessages"}
+
+// auditedToo are operations of these tags that are recorded all the same.
+var auditedToo = []string{"eraseProfile", "resolveNotification"}
 
 // audits reports whether the changes of an operation are recorded.
 func audits(e endpoint) bool {
-	return e.operation.OperationID == "eraseProfile" || !slices.Contains(unaudited, e.operation.Tags[0])
+	if slices.Contains(noChange, e.operation.OperationID) {
+		return false
+	}
+	return slices.Contains(auditedToo, e.operation.OperationID) || !slices.Contains(unaudited, e.operation.Tags[0])
 }
 
 // audited returns a context in which the first transaction of the request records it.

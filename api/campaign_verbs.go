@@ -41,6 +41,9 @@ func (s *server) sendCampaign(ctx context.Context, c *call, _ none) (any, error)
 	if err := may(now, "send"); err != nil {
 		return nil, err
 	}
+	if err := s.Campaigns.CheckSend(ctx, c.workspace(), id); err != nil {
+		return nil, err
+	}
 	return s.preview(ctx, c, id)
 }
 
@@ -119,8 +122,18 @@ type campaignPreview struct {
 	Rows      int64            `json:"rows"`
 	Sendable  int64            `json:"sendable"`
 	SkippedBy map[string]int64 `json:"skipped_by"`
-	Sample    []sampleBody     `json:"sample"`
+	renderedRows
+	Variants []variantPreview `json:"variants"`
+	Warnings []string         `json:"warnings"`
+}
 
+type variantPreview struct {
+	Variant string `json:"variant"`
+	renderedRows
+}
+
+type renderedRows struct {
+	Sample       []sampleBody        `json:"sample"`
 	Rendered     int64               `json:"rendered"`
 	Failed       int64               `json:"failed"`
 	FailedAtMost float64             `json:"failed_share_at_most"`
@@ -161,9 +174,23 @@ func (s *server) previewCampaign(ctx context.Context, c *call, _ none) (campaign
 }
 
 func (s *server) preview(ctx context.Context, c *call, id uuid.UUID) (campaignPreview, error) {
-	r, err := s.Campaigns.Preview(ctx, c.workspace(), id)
-	return campaignPreview{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), Sample: each(r.Sample, showSample),
-		Rendered: r.Rendered, Failed: r.Failed, FailedAtMost: r.FailedAtMost, Failures: each(r.Faults, showRenderFailure)}, sourced(err)
+	var r campaigns.Preview
+	var err error
+	if c.request.URL.Query().Has("variant") {
+		r, err = s.Campaigns.PreviewVariant(ctx, c.workspace(), id, c.query("variant"))
+	} else {
+		r, err = s.Campaigns.Preview(ctx, c.workspace(), id)
+	}
+	variants := func(v campaigns.VariantPreview) variantPreview {
+		return variantPreview{v.Name, showRenderedRows(v.RenderedRows)}
+	}
+	return campaignPreview{Rows: r.Rows, Sendable: r.Sendable, SkippedBy: present(r.SkippedBy), renderedRows: showRenderedRows(r.RenderedRows),
+		Variants: each(r.Variants, variants), Warnings: each(r.Warnings, asIs)}, sourced(err)
+}
+
+func showRenderedRows(r campaigns.RenderedRows) renderedRows {
+	return renderedRows{Sample: each(r.Sample, showSample), Rendered: r.Rendered, Failed: r.Failed, FailedAtMost: r.FailedAtMost,
+		Failures: each(r.Faults, showRenderFailure)}
 }
 
 func showRenderFailure(f *campaigns.RenderFault) renderFailureBody {

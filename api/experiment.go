@@ -19,6 +19,14 @@ type experimentBody struct {
 	MinSample      int64         `json:"min_sample"`
 	Confidence     *float64      `json:"confidence"`
 	OnInconclusive string        `json:"on_inconclusive"`
+	Guardrail      *guardrail    `json:"guardrail"`
+	BaseRate       *float64      `json:"base_rate"`
+	Effect         *float64      `json:"effect"`
+}
+
+type guardrail struct {
+	Metric string  `json:"metric"`
+	Limit  float64 `json:"limit"`
 }
 
 type variantBody struct {
@@ -33,6 +41,7 @@ type variantBody struct {
 }
 
 type metricBody struct {
+	Type         *string `json:"type"`
 	Event        *string `json:"event"`
 	DataSourceID *string `json:"data_source_id"`
 	SQL          *string `json:"sql"`
@@ -51,6 +60,15 @@ func (in *experimentBody) experiment() (*campaigns.Experiment, error) {
 	}
 	if in.Confidence != nil {
 		e.Confidence = *in.Confidence
+	}
+	if in.BaseRate != nil {
+		e.BaseRate = *in.BaseRate
+	}
+	if in.Effect != nil {
+		e.Effect = *in.Effect
+	}
+	if in.Guardrail != nil {
+		e.Guardrail = &campaigns.Guardrail{Metric: in.Guardrail.Metric, Limit: in.Guardrail.Limit}
 	}
 	e.Duration = readDuration("/experiment/duration", in.Duration, &faults)
 	e.Metric = in.Metric.metric(&faults)
@@ -80,7 +98,7 @@ func (m *metricBody) metric(faults *[]lemma.Field) *campaigns.Metric {
 	if m == nil {
 		return nil
 	}
-	one := &campaigns.Metric{Event: orEmpty(m.Event), SQL: orEmpty(m.SQL)}
+	one := &campaigns.Metric{Type: campaigns.MetricType(orEmpty(m.Type)), Event: orEmpty(m.Event), SQL: orEmpty(m.SQL)}
 	switch {
 	case one.SQL == "" && m.DataSourceID == nil:
 	case one.SQL == "":
@@ -118,12 +136,16 @@ func orEmpty(text *string) string {
 // showExperiment shows an experiment with all its fields.
 func showExperiment(e campaigns.Experiment) experimentBody {
 	b := experimentBody{SamplePercent: &e.SamplePercent, HoldoutPercent: e.HoldoutPercent, EvaluateAt: utc(e.EvaluateAt),
-		MinSample: e.MinSample, Confidence: &e.Confidence, OnInconclusive: e.OnInconclusive, Variants: []variantBody{}}
+		MinSample: e.MinSample, Confidence: &e.Confidence, OnInconclusive: e.OnInconclusive, BaseRate: &e.BaseRate, Effect: &e.Effect,
+		Variants: []variantBody{}}
+	if e.Guardrail != nil {
+		b.Guardrail = &guardrail{e.Guardrail.Metric, e.Guardrail.Limit}
+	}
 	if e.Duration != 0 {
 		b.Duration = iso(e.Duration)
 	}
 	if m := e.Metric; m != nil {
-		b.Metric = &metricBody{Event: orNull(m.Event), SQL: orNull(m.SQL)}
+		b.Metric = &metricBody{Type: orNull(string(m.Type)), Event: orNull(m.Event), SQL: orNull(m.SQL)}
 		if m.SQL != "" {
 			b.Metric.DataSourceID = idOrNull(lemma.PrefixDataSource, &m.DataSourceID)
 		}

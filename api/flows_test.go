@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lemma"
 )
 
 // enrolled publishes the flow, records an event that enrolls the profile and returns
@@ -335,6 +337,12 @@ func (b *bundle) checkEndpoints(w world) {
 		b.T.Errorf("rotated: %s", rotated.body)
 	}
 	b.WantCount(0, `select count(*) from idempotency_keys where convert_from(body, 'utf8') like '%whsec_%'`)
+	b.do("POST", location+"/test", nil).is(202)
+	b.do("POST", location+"/resend", object{"statuses": []string{"delivered"}}).is(200)
+	event := lemma.NewID()
+	b.Exec(`insert into events_out (workspace_id, id, type, origin_id, count, published_at) values ($1, $2, 'campaign.started', $2, 0, now())`,
+		b.Workspace, event)
+	b.do("GET", "/v1/events_out/"+lemma.FormatID(lemma.PrefixEventOut, event), nil).is(200)
 	b.do("DELETE", location, nil).is(204)
 	b.do("GET", location, nil).is(404)
 }

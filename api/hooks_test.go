@@ -40,7 +40,7 @@ func signed(key []byte, id, body string) option {
 func (b *bundle) checkHooks() {
 	b.T.Helper()
 	path, key := b.receiver()
-	body := `{"type":"delivered"}`
+	body := `{"type":"delivered","notification_id":"ntf_none"}`
 	b.do("POST", path, body, signed(key, "e", body)).is(200)
 	if n := b.Count(`select count(*) from provider_events where workspace_id = $1`, b.Workspace); n != 1 {
 		b.T.Errorf("%d events are stored", n)

@@ -150,8 +150,8 @@ func (k idempotencyStore) renew(ctx context.Context, c claim, renewed time.Time)
 }
 
 // finish carries out the call and keeps the answer before it is returned, so that each
-// returned answer can be replayed. A 5xx and a 429 are not kept, and the key is released for
-// the next attempt.
+// returned answer can be replayed. A 5xx, a 429 and an answer with Retry-After are not kept,
+// and the key is released for the next attempt.
 func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) reply {
 	done := false
 	defer func() {
@@ -160,7 +160,7 @@ func (s *server) finish(ctx context.Context, held *claim, e endpoint, c *call) r
 		}
 	}()
 	answer, kept := s.perform(ctx, e, c)
-	if answer.status >= http.StatusInternalServerError || answer.status == http.StatusTooManyRequests {
+	if answer.status >= http.StatusInternalServerError || answer.status == http.StatusTooManyRequests || answer.header["Retry-After"] != "" {
 		if errors.Is(context.Cause(ctx), errInProgress) {
 			return s.fail(c.request, errInProgress)
 		}
@@ -288,10 +288,28 @@ func (k idempotencyStore) release(ctx context.Context, c claim) error {
 	return err
 }
 
+// purgedAtOnce is how many answers one statement deletes, so that none takes long.
+const purgedAtOnce = 10_000
+
 // Purge deletes answers that are older than 24 hours, of all workspaces, and returns their
 // number.
-func Purge(ctx context.Context, pool *pgxpool.Pool) (int64, error) {
-	tag, err := pool.Exec(ctx, `delete from idempotency_keys where created_at < now() - $1::interval and locked_until < now()`, keptFor)
+func Purge(ctx context.Context, pool *pgxpool.Pool) (deleted int64, err error) {
+	for {
+		n, err := purge(ctx, pool, purgedAtOnce)
+		deleted += n
+		if err != nil || n < purgedAtOnce {
+			return deleted, err
+		}
+	}
+}
+
+func purge(ctx context.Context, pool *pgxpool.Pool, most int) (int64, error) {
+	tag, err := pool.Exec(ctx, `
+		delete from idempotency_keys k using (
+			select workspace_id, key from idempotency_keys
+			where created_at < now() - $1::interval and locked_until < now() order by created_at limit $2 for update skip locked
+		) old
+		where k.workspace_id = old.workspace_id and k.key = old.key and k.locked_until < now()`, keptFor, most)
 	if err != nil {
 		return 0, fmt.Errorf("purge idempotency keys: %w", err)
 	}

@@ -293,6 +293,20 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// However many answers are old, each statement deletes a part, and all are deleted.
+func TestPurgeInParts(t *testing.T) {
+	b := setup(t)
+	b.Exec(`insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until, created_at)
+		select $1, 'old' || i, '', $1, now() - interval '1 second', now() - interval '25 hours' from generate_series(1, $2::int) i`,
+		b.Workspace, purgedAtOnce+8)
+	if n, err := purge(t.Context(), b.Pool, 5); n != 5 || err != nil {
+		t.Errorf("one statement deleted %d, %v", n, err)
+	}
+	if n, err := Purge(t.Context(), b.Pool); n != purgedAtOnce+3 || err != nil {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+}
+
 // A renewal that is carried out after its request has released the key does not lock it
 // again.
 func TestAReleasedKeyStaysFree(t *testing.T) {

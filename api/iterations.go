@@ -23,6 +23,8 @@ type iterationBody struct {
 	DecidedBy    *string                   `json:"decided_by"`
 	DecidedAt    *time.Time                `json:"decided_at"`
 	Verdict      *campaigns.Verdict        `json:"verdict"`
+	Stopped      []stoppedBody             `json:"stopped_variants"`
+	Warnings     []string                  `json:"warnings"`
 	Timeline     []timelineBody            `json:"timeline"`
 	Allowed      []string                  `json:"allowed_actions"`
 }
@@ -49,6 +51,23 @@ type variantPlan struct {
 	Thresholds []uint64 `json:"thresholds"`
 }
 
+// stoppedBody is a variant that the guardrail stopped.
+type stoppedBody struct {
+	Variant string    `json:"variant"`
+	At      time.Time `json:"at"`
+	Reason  string    `json:"reason"`
+}
+
+func stoppedOf(it campaigns.Iteration) []stoppedBody {
+	all := []stoppedBody{}
+	for _, v := range it.Variants {
+		if v.StoppedAt != nil {
+			all = append(all, stoppedBody{v.Name, v.StoppedAt.UTC(), v.StoppedReason})
+		}
+	}
+	return all
+}
+
 type timelineBody struct {
 	At     time.Time `json:"at"`
 	Event  string    `json:"event"`
@@ -63,11 +82,17 @@ func (s *server) showIteration(ctx context.Context, it campaigns.Iteration, err 
 	if err != nil {
 		return iterationBody{}, err
 	}
+	results, err := s.Campaigns.Results(ctx, it.WorkspaceID, it.ID)
+	if err != nil {
+		return iterationBody{}, err
+	}
 	b := iterationBody{ID: lemma.FormatID(lemma.PrefixIteration, it.ID), CampaignID: lemma.FormatID(lemma.PrefixCampaign, it.CampaignID),
 		Status: it.Status, StatusReason: orNull(it.StatusReason), StatusDetail: orNull(it.StatusDetail),
 		Experiment: showExperiment(it.Experiment), Assignment: showAssignmentPlan(it.Plan()), StartedAt: utc(it.StartedAt),
 		CutOffAt: utc(it.CutOffAt), DecidedBy: orNull(it.DecidedBy), DecidedAt: utc(it.DecidedAt), Verdict: it.Verdict,
 		Allowed:  each(it.Allowed, asIs),
+		Stopped:  stoppedOf(it),
+		Warnings: each(it.Warnings(results), asIs),
 		Timeline: each(events, func(e campaigns.IterationEvent) timelineBody { return timelineBody{e.At.UTC(), e.Event, e.Detail} })}
 	if it.Winner != nil {
 		b.Winner = &it.Variants[*it.Winner].Name
@@ -163,7 +188,8 @@ type resultsBody struct {
 
 // seriesBody are the numbers of one variant over time, cumulative.
 type seriesBody struct {
-	Variant *string     `json:"variant"` // null: the holdout
+	Variant *string     `json:"variant"`        // null: the holdout
+	Stopped *string     `json:"stopped_reason"` // null: it competes
 	Points  []pointBody `json:"points"`
 }
 
@@ -173,7 +199,13 @@ type pointBody struct {
 	Sent       int64            `json:"sent"`
 	Failed     int64            `json:"failed"`
 	Skipped    int64            `json:"skipped"`
+	Delivered  int64            `json:"delivered"`
+	Opens      int64            `json:"unique_opens"`
+	Clicks     int64            `json:"unique_clicks"`
+	Unsubs     int64            `json:"unsubscribes"`
+	Complaints int64            `json:"complaints"`
 	Converted  *int64           `json:"converted"`
+	Excluded   int64            `json:"excluded"`
 	Rate       *float64         `json:"rate"`
 	Interval   *abtest.Interval `json:"interval"`
 }
@@ -199,10 +231,10 @@ func (s *server) readResults(ctx context.Context, c *call, _ none) (resultsBody,
 		b.Sentence = &it.Verdict.Sentence
 	}
 	for i, v := range it.Variants {
-		b.Series = append(b.Series, seriesBody{&v.Name, pointsOf(all, i, it.Confidence)})
+		b.Series = append(b.Series, seriesBody{&v.Name, orNull(v.StoppedReason), pointsOf(all, i, it.Confidence)})
 	}
 	if it.HoldoutPercent > 0 {
-		b.Series = append(b.Series, seriesBody{nil, pointsOf(all, -1, it.Confidence)})
+		b.Series = append(b.Series, seriesBody{nil, nil, pointsOf(all, -1, it.Confidence)})
 	}
 	return b, nil
 }
@@ -213,7 +245,9 @@ func pointsOf(all []campaigns.Tally, ordinal int, confidence float64) []pointBod
 		if t.Ordinal != ordinal {
 			continue
 		}
-		p := pointBody{At: t.At.UTC(), Recipients: t.Recipients, Sent: t.Sent, Failed: t.Failed, Skipped: t.Skipped, Converted: t.Converted}
+		p := pointBody{At: t.At.UTC(), Recipients: t.Recipients, Sent: t.Sent, Failed: t.Failed, Skipped: t.Skipped,
+			Delivered: t.Delivered, Opens: t.Opens, Clicks: t.Clicks, Unsubs: t.Unsubscribes, Complaints: t.Complaints,
+			Converted: t.Converted, Excluded: t.Excluded}
 		if t.Converted != nil && t.Recipients > 0 {
 			n := abtest.Count{Recipients: t.Recipients, Converted: *t.Converted}
 			rate, interval := n.Rate(), n.Wilson(confidence)

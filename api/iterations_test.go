@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func (b *bundle) checkIterations(w world) {
 	b.T.Helper()
 	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(nil)})).is(201)
 	path := "/v1/iterations/" + made.text("iteration_id")
+	b.checkVariantPreview("/v1/campaigns/" + made.id())
 	got := b.do("GET", path, nil).is(200)
 	if got.text("status") != "draft" || got.text("campaign_id") != made.id() {
 		b.T.Errorf("%s", got.body)
@@ -63,14 +65,77 @@ func (b *bundle) checkIterations(w world) {
 	b.checkStop(w)
 }
 
+// checkExplainedVariant reads which bucket led to which variant, from an explanation.
+func (b *bundle) checkExplainedVariant(campaign string) {
+	b.T.Helper()
+	sent := b.do("GET", "/v1/notifications?campaign_id="+campaign+"&status=pending", nil).is(200).json["data"].([]any)
+	for _, one := range sent {
+		got := b.do("GET", "/v1/notifications/"+one.(object)["id"].(string)+"/explain", nil).is(200)
+		a, ok := got.json["assignment"].(object)
+		if !ok || a["group"] != "sample" || !strings.Contains(a["detail"].(string), "leads to variant "+a["variant"].(string)) {
+			b.T.Errorf("%s", got.body)
+		}
+	}
+	if len(sent) == 0 {
+		b.T.Error("the sample is empty")
+	}
+}
+
+// checkVariantPreview renders the variants of a campaign by a dry run and by a preview.
+func (b *bundle) checkVariantPreview(campaign string) {
+	b.T.Helper()
+	got := b.do("POST", campaign+"/send?dry_run=true", nil).is(200)
+	variants, warnings := got.json["variants"].([]any), got.json["warnings"].([]any)
+	if len(variants) != 2 || len(warnings) != 2 || !strings.Contains(warnings[1].(string), "a chance of 80 % needs 8158") {
+		b.T.Fatalf("%s", got.body)
+	}
+	subjectOf := func(rows any) string {
+		return rows.(object)["sample"].([]any)[0].(object)["subject"].(string)
+	}
+	if a, c := subjectOf(variants[0]), subjectOf(variants[1]); a == c || !strings.HasPrefix(c, "Look, ") ||
+		variants[1].(object)["rendered"] != 2.0 {
+		b.T.Errorf("%s and %s: %s", a, c, got.body)
+	}
+	one := b.do("GET", campaign+"/preview?variant=B", nil).is(200)
+	if !strings.HasPrefix(subjectOf(one.json), "Look, ") || len(one.json["variants"].([]any)) != 0 {
+		b.T.Errorf("%s", one.body)
+	}
+	b.do("GET", campaign+"/preview?variant=C", nil).fault(400, "?variant", "unknown_variant")
+}
+
+// A dry run has the fault that a send has.
+func TestADryRunOfAnExperiment(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(object{
+		"metric": object{"type": "unique_clicks"}, "guardrail": object{"metric": "complaints", "limit": 0.001}})})).is(201)
+	for _, query := range []string{"?dry_run=true", ""} {
+		b.do("POST", "/v1/campaigns/"+made.id()+"/send"+query, nil).fault(422, "/experiment/metric/type", "not_tracked")
+	}
+	b.do("POST", "/v1/campaigns/"+made.id()+"/schedule", object{"at": "2126-01-01T00:00:00Z"}).
+		fault(422, "/experiment/metric/type", "not_tracked")
+	got := b.do("GET", "/v1/iterations/"+made.text("iteration_id"), nil).is(200)
+	e := got.json["experiment"].(object)
+	if e["metric"].(object)["type"] != "unique_clicks" || e["guardrail"].(object)["limit"] != 0.001 ||
+		e["base_rate"] != 0.05 || e["effect"] != 0.01 {
+		t.Errorf("%s", got.body)
+	}
+	late := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(object{
+		"duration": nil, "evaluate_at": "2126-01-01T00:00:00Z"})})).is(201)
+	b.do("POST", "/v1/campaigns/"+late.id()+"/send?dry_run=true", nil).fault(422, "/experiment/evaluate_at", "out_of_range")
+	b.do("POST", "/v1/campaigns/"+late.id()+"/schedule", object{"at": "2126-02-01T00:00:00Z"}).
+		fault(422, "/experiment/evaluate_at", "out_of_range")
+}
+
 // checkStop ends an experiment without a winner.
 func (b *bundle) checkStop(w world) {
 	b.T.Helper()
-	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(nil)})).is(201)
+	made := b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(object{"sample_percent": 100})})).is(201)
 	b.do("POST", "/v1/campaigns/"+made.id()+"/send", nil).is(202)
 	campaign, _ := lemma.ParseID(lemma.PrefixCampaign, made.id())
 	_, err := b.deps.Campaigns.Fanout(context.Background(), b.Workspace, campaign)
 	b.Must(err)
+	b.checkExplainedVariant(made.id())
 	got := b.do("POST", "/v1/iterations/"+made.text("iteration_id")+"/stop", nil).is(202)
 	if got.text("status") != "cancelled" || got.text("status_reason") != "stopped" {
 		b.T.Errorf("%s", got.body)
@@ -96,6 +161,12 @@ func TestExperimentsThatAreRefused(t *testing.T) {
 		"one variant":                {object{"variants": variants(99)}, "/experiment/variants", "*"},
 		"equal names": {object{"variants": []object{{"name": "A", "weight": 50}, {"name": "A", "weight": 50}}},
 			"/experiment/variants/1/name", "duplicate"},
+		"a cut-off in the past": {object{"duration": nil, "evaluate_at": "2020-01-01T00:00:00Z"}, "/experiment/evaluate_at", "in_the_past"},
+		"a guardrail of a split": {object{"metric": nil, "duration": nil, "sample_percent": 100,
+			"guardrail": object{"metric": "complaints", "limit": 0.01}}, "/experiment/guardrail", "not_allowed"},
+		"a guardrail of opens":      {object{"guardrail": object{"metric": "opens", "limit": 0.01}}, "/experiment/guardrail/metric", "*"},
+		"a guardrail without limit": {object{"guardrail": object{"metric": "complaints", "limit": 0}}, "/experiment/guardrail/limit", "*"},
+		"an impossible effect":      {object{"base_rate": 0.995}, "/experiment/effect", "invalid"},
 		"no sample":                 {object{"sample_percent": 0}, "/experiment/sample_percent", "*"},
 		"no time":                   {object{"duration": nil}, "/experiment/duration", "required"},
 		"two times":                 {object{"evaluate_at": "2126-01-01T00:00:00Z"}, "/experiment/evaluate_at", "not_allowed"},
@@ -104,6 +175,8 @@ func TestExperimentsThatAreRefused(t *testing.T) {
 		"no metric":                 {object{"metric": nil}, "/experiment/metric", "required"},
 		"a sample without a metric": {object{"metric": nil, "duration": nil}, "/experiment/sample_percent", "invalid"},
 		"an empty metric":           {object{"metric": object{}}, "/experiment/metric", "invalid"},
+		"opens with an event":       {object{"metric": object{"type": "unique_opens", "event": "bought"}}, "/experiment/metric", "invalid"},
+		"an event of no name":       {object{"metric": object{"type": "event"}}, "/experiment/metric", "invalid"},
 		"an unknown source": {object{"metric": object{"data_source_id": "ds_none", "sql": "select 1"}},
 			"/experiment/metric/data_source_id", "unknown_id"},
 		"SQL that is none": {object{"metric": object{"data_source_id": w.source, "sql": "select id, email from customers"}},

@@ -33,7 +33,11 @@ type notificationBody struct {
 	Delivery      string        `json:"delivery"`
 	DeliveryAt    *time.Time    `json:"delivery_at"`
 
-	EffectiveBound *boundBody `json:"effective_bound,omitempty"` // of one notification, not in lists
+	EffectiveBound *boundBody        `json:"effective_bound,omitempty"` // of one notification, not in lists
+	Origin         string            `json:"origin"`
+	Metadata       map[string]string `json:"metadata"`
+	DueAt          *time.Time        `json:"due_at"`
+	ExpiresAt      *time.Time        `json:"expires_at"`
 }
 
 func showNotification(n notifications.Notification) notificationBody {
@@ -42,12 +46,24 @@ func showNotification(n notifications.Notification) notificationBody {
 		Channel: n.Channel, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts,
 		ReplyCode: n.Code, CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt),
 		Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt),
-		Delivery: n.Delivery, DeliveryAt: utc(n.DeliveryAt)}
+		Delivery: n.Delivery, DeliveryAt: utc(n.DeliveryAt),
+		Origin: originOf(n), Metadata: neverNull(n.Metadata), DueAt: utc(n.DueAt), ExpiresAt: utc(n.ExpiresAt)}
 }
 
-// campaignOf returns the id of a notification's campaign, nil for one of a flow.
+// originOf is what decided on a notification.
+func originOf(n notifications.Notification) string {
+	switch {
+	case notifications.IsDirect(n.OriginID):
+		return "direct"
+	case n.FlowID != nil || n.EnrollmentID != nil:
+		return "flow"
+	}
+	return "campaign"
+}
+
+// campaignOf returns the id of a notification's campaign, nil for others.
 func campaignOf(n notifications.Notification) *string {
-	if n.FlowID != nil || n.EnrollmentID != nil {
+	if originOf(n) != "campaign" {
 		return nil
 	}
 	return idOrNull(lemma.PrefixCampaign, &n.OriginID)
@@ -55,7 +71,7 @@ func campaignOf(n notifications.Notification) *string {
 
 func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[notificationBody], error) {
 	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Delivery: c.query("delivery"),
-		Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address")}
+		Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address"), Direct: c.query("origin") == "direct"}
 	var ok bool
 	if f.OriginID, ok = c.filterID("campaign_id", lemma.PrefixCampaign); !ok {
 		return nothing[notificationBody](), nil

@@ -23,6 +23,7 @@ import (
 	"lemma/audience"
 	"lemma/audit"
 	"lemma/campaigns"
+	"lemma/direct"
 	"lemma/exports"
 	"lemma/flows"
 	"lemma/flows/query"
@@ -50,6 +51,7 @@ type Deps struct {
 	FlowReader *query.Reader
 	Webhooks   *webhooks.Webhooks
 	Ledger     *notifications.Ledger
+	Direct     *direct.Direct
 
 	Suppressions *suppression.Suppressions
 	Sender       *sender.Sender // sends test messages
@@ -263,10 +265,16 @@ func (s *server) routes() []route {
 		{del, "/v1/webhook_endpoints/{id}", "webhooks:write", gone, on(s.deleteEndpoint)},
 		{get, "/v1/webhook_endpoints/{id}/messages", "webhooks:read", ok, on(s.listMessages)},
 		{post, "/v1/webhook_endpoints/{id}/rotate", "webhooks:write", ok, on(s.rotateEndpoint)},
+		{post, "/v1/webhook_endpoints/{id}/resend", "webhooks:write", ok, on(s.resendMessages)},
+		{post, "/v1/webhook_endpoints/{id}/test", "webhooks:write", accepted, on(s.testEndpoint)},
+		{get, "/v1/events_out/{id}", "webhooks:read", ok, on(s.getEventOut)},
 
 		{get, "/v1/notifications", "notifications:read", ok, on(s.listNotifications)},
+		{post, "/v1/notifications", "notifications:send", accepted, costly(gathered, repeatable(on(s.sendNotification), hasKey))},
+		{post, "/v1/notifications/bulk", "notifications:send", accepted, costly(gathered, repeatable(on(s.sendNotifications), haveKeys))},
 		{get, "/v1/notifications/{id}", "notifications:read", ok, on(s.getNotification)},
 		{get, "/v1/notifications/{id}/explain", "notifications:read", ok, on(s.explainNotification)},
+		{post, "/v1/notifications/{id}/cancel", "notifications:send", ok, on(s.cancelNotification)},
 		{post, "/v1/notifications/{id}/resolve", "notifications:resolve", ok, on(s.resolveNotification)},
 
 		{get, "/v1/exports", "exports:read", ok, on(s.listExports)},

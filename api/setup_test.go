@@ -23,6 +23,7 @@ import (
 	"lemma/audit"
 	"lemma/blobs"
 	"lemma/campaigns"
+	"lemma/direct"
 	"lemma/exports"
 	"lemma/flows"
 	"lemma/flows/query"
@@ -84,6 +85,8 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	r.Flows = flows.New(flows.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates, Providers: r.Providers,
 		Webhooks: r.Webhooks, Log: quiet}, flows.Config{})
 	r.FlowReader = query.New(query.Deps{Pool: b.Pool, Flows: r.Flows, Ledger: r.Ledger, Audiences: r.Audiences, Webhooks: r.Webhooks})
+	r.Direct = direct.New(direct.Deps{Pool: b.Pool, Ledger: r.Ledger, Templates: r.Templates, Providers: r.Providers, Audiences: r.Audiences,
+		Log: quiet})
 	r.Sender, err = sender.New(sender.Deps{Pool: b.Pool, Ledger: r.Ledger, Templates: r.Templates, Providers: r.Providers,
 		Kinds: []sender.Kind{smtp.Kind(smtp.Options{AllowPrivate: true, ShowPrivate: true})}, Log: slog.New(slog.NewJSONHandler(b.log, nil))},
 		sender.Config{})

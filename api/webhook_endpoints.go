@@ -11,9 +11,16 @@ import (
 )
 
 type endpointBody struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	URL       string    `json:"url"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	URL  string `json:"url"`
+
+	Subscriptions []subscriptionBody `json:"subscriptions"`
+	Sequence      int64              `json:"sequence"`
+	Status        string             `json:"status"`
+	StatusReason  *string            `json:"status_reason"`
+	DisabledAt    *time.Time         `json:"disabled_at"`
+
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 	version   int
@@ -23,7 +30,9 @@ func (b endpointBody) etag() int        { return b.version }
 func (b endpointBody) location() string { return "/v1/webhook_endpoints/" + b.ID }
 
 func showEndpoint(e webhooks.Endpoint) endpointBody {
-	return endpointBody{ID: lemma.FormatID(lemma.PrefixEndpoint, e.ID), Name: e.Name, URL: e.URL, CreatedAt: e.CreatedAt.UTC(),
+	return endpointBody{ID: lemma.FormatID(lemma.PrefixEndpoint, e.ID), Name: e.Name, URL: e.URL,
+		Subscriptions: each(e.Subscriptions, showSubscription), Sequence: e.Sequence, Status: e.Status, StatusReason: e.StatusReason,
+		DisabledAt: utc(e.DisabledAt), CreatedAt: e.CreatedAt.UTC(),
 		UpdatedAt: e.UpdatedAt.UTC(), version: e.Version}
 }
 
@@ -90,6 +99,9 @@ func showDelivery(m webhooks.Delivery) deliveryBody {
 // messageBody is a message in an endpoint's list.
 type messageBody struct {
 	deliveryBody
+	EventID      *string    `json:"event_id"`
+	Type         *string    `json:"type"`
+	Sequence     *int64     `json:"sequence"`
 	FlowID       *string    `json:"flow_id"`
 	EnrollmentID *string    `json:"enrollment_id"`
 	CreatedAt    time.Time  `json:"created_at"`
@@ -97,18 +109,24 @@ type messageBody struct {
 }
 
 func showMessage(m webhooks.Delivery) messageBody {
-	return messageBody{showDelivery(m), idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID),
+	return messageBody{showDelivery(m), idOrNull(lemma.PrefixEventOut, m.EventID), m.Type, m.Sequence,
+		idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID),
 		m.CreatedAt.UTC(), utc(m.FinishedAt)}
 }
 
 type newEndpoint struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
+
+	Subscriptions []subscriptionBody `json:"subscriptions"`
 }
 
 type endpointPatch struct {
 	Name *string `json:"name"`
 	URL  *string `json:"url"`
+
+	Subscriptions *[]subscriptionBody `json:"subscriptions"`
+	Status        *string             `json:"status"`
 }
 
 func (c *call) endpointID() (uuid.UUID, error) { return c.id(lemma.PrefixEndpoint, "webhook endpoint") }
@@ -119,7 +137,12 @@ func (s *server) listEndpoints(ctx context.Context, c *call, _ none) (list[endpo
 }
 
 func (s *server) createEndpoint(ctx context.Context, c *call, in newEndpoint) (endpointWithSecret, error) {
-	made, secret, err := s.Webhooks.Create(ctx, c.workspace(), webhooks.NewEndpoint{ID: c.newID, Name: in.Name, URL: in.URL})
+	subscriptions, err := readSubscriptions(in.Subscriptions)
+	if err != nil {
+		return endpointWithSecret{}, err
+	}
+	made, secret, err := s.Webhooks.Create(ctx, c.workspace(),
+		webhooks.NewEndpoint{ID: c.newID, Name: in.Name, URL: in.URL, Subscriptions: subscriptions})
 	return endpointWithSecret{showEndpoint(made), &secret}, err
 }
 
@@ -141,7 +164,7 @@ func (s *server) listMessages(ctx context.Context, c *call, _ none) (list[messag
 	if err != nil {
 		return list[messageBody]{}, err
 	}
-	found, next, err := s.Webhooks.Messages(ctx, c.workspace(), id, c.page())
+	found, next, err := s.Webhooks.Messages(ctx, c.workspace(), id, c.query("type"), c.page())
 	return listOf(found, next, err, showMessage)
 }
 
@@ -154,7 +177,15 @@ func (s *server) updateEndpoint(ctx context.Context, c *call, in endpointPatch) 
 	if err != nil {
 		return endpointBody{}, err
 	}
-	changed, err := s.Webhooks.Update(ctx, c.workspace(), id, version, webhooks.Patch(in))
+	p := webhooks.Patch{Name: in.Name, URL: in.URL, Status: in.Status}
+	if in.Subscriptions != nil {
+		subscriptions, err := readSubscriptions(*in.Subscriptions)
+		if err != nil {
+			return endpointBody{}, err
+		}
+		p.Subscriptions = &subscriptions
+	}
+	changed, err := s.Webhooks.Update(ctx, c.workspace(), id, version, p)
 	return showEndpoint(changed), err
 }
 

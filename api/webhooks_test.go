@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,4 +56,57 @@ func TestAFailingEndpointIsShown(t *testing.T) {
 		t.Errorf("its messages are %v", m)
 	}
 	b.do("GET", endpoint+"/messages?status=pending", nil, as(b.other)).is(404)
+}
+
+// An endpoint subscribes, receives an event, and its messages are read and sent again.
+func TestAnEndpointSubscribes(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	made := b.do("POST", "/v1/webhook_endpoints", object{"name": "events", "url": "https://events.shop.example",
+		"subscriptions": []object{{"types": []string{"campaign.started", "notification.skipped"}, "campaign_ids": []string{w.campaign}}}}).is(201)
+	endpoint := "/v1/webhook_endpoints/" + made.id()
+	if made.json["status"] != "enabled" || made.json["sequence"] != 0.0 || len(made.json["subscriptions"].([]any)) != 1 {
+		t.Errorf("the endpoint is %s", made.body)
+	}
+	b.do("POST", "/v1/campaigns/"+w.campaign+"/send", nil).is(202)
+	_, err := b.deps.Webhooks.Publish(t.Context())
+	b.Must(err)
+	m := b.firstOf(endpoint + "/messages?status=pending&type=campaign.started")
+	if m["type"] != "campaign.started" || m["sequence"] != 1.0 || m["enrollment_id"] != nil {
+		t.Errorf("the message is %v", m)
+	}
+	e := b.do("GET", "/v1/events_out/"+m["event_id"].(string), nil).is(200)
+	if e.json["type"] != "campaign.started" || e.json["campaign_id"] != w.campaign || e.json["count"] != 0.0 {
+		t.Errorf("the event is %s", e.body)
+	}
+	b.do("GET", "/v1/events_out/"+m["event_id"].(string), nil, as(b.other)).is(404)
+
+	b.Exec(`update outbox set status = 'failed', last_error = 'timeout', finished_at = now()`)
+	b.do("POST", endpoint+"/resend", object{"message_id": m["id"]}).is(200)
+	b.do("POST", endpoint+"/resend", object{"message_id": m["id"], "statuses": []string{"failed"}}).is(422)
+	b.do("POST", endpoint+"/resend", object{"message_id": "msg_x"}).is(404)
+	b.Exec(`update outbox set status = 'failed', finished_at = now()`)
+	if got := b.do("POST", endpoint+"/resend", object{}).is(200); got.json["resent"] != 1.0 {
+		t.Errorf("sent again: %s", got.body)
+	}
+	if test := b.do("POST", endpoint+"/test", nil).is(202); test.json["type"] != "test" || test.json["sequence"] != nil {
+		t.Errorf("the test is %s", test.body)
+	}
+	disabled := b.do("PATCH", endpoint, object{"status": "disabled", "subscriptions": []object{}}).is(200)
+	if disabled.json["status_reason"] != "requested" || len(disabled.json["subscriptions"].([]any)) != 0 {
+		t.Errorf("the endpoint is %s", disabled.body)
+	}
+	b.do("POST", endpoint+"/test", nil).is(409)
+	for name, bad := range map[string]object{
+		"an unknown type": {"subscriptions": []object{{"types": []string{"campaign.opened"}}}},
+		"no type":         {"subscriptions": []object{{"types": []string{}}}},
+		"a foreign id":    {"subscriptions": []object{{"types": []string{"campaign.started"}, "campaign_ids": []string{w.flow}}}},
+		"too many ids": {"subscriptions": []object{{"types": []string{"campaign.started"},
+			"campaign_ids": slices.Repeat([]string{w.campaign}, 60), "flow_ids": slices.Repeat([]string{w.flow}, 60)}}},
+		"a status": {"status": "paused"},
+	} {
+		if got := b.do("PATCH", endpoint, bad); got.status != 422 {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
 }

@@ -21,8 +21,15 @@ type workspaceBody struct {
 	Name      string    `json:"name"`
 	Page      pageBody  `json:"page"`
 	Tracking  *string   `json:"tracking_url"`
+	Keys      keyTimes  `json:"keys"`
 	CreatedAt time.Time `json:"created_at"`
 	version   int
+}
+
+// keyTimes are the times of the keys of direct notifications.
+type keyTimes struct {
+	LockFor *string `json:"lock_for"`
+	SealFor *string `json:"seal_for"`
 }
 
 func (b workspaceBody) etag() int { return b.version }
@@ -38,7 +45,7 @@ type pageBody struct {
 
 func showWorkspace(w workspaces.Workspace) workspaceBody {
 	return workspaceBody{ID: lemma.FormatID(lemma.PrefixWorkspace, w.ID), Name: w.Name, Page: pageBody(w.Page),
-		Tracking:  orNull(w.TrackingURL),
+		Tracking: orNull(w.TrackingURL), Keys: keyTimes{iso(w.LockFor), iso(w.SealFor)},
 		CreatedAt: w.CreatedAt.UTC(), version: w.Version}
 }
 
@@ -56,6 +63,7 @@ func (s *server) whoAmI(ctx context.Context, c *call, _ none) (whoAmI, error) {
 type workspacePatch struct {
 	Page     pagePatch `json:"page"`
 	Tracking *string   `json:"tracking_url"`
+	Keys     keyTimes  `json:"keys"`
 }
 
 type pagePatch struct {
@@ -72,9 +80,28 @@ func (s *server) updateWorkspace(ctx context.Context, c *call, in workspacePatch
 	if err != nil {
 		return workspaceBody{}, err
 	}
-	changed, err := s.Workspaces.Update(ctx, c.workspace(), version,
-		workspaces.Patch{Page: workspaces.PagePatch(in.Page), TrackingURL: in.Tracking})
+	patch := workspaces.Patch{Page: workspaces.PagePatch(in.Page), TrackingURL: in.Tracking}
+	if patch.LockFor, patch.SealFor, err = in.Keys.read("/keys"); err != nil {
+		return workspaceBody{}, err
+	}
+	changed, err := s.Workspaces.Update(ctx, c.workspace(), version, patch)
 	return showWorkspace(changed), err
+}
+
+// read parses the times; nil stays nil.
+func (t keyTimes) read(pointer string) (lock, seal *time.Duration, err error) {
+	var faults []lemma.Field
+	for _, of := range []struct {
+		name string
+		text *string
+		to   **time.Duration
+	}{{"/lock_for", t.LockFor, &lock}, {"/seal_for", t.SealFor, &seal}} {
+		if of.text != nil {
+			d := readDuration(pointer+of.name, of.text, &faults)
+			*of.to = &d
+		}
+	}
+	return lock, seal, invalid(faults)
 }
 
 type linkKeyBody struct {

@@ -178,6 +178,7 @@ func (w world) goodBodies() map[string]any {
 		"createProvider":   object{"name": "x", "kind": "smtp", "config": object{"host": "127.0.0.1"}},
 		"createCampaign":   object{"name": "x", "audience_id": w.audience, "template_id": w.template, "provider_id": w.provider, "from": from},
 		"scheduleCampaign": object{"at": "2126-12-24T09:00:00Z"}, "resolveNotification": object{"resolution": "sent"},
+		"sendNotification": w.newDirect(nil), "sendNotifications": object{"notifications": []object{w.newDirect(nil)}},
 		"createApiKey": object{"name": "x", "scopes": []string{"campaigns:read"}},
 		"createFlow":   object{"name": "x"}, "updateFlow": object{"name": "x"},
 		"createFlowVersion": object{"definition": w.definition(nil)}, "updateFlowVersion": object{"definition": w.definition(nil)},
@@ -187,6 +188,7 @@ func (w world) goodBodies() map[string]any {
 		"exitEnrollment": object{"note": "x"}, "moveEnrollment": object{"node": "x"}, "eraseProfile": object{"profile_key": "c1"},
 		"recordEvent": event, "recordEvents": object{"events": []object{event}},
 		"createWebhookEndpoint": object{"name": "x", "url": "https://x.example.com"}, "updateWebhookEndpoint": object{"name": "x"},
+		"resendWebhookMessages": object{"statuses": []string{"failed"}},
 	}
 }
 

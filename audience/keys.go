@@ -2,6 +2,7 @@ package audience
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -9,11 +10,12 @@ import (
 // Keys runs a customer's select that returns one column of profile keys, and calls
 // yield for each, in any order; a key may come more than once. A key is valid until
 // yield returns. The limits are those of an audience.
-func (a *Audiences) Keys(ctx context.Context, ws, source uuid.UUID, sql string, yield func(key []byte)) error {
+func (a *Audiences) Keys(ctx context.Context, ws, source uuid.UUID, sql string, p Period, yield func(key []byte)) error {
 	opened, err := a.forMatching(ctx, ws, source, sql)
 	if err != nil {
 		return noLongerValid(err)
 	}
+	sql, _ = p.bound(opened.target.kind, sql)
 	return a.within(ctx, opened, a.streamSpan(Audience{}), func(r *run) error {
 		columns, err := r.describe(r.ctx, sql)
 		if err == nil {
@@ -47,12 +49,17 @@ func (a *Audiences) eachKey(rows cursor, yield func(key []byte)) error {
 	}
 }
 
-// ValidateKeys validates a query of Keys at the source, without running it. Faults are
-// at /sql, with line and column if the source gives them.
+// ValidateKeys validates a query of Keys at the source, without running it. It must use
+// the end of its period. Faults are at /sql, with line and column if the source gives
+// them; a parameter before them in their line moves the column.
 func (a *Audiences) ValidateKeys(ctx context.Context, ws, source uuid.UUID, sql string) error {
 	opened, err := a.forMatching(ctx, ws, source, sql)
 	if err != nil {
 		return err
+	}
+	sql, cutOff := Period{time.Now(), time.Now()}.bound(opened.target.kind, sql)
+	if !cutOff {
+		return errUnbounded()
 	}
 	return a.within(ctx, opened, a.readSpan(), func(r *run) error {
 		columns, err := r.describe(r.ctx, sql)

@@ -143,7 +143,21 @@ type Preview struct {
 	Rows      int64 // rows that the audience has now
 	Sendable  int64
 	SkippedBy map[string]int64
-	Sample    []Rendered // the first of the rows that were rendered
+	RenderedRows
+
+	Variants []VariantPreview // of an experiment; RenderedRows is the first of them
+	Warnings []string         // about the experiment
+}
+
+// VariantPreview has the messages of one variant.
+type VariantPreview struct {
+	Name string
+	RenderedRows
+}
+
+// RenderedRows are rows that were rendered.
+type RenderedRows struct {
+	Sample []Rendered // the first of them
 
 	Rendered     int64          // sendable rows that were selected at random and rendered
 	Failed       int64          // of these, those that would be skipped as template_error

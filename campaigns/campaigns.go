@@ -30,6 +30,7 @@ import (
 	"lemma/page"
 	"lemma/pgerr"
 	"lemma/providers"
+	"lemma/slots"
 )
 
 // Config has the limits of fan-outs. New replaces zero values by the defaults below.
@@ -105,6 +106,9 @@ type Campaigns struct {
 	log       *slog.Logger
 	metrics   *Metrics
 
+	evaluating *slots.Slots // iterations that this process evaluates
+	measuring  *slots.Slots // and measures
+
 	writing  chan struct{}   // bounds the chunks that are being written
 	draining context.Context //nolint:containedctx // ends when this process shuts down
 	drain    context.CancelFunc
@@ -150,7 +154,8 @@ func New(r Deps, cfg Config) *Campaigns {
 	draining, drain := context.WithCancel(context.Background())
 	return &Campaigns{draining: draining, drain: drain, writing: make(chan struct{}, 2*cfg.Writers), pool: r.Pool, jobs: jobs,
 		ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
-		accounts: r.Providers, cfg: cfg, log: r.Log, metrics: r.Metrics}
+		accounts: r.Providers, cfg: cfg, log: r.Log, metrics: r.Metrics,
+		evaluating: newWorkspaceSlots(), measuring: newWorkspaceSlots()}
 }
 
 const selectCampaign = `

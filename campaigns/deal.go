@@ -16,7 +16,11 @@ import (
 // deal is how a run of a fan-out distributes the profiles of an experiment.
 type deal struct {
 	abtest.Plan
-	sampling bool // otherwise the winner is rolled out
+	sampling bool   // otherwise the winner is rolled out
+	stopped  []bool // by variant: the guardrail has stopped it
+
+	members     *members // in the rollout: they have a notification, at this or another address
+	fingerprint func(profileKey string) uint64
 }
 
 // dealOf reads the experiment of a campaign for a run, and adds what its chunks write.
@@ -47,10 +51,15 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 		}
 		for i, v := range it.Variants {
 			p.Variants = append(p.Variants, notifications.Variant{ContentID: v.contentID, Ordinal: i, DueAfter: v.SendOffset})
+			p.deal.stopped = append(p.deal.stopped, v.StoppedAt != nil)
 		}
 	case it.Winner != nil && it.rolloutID != nil:
 		p.columns = columnsOf(contents[*it.Winner])
 		p.Variants = []notifications.Variant{{ContentID: *it.rolloutID, Ordinal: *it.Winner}}
+		p.deal.fingerprint = fingerprints(it.ID).Hash
+		if p.deal.members, err = c.readMembers(ctx, it); err != nil {
+			return err
+		}
 	default:
 		return errStopped // nothing is decided
 	}
@@ -63,8 +72,10 @@ func fingerprints(id uuid.UUID) abtest.Split {
 }
 
 // deals gives the recipients of a row their variant, and removes those that this run
-// does not write. A profile that has opted out is always written: no other profile is
-// sent to at its address.
+// does not write: in the sample the rest, and those of a variant that the guardrail has
+// stopped; in the rollout the sample, whose profiles may have other addresses by now. A
+// profile that has opted out is always written: no other profile is sent to at its
+// address.
 func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []notifications.Recipient {
 	if p.deal == nil {
 		return chunk
@@ -80,6 +91,10 @@ func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []no
 		case group == abtest.Holdout && r.Skip == "":
 			r.Skip = notifications.Holdout
 		case group == abtest.Rest && p.deal.sampling:
+			continue
+		case group == abtest.Sample && p.deal.sampling && p.deal.stopped[variant]: // gets the winner
+			continue
+		case group == abtest.Sample && !p.deal.sampling && p.deal.members.has(p.deal.fingerprint(key)):
 			continue
 		}
 		chunk[to] = r

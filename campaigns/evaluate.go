@@ -21,33 +21,33 @@ type execer interface {
 }
 
 // canBeEvaluated is true of an iteration i of a campaign c whose cut-off is $1 ago, and
-// which no process evaluates.
+// which no process evaluates. Opens and clicks before the cut-off are applied.
 const canBeEvaluated = `i.metric is not null and i.cut_off_at <= now() - $1::interval and i.retry_at <= now() and c.status = 'sending'
-	and (i.status = 'running' or i.status = 'evaluating' and (i.evaluating_until is null or i.evaluating_until < now()))`
+	and i.status in ('running', 'evaluating') and (i.evaluating_until is null or i.evaluating_until < now())
+	and (i.metric not in ('unique_opens', 'unique_clicks') or not exists (
+		select from tracking_queue q
+		where q.workspace_id = i.workspace_id and q.origin_id = i.campaign_id and q.occurred_at < i.cut_off_at))`
 
-// EvaluateDue evaluates iterations whose cut-off has passed. It may run in every process
-// at once: the claim decides.
+// EvaluateDue evaluates iterations whose cut-off has passed, and waits. It may run in every
+// process at once: the claim decides.
 func (c *Campaigns) EvaluateDue(ctx context.Context) (n int, err error) {
-	rows, err := c.pool.Query(ctx, `
+	return waitFor(ctx, c.startEvaluations)
+}
+
+// startEvaluations is EvaluateDue, and does not wait: a source may be slow.
+func (c *Campaigns) startEvaluations(ctx context.Context) (wait func() (int, error), err error) {
+	due, err := c.refs(ctx, `
 		select i.workspace_id, i.id from iterations i
 		join campaigns c on c.workspace_id = i.workspace_id and c.id = i.campaign_id
-		where i.status in ('running', 'evaluating') and `+canBeEvaluated+` order by i.cut_off_at limit 20`, c.cfg.CutOffGrace)
+		where i.status in ('running', 'evaluating') and `+canBeEvaluated+`
+		order by row_number() over (partition by i.workspace_id order by i.cut_off_at), random() limit 100`, c.cfg.CutOffGrace)
 	if err != nil {
-		return 0, fmt.Errorf("find iterations to evaluate: %w", err)
+		return nil, fmt.Errorf("find iterations to evaluate: %w", err)
 	}
-	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ref])
-	if err != nil {
-		return 0, fmt.Errorf("find iterations to evaluate: %w", err)
-	}
-	var failed error
-	for _, r := range due {
-		if err := c.Evaluate(ctx, r.WorkspaceID, r.ID); err != nil {
-			failed = errors.Join(failed, err)
-		} else {
-			n++
-		}
-	}
-	return n, failed
+	return startDue(ctx, c.evaluating, due, func(ctx context.Context, r ref) (bool, error) {
+		err := c.Evaluate(ctx, r.WorkspaceID, r.ID)
+		return err == nil, err
+	}), nil
 }
 
 // Evaluate claims an iteration, compares its variants by the numbers at the cut-off, and
@@ -99,6 +99,7 @@ type decision struct {
 	verdict        *Verdict
 	stop           bool // without a winner: end the experiment instead of leaving it to a person
 	results        []Tally
+	stopped        []breach // variants that the guardrail stops with this decision
 }
 
 // decide measures the variants at the cut-off and compares them.
@@ -111,13 +112,17 @@ func (c *Campaigns) decide(ctx context.Context, workspaceID, id uuid.UUID) (deci
 	if err != nil {
 		return decision{}, it, err
 	}
+	d := decision{winner: -1, results: all, stopped: it.breaches(all)}
+	it = it.without(d.stopped)
 	v := verdictOf(it, all)
-	d := decision{winner: -1, verdict: &v, results: all, reason: string(v.Outcome), detail: v.Sentence}
+	d.verdict, d.reason, d.detail = &v, string(v.Outcome), v.Sentence
 	best := it.indexOf(v.Best)
 	switch {
 	case v.Outcome == abtest.Significant:
 		d.winner, d.by = best, "evaluation"
-	case v.Outcome == abtest.RatioMismatch || it.OnInconclusive == Hold: // a mismatch blocks every automatic choice
+	case v.Outcome == abtest.RatioMismatch || v.Outcome == abtest.NoneLeft || it.OnInconclusive == Hold:
+		// A mismatch blocks every automatic choice.
+	case it.OnInconclusive == RollOutControl && it.Variants[0].StoppedAt != nil:
 	case it.OnInconclusive == RollOutControl:
 		d.winner, d.by = 0, "on_inconclusive"
 	default:
@@ -128,21 +133,48 @@ func (c *Campaigns) decide(ctx context.Context, workspaceID, id uuid.UUID) (deci
 
 // verdictOf compares the variants. all are their tallies, and that of the holdout.
 func verdictOf(it Iteration, all []Tally) Verdict {
-	observed := make([]abtest.Observed, len(it.Variants))
+	var observed []abtest.Observed // those that compete
 	for i, v := range it.Variants {
-		observed[i] = abtest.Observed{Name: v.Name, Weight: v.Weight, Sent: all[i].Sent,
-			Count: abtest.Count{Recipients: all[i].Recipients, Converted: *all[i].Converted}}
+		if v.StoppedAt == nil {
+			observed = append(observed, abtest.Observed{Name: v.Name, Weight: v.Weight, Sent: all[i].Sent, Count: all[i].count()})
+		}
 	}
-	result := abtest.Compare(observed, abtest.Rules{Confidence: it.Confidence, MinSample: it.MinSample})
+	result := abtest.Compare(observed, abtest.Rules{Confidence: it.Confidence, MinSample: it.MinSample, Did: it.Metric.did()})
 	out := all[len(it.Variants)]
 	v := Verdict{CutOffAt: *it.CutOffAt, Method: abtest.Method, Confidence: it.Confidence, MinSample: it.MinSample, Outcome: result.Outcome,
-		Best: it.Variants[result.Best].Name, Comparisons: result.Comparisons, RatioP: result.RatioP, Sentence: result.Sentence,
-		Excluded: map[string]int64{}, EvaluatedAt: time.Now().UTC(), HoldoutCount: out.Recipients, HoldoutConvert: *out.Converted}
-	for i, o := range observed {
-		v.Variants = append(v.Variants, VariantVerdict{Name: o.Name, Recipients: o.Recipients, Sent: o.Sent, Converted: o.Converted,
-			Rate: o.Rate(), Interval: o.Wilson(it.Confidence), ChanceToBeBest: result.ChanceToBeBest[i]})
+		Comparisons: result.Comparisons, RatioP: result.RatioP, Sentence: result.Sentence,
+		Excluded: excludedOf(it, all), EvaluatedAt: time.Now().UTC(), HoldoutCount: out.Recipients, HoldoutConvert: *out.Converted}
+	if len(observed) > 0 {
+		v.Best = observed[result.Best].Name
+	}
+	for i, one := range it.Variants {
+		n := all[i].count()
+		shown := VariantVerdict{Name: one.Name, Stopped: one.StoppedReason, Recipients: n.Recipients, Sent: all[i].Sent, Converted: n.Converted,
+			Excluded: all[i].Excluded, Rate: n.Rate(), Interval: n.Wilson(it.Confidence)}
+		if one.StoppedAt == nil {
+			shown.ChanceToBeBest, result.ChanceToBeBest = result.ChanceToBeBest[0], result.ChanceToBeBest[1:]
+		} else {
+			v.Sentence += " The guardrail stopped " + one.Name + ": " + one.StoppedReason + "."
+		}
+		v.Variants = append(v.Variants, shown)
 	}
 	return v
+}
+
+// excludedOf are the numbers of what the metric does not count, by reason.
+func excludedOf(it Iteration, all []Tally) map[string]int64 {
+	by := map[string]int64{}
+	if !it.Metric.tracked() {
+		return by
+	}
+	kind := "machine_opens"
+	if it.Metric.Type == UniqueClicks {
+		kind = "machine_clicks"
+	}
+	for _, t := range all {
+		by[kind] += t.Excluded
+	}
+	return by
 }
 
 // commitDecision records a decision if token still holds the claim. A winner, its content
@@ -183,6 +215,9 @@ func (c *Campaigns) recordDecision(ctx context.Context, tx pgx.Tx, now Campaign,
 	if !held {
 		return false, nil
 	}
+	if err := c.stopVariants(ctx, tx, it, d.stopped); err != nil {
+		return false, err
+	}
 	return true, storeResults(ctx, tx, it, d.results)
 }
 
@@ -197,7 +232,9 @@ func (c *Campaigns) recordWinner(ctx context.Context, tx pgx.Tx, now Campaign, i
 	tag, err := tx.Exec(ctx, `
 		update iterations set status = 'decided', winner = $4, decided_by = $5, decided_at = now(), verdict = coalesce($6::jsonb, verdict),
 			rollout_id = $7, status_reason = nullif($8, ''), status_detail = nullif($9, ''), evaluating_by = null, evaluating_until = null
-		where workspace_id = $1 and id = $2 and evaluating_by = $3 and status in ('evaluating', 'inconclusive')`,
+		where workspace_id = $1 and id = $2 and evaluating_by = $3 and status in ('evaluating', 'inconclusive')
+		  and not exists (select from iteration_variants v
+			where v.workspace_id = $1 and v.iteration_id = $2 and v.ordinal = $4 and v.stopped_at is not null)`,
 		it.WorkspaceID, it.ID, token, d.winner, d.by, verdict, rollout, d.reason, d.detail)
 	if err != nil || tag.RowsAffected() == 0 {
 		return false, err
@@ -209,10 +246,10 @@ func (c *Campaigns) recordWinner(ctx context.Context, tx pgx.Tx, now Campaign, i
 	if err := restartFanout(ctx, tx, it); err != nil {
 		return false, err
 	}
-	if err := forgetMembers(ctx, tx, it.WorkspaceID, it.CampaignID); err != nil {
+	if err := logIteration(ctx, tx, it.WorkspaceID, it.ID, "decided", variant.Name+" by "+d.by); err != nil {
 		return false, err
 	}
-	if err := logIteration(ctx, tx, it.WorkspaceID, it.ID, "decided", variant.Name+" by "+d.by); err != nil {
+	if err := recordDecided(ctx, tx, it, variant.Name, d); err != nil {
 		return false, err
 	}
 	return true, c.enqueue(ctx, tx, it.WorkspaceID, it.CampaignID)

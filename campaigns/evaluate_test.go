@@ -67,6 +67,7 @@ func (b *bundle) decidedOnce(c Campaign, winner int) {
 	if n := b.Count(`select count(*) from iteration_log where iteration_id = $1 and event = 'decided'`, it.ID); n != 1 {
 		b.T.Errorf("%d decisions", n)
 	}
+	b.WantCount(1, `select count(*) from events_out where type = 'iteration.decided' and origin_id = $1`, c.ID)
 	if n := b.Count(`select count(*) from contents o join iteration_variants v on v.iteration_id = $1 and v.ordinal = $2
 		where o.id = $3 and o.subject is not distinct from v.subject`, it.ID, winner, *it.rolloutID); n != 1 {
 		b.T.Error("the rollout's content is not that of the winner")

@@ -1,6 +1,7 @@
 package campaigns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,9 @@ type Experiment struct {
 	MinSample      int64         // notifications that each variant must have sent
 	Confidence     float64       // 0: 0.95
 	OnInconclusive string        // best, control or hold; empty: hold
+	Guardrail      *Guardrail    // nil: none
+	BaseRate       float64       // with Effect, what it is planned to find: for warnings. 0: 0.05
+	Effect         float64       // absolute; 0: 0.01
 }
 
 // Variant replaces parts of the campaign's message.
@@ -42,14 +46,10 @@ type Variant struct {
 	FromName        string
 	SendOffset      time.Duration // how much later its messages are sent
 
-	contentID uuid.UUID
-}
+	StoppedAt     *time.Time // when the guardrail stopped it; nil: it competes
+	StoppedReason string
 
-// Metric says which recipients have converted.
-type Metric struct {
-	Event        string    // a trigger event after the start, or
-	DataSourceID uuid.UUID // with SQL: a select on this data source, which returns profile keys
-	SQL          string
+	contentID uuid.UUID
 }
 
 // The policies without a significant difference.
@@ -72,12 +72,18 @@ func (c *Campaigns) prepareExperiment(ctx context.Context, n Campaign, e *Experi
 	if e == nil {
 		return nil
 	}
-	e.Variants = slices.Clone(e.Variants)
+	e.Variants, e.Metric = slices.Clone(e.Variants), e.Metric.typed()
 	if faults := e.faults(n.Channel); len(faults) > 0 {
 		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: faults}
 	}
 	if e.Confidence == 0 {
 		e.Confidence = 0.95
+	}
+	if e.BaseRate == 0 {
+		e.BaseRate = defaultBaseRate
+	}
+	if e.Effect == 0 {
+		e.Effect = defaultEffect
 	}
 	if e.OnInconclusive == "" {
 		e.OnInconclusive = Hold
@@ -99,15 +105,7 @@ func (c *Campaigns) prepareExperiment(ctx context.Context, n Campaign, e *Experi
 			return under(variantPointer(i), err)
 		}
 	}
-	if m := e.Metric; m != nil && m.SQL != "" {
-		if err := c.audiences.ValidateKeys(ctx, n.WorkspaceID, m.DataSourceID, m.SQL); err != nil {
-			if lemma.KindOf(err) == lemma.NotFound {
-				err = lemma.Fault("/data_source_id", "unknown_id", "must be an existing data source of this workspace")
-			}
-			return under("/experiment/metric", err)
-		}
-	}
-	return nil
+	return c.checkSQL(ctx, n.WorkspaceID, e.Metric)
 }
 
 func variantPointer(i int) string { return fmt.Sprintf("/experiment/variants/%d", i) }
@@ -157,11 +155,19 @@ func (e *Experiment) faults(channel lemma.Channel) (faults []lemma.Field) {
 	} else if sum != 100 {
 		add("/variants", "invalid_weight", "the weights must add up to 100; they add up to %d", sum)
 	}
-	e.metricFaults(add)
+	e.metricFaults(channel, add)
+	e.Guardrail.faults(e.Metric, add)
+	if e.EvaluateAt != nil && !e.EvaluateAt.After(time.Now()) {
+		add("/evaluate_at", "in_the_past", "must be in the future")
+	}
+	base, effect := cmp.Or(e.BaseRate, defaultBaseRate), cmp.Or(e.Effect, defaultEffect)
+	if rate := base + effect; base <= 0 || base >= 1 || rate <= 0 || rate >= 1 {
+		add("/effect", "invalid", "base_rate and base_rate + effect must be between 0 and 1; they are %.4g and %.4g", base, rate)
+	}
 	return faults
 }
 
-func (e *Experiment) metricFaults(add func(pointer, code, detail string, args ...any)) {
+func (e *Experiment) metricFaults(channel lemma.Channel, add func(pointer, code, detail string, args ...any)) {
 	timed := e.Duration != 0 || e.EvaluateAt != nil
 	switch {
 	case e.Metric == nil && timed:
@@ -175,9 +181,7 @@ func (e *Experiment) metricFaults(add func(pointer, code, detail string, args ..
 	case e.Duration != 0 && (e.Duration < MinDuration || e.Duration > MaxDuration):
 		add("/duration", "out_of_range", "must be between %s and %s", "PT10S", "P28D")
 	}
-	if m := e.Metric; m != nil && (m.Event == "") == (m.SQL == "") {
-		add("/metric", "invalid", "must have either an event or sql, not both")
-	}
+	e.Metric.faults(channel, add)
 }
 
 // variantContent is the compiled content of a variant, with the headers of the campaign.
@@ -213,7 +217,7 @@ func (c *Campaigns) variantContents(ctx context.Context, now Campaign, e Experim
 		}
 		all[i] = content
 	}
-	return all, nil
+	return all, c.checkTracked(now, e, all)
 }
 
 // columnsOf are the columns that any of the contents uses, sorted.
@@ -233,19 +237,29 @@ func saveExperiment(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.U
 		return err
 	}
 	id := lemma.NewID()
-	var kind, event, sql *string
+	var kind *MetricType
+	var event, sql, guardrail *string
+	var limit *float64
 	var source *uuid.UUID
-	if m := e.Metric; m != nil && m.Event != "" {
-		kind, event = new("event"), &m.Event
-	} else if m != nil {
-		kind, source, sql = new("sql"), &m.DataSourceID, &m.SQL
+	if m := e.Metric; m != nil {
+		kind = &m.Type
+		switch m.Type {
+		case EventMetric:
+			event = &m.Event
+		case SQLMetric:
+			source, sql = &m.DataSourceID, &m.SQL
+		}
+	}
+	if g := e.Guardrail; g != nil {
+		guardrail, limit = &g.Metric, &g.Limit
 	}
 	_, err = tx.Exec(ctx, `
 		insert into iterations (workspace_id, id, campaign_id, sample_percent, holdout_percent, metric, event_name, data_source_id, sql,
-			duration, evaluate_at, min_sample, confidence, on_inconclusive)
-		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, '0'::interval), $11, $12, $13, $14)`,
+			duration, evaluate_at, min_sample, confidence, on_inconclusive, guardrail, guardrail_limit, base_rate, effect)
+		values ($1, $2, $3, $4, $5, $6, $7, $8, $9, nullif($10, '0'::interval), $11, $12, $13, $14, $15, $16, $17, $18)`,
 		workspaceID, id, campaign, e.SamplePercent, e.HoldoutPercent, kind, event, source, sql,
-		e.Duration, e.EvaluateAt, e.MinSample, e.Confidence, e.OnInconclusive)
+		e.Duration, e.EvaluateAt, e.MinSample, e.Confidence, e.OnInconclusive, guardrail, limit,
+		e.BaseRate, e.Effect)
 	if err != nil {
 		return err
 	}
@@ -276,6 +290,15 @@ func (e Experiment) names() []string {
 	all := make([]string, len(e.Variants))
 	for i, v := range e.Variants {
 		all[i] = v.Name
+	}
+	return all
+}
+
+// contents are the ids of the variants' contents.
+func (e Experiment) contents() []uuid.UUID {
+	all := make([]uuid.UUID, len(e.Variants))
+	for i, v := range e.Variants {
+		all[i] = v.contentID
 	}
 	return all
 }

@@ -93,9 +93,11 @@ type Verdict struct {
 // VariantVerdict has the numbers of a variant that the verdict was decided by.
 type VariantVerdict struct {
 	Name           string          `json:"name"`
+	Stopped        string          `json:"stopped"` // why the guardrail stopped it; empty: it competed
 	Recipients     int64           `json:"recipients"`
 	Sent           int64           `json:"sent"`
 	Converted      int64           `json:"converted"`
+	Excluded       int64           `json:"excluded"` // opened or clicked by machines only
 	Rate           float64         `json:"rate"`
 	Interval       abtest.Interval `json:"interval"`
 	ChanceToBeBest float64         `json:"chance_to_be_best"`
@@ -121,7 +123,8 @@ type iterationRow struct {
 	StatusReason, StatusDetail string
 	SamplePercent              float64
 	HoldoutPercent             float64
-	Metric, Event              *string
+	Metric                     *MetricType
+	Event                      *string
 	DataSourceID               *uuid.UUID
 	SQL                        *string
 	Duration                   *time.Duration
@@ -129,6 +132,9 @@ type iterationRow struct {
 	MinSample                  int64
 	Confidence                 float64
 	OnInconclusive             string
+	Guardrail                  *string
+	GuardrailLimit             *float64
+	BaseRate, Effect           float64
 	StartedAt, CutOffAt        *time.Time
 	Winner                     *int
 	DecidedBy                  string
@@ -143,11 +149,12 @@ func readIteration(ctx context.Context, q querier, where string, workspaceID, id
 	rows, err := q.Query(ctx, `
 		select i.id, i.campaign_id, i.status, coalesce(i.status_reason, ''), coalesce(i.status_detail, ''), i.sample_percent, i.holdout_percent,
 			i.metric, i.event_name, i.data_source_id, i.sql, i.duration, i.evaluate_at, i.min_sample, i.confidence, i.on_inconclusive,
+			i.guardrail, i.guardrail_limit, i.base_rate, i.effect,
 			i.started_at, i.cut_off_at, i.winner::int, coalesce(i.decided_by, ''), i.decided_at, i.verdict, i.rollout_id,
 			(select json_agg(json_build_object('Name', v.name, 'Weight', v.weight, 'TemplateID', v.template_id,
 				'TemplateVersion', coalesce(v.template_version, 0), 'Subject', coalesce(v.subject, ''), 'Preheader', coalesce(v.preheader, ''),
 				'FromName', coalesce(v.from_name, ''), 'SendOffset', (extract(epoch from v.send_offset) * 1000000000)::bigint,
-				'ContentID', v.content_id) order by v.ordinal)
+				'StoppedAt', v.stopped_at, 'StoppedReason', coalesce(v.stopped_reason, ''), 'ContentID', v.content_id) order by v.ordinal)
 			from iteration_variants v where v.workspace_id = i.workspace_id and v.iteration_id = i.id)
 		from iterations i where i.workspace_id = $1 and `+where, workspaceID, id)
 	if err != nil {
@@ -168,15 +175,21 @@ func (r iterationRow) iteration(workspaceID uuid.UUID) (Iteration, error) {
 		StatusDetail: r.StatusDetail, StartedAt: r.StartedAt, CutOffAt: r.CutOffAt, Winner: r.Winner, DecidedBy: r.DecidedBy,
 		DecidedAt: r.DecidedAt, rolloutID: r.RolloutID, Experiment: Experiment{SamplePercent: r.SamplePercent,
 			HoldoutPercent: r.HoldoutPercent, EvaluateAt: r.EvaluateAt, MinSample: r.MinSample, Confidence: r.Confidence,
-			OnInconclusive: r.OnInconclusive}}
+			OnInconclusive: r.OnInconclusive, BaseRate: r.BaseRate, Effect: r.Effect}}
 	if r.Duration != nil {
 		it.Duration = *r.Duration
 	}
+	if r.Guardrail != nil {
+		it.Guardrail = &Guardrail{Metric: *r.Guardrail, Limit: *r.GuardrailLimit}
+	}
+	if r.Metric != nil {
+		it.Metric = &Metric{Type: *r.Metric}
+	}
 	switch {
 	case r.Event != nil:
-		it.Metric = &Metric{Event: *r.Event}
+		it.Metric.Event = *r.Event
 	case r.SQL != nil:
-		it.Metric = &Metric{DataSourceID: *r.DataSourceID, SQL: *r.SQL}
+		it.Metric.DataSourceID, it.Metric.SQL = *r.DataSourceID, *r.SQL
 	}
 	if it.Metric != nil { // a split has nothing to decide
 		it.Allowed = iterationTable.Allowed(it.Status)
@@ -217,7 +230,8 @@ func logIteration(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, eve
 func startIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) error {
 	return changeIteration(ctx, tx, workspaceID, campaign, "started", "", `
 		update iterations set status = 'sampling', started_at = now(), measure_at = now(),
-			cut_off_at = coalesce(evaluate_at, now() + duration)
+			cut_off_at = coalesce(evaluate_at, now() + duration),
+			guardrail_at = case when guardrail is not null then now() + (coalesce(evaluate_at, now() + duration) - now()) / 10 end
 		where workspace_id = $1 and campaign_id = $2 and status = 'draft' returning id`)
 }
 
@@ -235,10 +249,18 @@ func changeIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.
 	return logIteration(ctx, tx, workspaceID, id, event, detail)
 }
 
-// sampled moves an iteration to running when its sample is written.
+// sampled moves an iteration to running when its sample is written. If its cut-off was not
+// after its start, there is nothing to compare, and a person decides.
 func sampled(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) error {
-	return changeIteration(ctx, tx, workspaceID, campaign, "sampled", "", `
+	err := changeIteration(ctx, tx, workspaceID, campaign, "sampled", "", `
 		update iterations set status = 'running' where workspace_id = $1 and campaign_id = $2 and status = 'sampling' returning id`)
+	if err != nil {
+		return err
+	}
+	const detail = "the campaign started after evaluate_at, so nothing was measured"
+	return changeIteration(ctx, tx, workspaceID, campaign, "held", detail, `
+		update iterations set status = 'inconclusive', status_reason = 'cut_off_passed', status_detail = $3
+		where workspace_id = $1 and campaign_id = $2 and status = 'running' and cut_off_at <= started_at returning id`, detail)
 }
 
 // cancelIteration ends the experiment of a campaign that is cancelled or fails. An
@@ -264,7 +286,7 @@ func completeIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uui
 	return forgetMembers(ctx, tx, workspaceID, campaign)
 }
 
-// forgetMembers deletes the hashes of the recipients: nothing is measured any more.
+// forgetMembers deletes the hashes of the recipients: nothing is measured or written any more.
 func forgetMembers(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) error {
 	_, err := tx.Exec(ctx, `delete from iteration_members where workspace_id = $1 and origin_id = $2`, workspaceID, campaign)
 	if err != nil {

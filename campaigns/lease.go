@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/eventsout"
 	"lemma/fence"
 	"lemma/loop"
 )
@@ -314,6 +315,9 @@ func (c *Campaigns) fail(ctx context.Context, l lease, reason, detail string) er
 			return err
 		}
 		if _, err = c.ledger.Cancel(ctx, tx, l.workspaceID, l.campaignID); err != nil {
+			return err
+		}
+		if err := recordEvent(ctx, tx, l.workspaceID, l.campaignID, eventsout.CampaignFailed, reason, detail); err != nil {
 			return err
 		}
 		return cancelIteration(ctx, tx, l.workspaceID, l.campaignID, "campaign_failed")

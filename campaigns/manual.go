@@ -20,6 +20,9 @@ func (c *Campaigns) SelectWinner(ctx context.Context, workspaceID, id uuid.UUID,
 		if winner < 0 {
 			return decision{}, lemma.Fault("/variant", "unknown_variant", "must be the name of a variant of the iteration")
 		}
+		if v := it.Variants[winner]; v.StoppedAt != nil {
+			return decision{}, lemma.Fault("/variant", "variant_stopped", "must not be %s, which the guardrail stopped: %s", v.Name, v.StoppedReason)
+		}
 		return decision{winner: winner, by: "person"}, nil
 	})
 }
@@ -62,8 +65,12 @@ func (c *Campaigns) byPerson(ctx context.Context, workspaceID, id, request uuid.
 		if tag.RowsAffected() == 0 {
 			return refuseIteration(ctx, tx, workspaceID, id, v)
 		}
-		if _, err = c.recordDecision(ctx, tx, now, it, token, d); err != nil {
+		held, err := c.recordDecision(ctx, tx, now, it, token, d)
+		if err != nil {
 			return err
+		}
+		if !held { // the guardrail stopped the variant since it was read
+			return refuseIteration(ctx, tx, workspaceID, id, v)
 		}
 		return recordRequest(ctx, tx, workspaceID, it.CampaignID, verb(v), request)
 	})
@@ -84,7 +91,7 @@ func (c *Campaigns) Extend(ctx context.Context, workspaceID, id uuid.UUID, until
 	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update iterations set cut_off_at = $3
-			where workspace_id = $1 and id = $2 and metric is not null and status in ('sampling', 'running') and evaluating_by is null
+			where workspace_id = $1 and id = $2 and metric is not null and status in ('sampling', 'running')
 			  and cut_off_at > now() and cut_off_at < $3`, workspaceID, id, until)
 		if err != nil {
 			return fmt.Errorf("extend iteration %s: %w", id, err)

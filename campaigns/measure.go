@@ -2,16 +2,15 @@ package campaigns
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/abtest"
+	"lemma/audience"
 )
 
 // Tally has the numbers of a variant, or of the holdout, until a time.
@@ -23,6 +22,18 @@ type Tally struct {
 	Failed     int64
 	Skipped    int64
 	Converted  *int64 // nil: without a metric
+	Excluded   int64  // opened or clicked by machines only, where the metric counts opens or clicks
+
+	Delivered    int64 // as carriers reported it
+	Opens        int64 // notifications that were opened, without those that machines opened
+	Clicks       int64 // notifications in which a link was clicked, without machines
+	Unsubscribes int64
+	Complaints   int64
+}
+
+// count has the recipients and those that converted.
+func (t Tally) count() abtest.Count {
+	return abtest.Count{Recipients: t.Recipients, Converted: *t.Converted}
 }
 
 // measure reads the numbers of all variants at a time, and then those of the holdout.
@@ -36,17 +47,24 @@ func (c *Campaigns) measure(ctx context.Context, it Iteration, until time.Time) 
 	if err := c.readSent(ctx, it, all); err != nil {
 		return nil, fmt.Errorf("count notifications of iteration %s: %w", it.ID, err)
 	}
+	if err := c.readReported(ctx, it, all); err != nil {
+		return nil, fmt.Errorf("count what recipients of iteration %s did: %w", it.ID, err)
+	}
 	if it.Metric == nil {
 		return all[:len(it.Variants)], nil
 	}
-	converted, err := c.readConverted(ctx, it, until)
+	m, err := c.readMembers(ctx, it)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.countMembers(ctx, it, converted, all); err != nil {
-		return nil, fmt.Errorf("count conversions of iteration %s: %w", it.ID, err)
+	if err := c.readConverted(ctx, it, until, m); err != nil {
+		return nil, err
 	}
-	return all, nil
+	m.count(all)
+	if it.Metric.tracked() {
+		err = c.readEngaged(ctx, it, until, m.several, all)
+	}
+	return all, err
 }
 
 // holdout is the ordinal of the holdout.
@@ -54,16 +72,12 @@ const holdout = -1
 
 // readSent adds up the batches of each variant.
 func (c *Campaigns) readSent(ctx context.Context, it Iteration, all []Tally) error {
-	contents := make([]uuid.UUID, len(it.Variants))
-	for i, v := range it.Variants {
-		contents[i] = v.contentID
-	}
 	rows, err := c.pool.Query(ctx, `
 		select r.i::int - 1, coalesce(sum(b.size) filter (where b.attempt = 1), 0)::bigint, coalesce(sum(b.sent), 0)::bigint,
 			coalesce(sum(b.failed + b.orphaned), 0)::bigint, coalesce(sum(b.skipped), 0)::bigint
 		from unnest($3::uuid[]) with ordinality as r (content_id, i)
 		join batches b on b.workspace_id = $1 and b.origin_id = $2 and b.content_id = r.content_id
-		group by r.i`, it.WorkspaceID, it.CampaignID, contents)
+		group by r.i`, it.WorkspaceID, it.CampaignID, it.contents())
 	if err != nil {
 		return err
 	}
@@ -77,77 +91,67 @@ func (c *Campaigns) readSent(ctx context.Context, it Iteration, all []Tally) err
 	return err
 }
 
-// readConverted reads which profiles have converted, as hashes.
-func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time) (*hashes, error) {
-	converted := newHashes()
-	if m := it.Metric; m.SQL != "" {
-		hash := fingerprints(it.ID).Hash
-		err := c.audiences.Keys(ctx, it.WorkspaceID, m.DataSourceID, m.SQL, func(key []byte) { converted.add(hash(string(key))) })
-		return converted, err
-	}
-	return converted, c.readEvents(ctx, it, until, converted)
-}
-
-// countMembers counts the recipients of each variant and those that have converted. A
-// profile counts once, however many addresses it has.
-func (c *Campaigns) countMembers(ctx context.Context, it Iteration, converted *hashes, all []Tally) error {
-	for i := range all {
-		all[i].Recipients, all[i].Converted = 0, new(int64)
-	}
+// readReported reads what carriers reported of the notifications of each variant, and what
+// their recipients did, until now.
+func (c *Campaigns) readReported(ctx context.Context, it Iteration, all []Tally) error {
 	rows, err := c.pool.Query(ctx, `
-		select m.ordinal, m.profiles, coalesce(o.channel, '') = 'push' from iteration_members m
-		left join contents o on o.workspace_id = m.workspace_id and o.id = m.origin_id
-		where m.workspace_id = $1 and m.origin_id = $2`, it.WorkspaceID, it.CampaignID)
+		select r.i::int - 1, d.delivered, d.complaints,
+			coalesce(e.unique_opens, 0), coalesce(e.unique_clicks, 0), coalesce(e.unsubscribes, 0)
+		from unnest($3::uuid[]) with ordinality as r (content_id, i)
+		cross join lateral (
+			select coalesce(sum(d.count) filter (where d.state in ('delivered', 'complained')), 0)::bigint as delivered,
+				coalesce(sum(d.count) filter (where d.state = 'complained'), 0)::bigint as complaints
+			from delivery_counts d where d.workspace_id = $1 and d.origin_id = $2 and d.content_id = r.content_id
+		) d
+		left join engagement_counts e on e.workspace_id = $1 and e.origin_id = $2 and e.content_id = r.content_id`,
+		it.WorkspaceID, it.CampaignID, it.contents())
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	seen := newHashes()
-	for rows.Next() {
-		var ordinal int
-		var profiles []byte
-		var many bool
-		if err := rows.Scan(&ordinal, (*pgtype.DriverBytes)(&profiles), &many); err != nil {
-			return err
-		}
-		t := &all[len(all)-1]
-		if ordinal != holdout {
-			t = &all[ordinal]
-		}
-		for ; len(profiles) >= 8; profiles = profiles[8:] {
-			h := binary.LittleEndian.Uint64(profiles)
-			if (many || ordinal == holdout) && !seen.add(h) {
-				continue
-			}
-			t.Recipients++
-			if converted.has(h) {
-				*t.Converted++
-			}
-		}
-	}
-	return rows.Err()
+	var i int
+	var t Tally
+	_, err = pgx.ForEachRow(rows, []any{&i, &t.Delivered, &t.Complaints, &t.Opens, &t.Clicks, &t.Unsubscribes}, func() error {
+		one := &all[i]
+		one.Delivered, one.Complaints, one.Opens, one.Clicks, one.Unsubscribes = t.Delivered, t.Complaints, t.Opens, t.Clicks, t.Unsubscribes
+		return nil
+	})
+	return err
 }
 
-// MeasureDue measures the results of iterations that are due: about 50 times until the
-// cut-off, and seldom if a measurement takes long.
+// readConverted records which members have converted before a time. Opens and clicks are
+// counted by package tracking.
+func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time, m *members) error {
+	switch by := it.Metric; {
+	case by.tracked():
+		return nil
+	case by.SQL != "":
+		hash, period := fingerprints(it.ID).Hash, audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
+		return c.audiences.Keys(ctx, it.WorkspaceID, by.DataSourceID, by.SQL, period, func(key []byte) { m.convert(hash(string(key))) })
+	}
+	return c.readEvents(ctx, it, until, m)
+}
+
+// MeasureDue measures the results of iterations that are due, and waits: about 50 times
+// until the cut-off, and seldom if a measurement takes long.
 func (c *Campaigns) MeasureDue(ctx context.Context) (n int, err error) {
+	return waitFor(ctx, c.startMeasurements)
+}
+
+// startMeasurements is MeasureDue, and does not wait.
+func (c *Campaigns) startMeasurements(ctx context.Context) (wait func() (int, error), err error) {
 	due, err := c.refs(ctx, `
-		select i.workspace_id, i.id from iterations i
-		where i.status in ('sampling', 'running') and i.measure_at <= now() order by i.measure_at limit 20`)
+		select i.workspace_id, i.id from iterations i where i.status in ('sampling', 'running') and i.measure_at <= now()
+		order by row_number() over (partition by i.workspace_id order by i.measure_at), random() limit 100`)
 	if err != nil {
-		return 0, fmt.Errorf("find iterations to measure: %w", err)
+		return nil, fmt.Errorf("find iterations to measure: %w", err)
 	}
-	var failed error
-	for _, r := range due {
+	return startDue(ctx, c.measuring, due, func(ctx context.Context, r ref) (bool, error) {
 		done, err := c.measureOne(ctx, r)
-		if err != nil && ctx.Err() == nil {
-			failed = errors.Join(failed, fmt.Errorf("measure iteration %s: %w", r.ID, err))
+		if err != nil {
+			err = fmt.Errorf("measure iteration %s: %w", r.ID, err)
 		}
-		if done {
-			n++
-		}
-	}
-	return n, failed
+		return done, err
+	}), nil
 }
 
 // measureOne stores the results of an iteration if no other process does so at this
@@ -200,9 +204,12 @@ func storeResults(ctx context.Context, db execer, it Iteration, all []Tally) err
 			continue
 		}
 		_, err := db.Exec(ctx, `
-			insert into iteration_results (workspace_id, iteration_id, at, ordinal, recipients, sent, failed, skipped, converted)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (workspace_id, iteration_id, at, ordinal) do nothing`,
-			it.WorkspaceID, it.ID, t.At, t.Ordinal, t.Recipients, t.Sent, t.Failed, t.Skipped, t.Converted)
+			insert into iteration_results (workspace_id, iteration_id, at, ordinal, recipients, sent, failed, skipped, converted, excluded,
+				delivered, opens, clicks, unsubscribes, complaints)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+			on conflict (workspace_id, iteration_id, at, ordinal) do nothing`,
+			it.WorkspaceID, it.ID, t.At, t.Ordinal, t.Recipients, t.Sent, t.Failed, t.Skipped, t.Converted, t.Excluded,
+			t.Delivered, t.Opens, t.Clicks, t.Unsubscribes, t.Complaints)
 		if err != nil {
 			return fmt.Errorf("store results of iteration %s: %w", it.ID, err)
 		}
@@ -214,7 +221,8 @@ func storeResults(ctx context.Context, db execer, it Iteration, all []Tally) err
 // by the ordinal of the variant.
 func (c *Campaigns) Results(ctx context.Context, workspaceID, id uuid.UUID) ([]Tally, error) {
 	rows, _ := c.pool.Query(ctx, `
-		select at, ordinal::int, recipients, sent, failed, skipped, converted from iteration_results
+		select at, ordinal::int, recipients, sent, failed, skipped, converted, excluded, delivered, opens, clicks, unsubscribes, complaints
+		from iteration_results
 		where workspace_id = $1 and iteration_id = $2 order by at, ordinal`, workspaceID, id)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Tally])
 	if err != nil {

@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/audience"
 )
 
 // bySQL is an experiment whose metric is a query on the customer's database.
@@ -18,12 +22,39 @@ func (b *bundle) bySQL(sql string) *Experiment {
 
 func TestAMetricInSQL(t *testing.T) {
 	b := experiments(t, 600)
-	c, it := b.sampled(b.bySQL(`select id from customers where name = 'bought'`))
+	c, it := b.sampled(b.bySQL(`select id from customers where name = 'bought' and :cut_off_at is not null`))
 	b.ExecDB(`update customers set name = 'bought' where id = any($1)`, append(b.members(it, 600, 1)[:70], b.members(it, 600, 0)[:10]...))
 	b.endTest(it)
 	b.evaluate()
 	b.decidedOnce(c, 1)
 	if v := b.iteration(c).Verdict; v.Variants[0].Converted != 10 || v.Variants[1].Converted != 70 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// What is in the database after the cut-off does not count, however late the evaluation
+// runs. A query that cannot know is refused.
+func TestAMetricInSQLEndsAtTheCutOff(t *testing.T) {
+	b := experiments(t, 600)
+	b.ExecDB(`alter table customers add column bought_at timestamp`)
+	_, err := b.Create(context.Background(), b.Workspace, NewCampaign{ID: lemma.NewID(), Name: "c", AudienceID: b.Audience,
+		TemplateID: b.Template, ProviderID: b.Provider, FromName: "Shop", FromEmail: "news@shop.example",
+		Experiment: b.bySQL(`select id from customers where bought_at > now()`)})
+	checkFault(t, err, "/experiment/metric/sql", audience.CodeQuery, ":cut_off_at")
+	c, it := b.sampled(b.bySQL(`select id from customers where bought_at >= :started_at and bought_at < :cut_off_at`))
+	b.endTest(it)
+	it = b.iteration(c)
+	first, second := b.members(it, 600, 0), b.members(it, 600, 1)
+	bought := func(at time.Time, profiles []string) {
+		b.ExecDB(`update customers set bought_at = $2 where id = any($1)`, profiles, at.UTC())
+	}
+	bought(*it.StartedAt, first[:20])
+	bought(it.CutOffAt.Add(-time.Microsecond), second[:80])
+	bought(*it.CutOffAt, first[20:120])
+	bought(it.StartedAt.Add(-time.Microsecond), second[80:90])
+	b.evaluate()
+	b.decidedOnce(c, 1)
+	if v := b.iteration(c).Verdict; v.Variants[0].Converted != 20 || v.Variants[1].Converted != 80 {
 		t.Errorf("%+v", v)
 	}
 }
@@ -37,7 +68,7 @@ func TestAnEvaluationThatFails(t *testing.T) {
 	}
 	t.Run("for now", func(t *testing.T) {
 		b := experiments(t, 600)
-		c, it := b.sampled(b.bySQL(`select id from customers where name = 'bought'`))
+		c, it := b.sampled(b.bySQL(`select id from customers where name = 'bought' and :cut_off_at is not null`))
 		b.ExecDB(`update customers set name = 'bought' where id = any($1)`, append(b.members(it, 600, 1)[:70], b.members(it, 600, 0)[:10]...))
 		b.endTest(it)
 		b.ExecDB(`alter role ` + b.Role + ` connection limit 0`)
@@ -53,7 +84,7 @@ func TestAnEvaluationThatFails(t *testing.T) {
 	})
 	t.Run("five times", func(t *testing.T) {
 		b := experiments(t, 40)
-		c, it := b.sampled(b.bySQL(`select id from customers`))
+		c, it := b.sampled(b.bySQL(`select id from customers where now() > :started_at and :cut_off_at > :started_at`))
 		b.endTest(it)
 		b.ExecDB(`alter role ` + b.Role + ` connection limit 0`)
 		for range evaluationFailures {
@@ -67,7 +98,7 @@ func TestAnEvaluationThatFails(t *testing.T) {
 	})
 	t.Run("permanently", func(t *testing.T) {
 		b := experiments(t, 40)
-		c, it := b.sampled(b.bySQL(`select id from customers where name <> 'x'`))
+		c, it := b.sampled(b.bySQL(`select id from customers where name <> 'x' and now() < :cut_off_at`))
 		b.endTest(it)
 		b.ExecDB(`alter table customers rename column name to called`)
 		again(b, it)

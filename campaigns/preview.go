@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"lemma"
 	"lemma/audience"
 	"lemma/message"
 	"lemma/notifications"
@@ -32,8 +33,17 @@ const checkTime = 10 * time.Second
 
 // Preview returns the result that a send would have now, without a side effect. It
 // counts the rows of the audience by outcome, and renders the messages of random
-// rows.
+// rows, by each variant if there is an experiment.
 func (c *Campaigns) Preview(ctx context.Context, workspaceID, id uuid.UUID) (Preview, error) {
+	return c.preview(ctx, workspaceID, id, nil)
+}
+
+// PreviewVariant is Preview of one variant.
+func (c *Campaigns) PreviewVariant(ctx context.Context, workspaceID, id uuid.UUID, variant string) (Preview, error) {
+	return c.preview(ctx, workspaceID, id, &variant)
+}
+
+func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, variant *string) (Preview, error) {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
 		return Preview{}, err
@@ -42,11 +52,15 @@ func (c *Campaigns) Preview(ctx context.Context, workspaceID, id uuid.UUID) (Pre
 	if err != nil {
 		return Preview{}, err
 	}
-	counts, sample, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, now.Channel, content.Variables(), checkSize)
+	e, contents, err := c.previewed(ctx, now, variant, content)
 	if err != nil {
 		return Preview{}, err
 	}
-	r := Preview{Rows: counts.Rows, Sendable: counts.Sendable, SkippedBy: map[string]int64{}, Sample: []Rendered{}}
+	counts, sample, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, now.Channel, columnsOf(contents...), checkSize)
+	if err != nil {
+		return Preview{}, err
+	}
+	r := Preview{Rows: counts.Rows, Sendable: counts.Sendable, SkippedBy: map[string]int64{}}
 	for reason, n := range map[string]int64{
 		notifications.MissingAddress: counts.MissingAddress, notifications.InvalidAddress: counts.InvalidAddress,
 		notifications.DuplicateAddress: counts.DuplicateAddress, notifications.TooManyAddresses: counts.TooManyAddresses,
@@ -56,13 +70,57 @@ func (c *Campaigns) Preview(ctx context.Context, workspaceID, id uuid.UUID) (Pre
 			r.SkippedBy[reason] = n
 		}
 	}
-	r.render(ctx, now, content, sample, time.Now().Add(checkTime))
+	begun := time.Now()
+	for i, content := range contents {
+		one := RenderedRows{Sample: []Rendered{}}
+		one.render(ctx, now, content, slices.Clone(sample), counts.Sendable, begun.Add(checkTime*time.Duration(i+1)/time.Duration(len(contents))))
+		if i == 0 {
+			r.RenderedRows = one
+		}
+		if e != nil && variant == nil {
+			r.Variants = append(r.Variants, VariantPreview{e.Variants[i].Name, one})
+		}
+	}
+	if e != nil {
+		r.Warnings = e.warnings(int64(float64(counts.Sendable) * e.smallestPart()))
+	}
 	return r, ctx.Err()
+}
+
+// previewed returns the contents to render: that of one variant, those of all, or without
+// an experiment the one of the campaign.
+func (c *Campaigns) previewed(ctx context.Context, now Campaign, variant *string, content *message.Compiled) (
+	*Experiment, []*message.Compiled, error) {
+	it, found, err := iterationOf(ctx, c.pool, now.WorkspaceID, now.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	unknown := lemma.Fault("?variant", "unknown_variant", "must be the name of a variant of the campaign")
+	if !found {
+		if variant != nil {
+			return nil, nil, unknown
+		}
+		return nil, []*message.Compiled{content}, nil
+	}
+	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := c.variantContents(ctx, now, it.Experiment, aud)
+	if err != nil || variant == nil {
+		return &it.Experiment, all, err
+	}
+	i := it.indexOf(*variant)
+	if i < 0 {
+		return nil, nil, unknown
+	}
+	return &it.Experiment, all[i : i+1], nil
 }
 
 // render renders the first rows, which are shown, and then the others in random
 // order, so that a deadline omits each of them with the same probability.
-func (r *Preview) render(ctx context.Context, now Campaign, content *message.Compiled, sample []audience.Row, deadline time.Time) {
+func (r *RenderedRows) render(ctx context.Context, now Campaign, content *message.Compiled, sample []audience.Row, sendable int64,
+	deadline time.Time) {
 	faults := map[string]*RenderFault{}
 	others := sample[min(len(sample), sampleSize):]
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
@@ -87,10 +145,10 @@ func (r *Preview) render(ctx context.Context, now Campaign, content *message.Com
 		return cmp.Or(cmp.Compare(b.Rows, a.Rows), cmp.Compare(a.Error, b.Error))
 	})
 	r.Faults = r.Faults[:min(len(r.Faults), faultsShown)]
-	r.FailedAtMost = failureBound(r.Failed, r.Rendered, r.Sendable)
+	r.FailedAtMost = failureBound(r.Failed, r.Rendered, sendable)
 }
 
-func (r *Preview) failed(faults map[string]*RenderFault, one Rendered) {
+func (r *RenderedRows) failed(faults map[string]*RenderFault, one Rendered) {
 	r.Failed++
 	f := faults[one.Error]
 	if f == nil {

@@ -73,8 +73,8 @@ func TestAPreviewIsBoundedInTime(t *testing.T) {
 	b.Must(err)
 	_, sample, err := b.deps.Audiences.Sample(ctx, b.Workspace, b.Audience, lemma.Email, content.Variables(), checkSize)
 	b.Must(err)
-	r := Preview{Sendable: 100}
-	r.render(ctx, now, content, sample, time.Now().Add(-time.Second))
+	var r RenderedRows
+	r.render(ctx, now, content, sample, 100, time.Now().Add(-time.Second))
 	if r.Rendered != 1 || r.Failed != 0 || math.Abs(r.FailedAtMost-0.95) > 1e-9 {
 		t.Errorf("%+v", r)
 	}

@@ -68,3 +68,56 @@ func TestAStartWaitsForAPostponement(t *testing.T) {
 		t.Errorf("a campaign that was postponed to %v is %s", got.ScheduledAt, got.Status)
 	}
 }
+
+// A campaign that starts after its send_deadline would skip all recipients as expired.
+func TestAStartAfterTheDeadlineIsRefused(t *testing.T) {
+	b := setup(t, 5)
+	ctx, c := context.Background(), b.draft()
+	deadline := time.Now().Add(time.Hour)
+	_, err := b.Update(ctx, b.Workspace, c.ID, nil, Patch{SendDeadline: &deadline})
+	b.Must(err)
+	_, err = b.Schedule(ctx, b.Workspace, c.ID, deadline, uuid.Nil)
+	checkFault(t, err, "/send_deadline", "in_the_past", "must be after the start")
+	_, err = b.Schedule(ctx, b.Workspace, c.ID, deadline.Add(-time.Minute), uuid.Nil)
+	b.Must(err)
+	_, err = b.Schedule(ctx, b.Workspace, c.ID, deadline.Add(time.Minute), uuid.Nil) // postponed
+	checkFault(t, err, "/send_deadline", "in_the_past", "must be after the start")
+	b.Exec(`update campaigns set send_deadline = now() where id = $1`, c.ID)
+	_, err = b.Send(ctx, b.Workspace, c.ID, uuid.Nil)
+	checkFault(t, err, "/send_deadline", "in_the_past", "must be after the start")
+	if got := b.get(c.ID); got.Status != Scheduled {
+		t.Errorf("it is %s", got.Status)
+	}
+}
+
+// A campaign that starts late, as after an outage, may start after its evaluate_at. Nothing
+// was measured then, and a person decides.
+func TestACutOffBeforeTheStart(t *testing.T) {
+	b := experiments(t, 100)
+	ctx := context.Background()
+	at := time.Now().Add(2 * time.Hour)
+	c, err := b.Create(ctx, b.Workspace, NewCampaign{ID: uuid.New(), Name: "c", AudienceID: b.Audience, TemplateID: b.Template,
+		ProviderID: b.Provider, FromName: "Shop", FromEmail: "news@shop.example",
+		Experiment: ab(func(e *Experiment) { e.Duration, e.EvaluateAt, e.OnInconclusive, e.MinSample = 0, &at, RollOutBest, 0 })})
+	b.Must(err)
+	_, err = b.Schedule(ctx, b.Workspace, c.ID, at, uuid.Nil)
+	checkFault(t, err, "/experiment/evaluate_at", "out_of_range", "after the start")
+	_, err = b.Schedule(ctx, b.Workspace, c.ID, at.Add(-time.Hour), uuid.Nil)
+	b.Must(err)
+	_, err = b.Schedule(ctx, b.Workspace, c.ID, at.Add(time.Hour), uuid.Nil) // postponed
+	checkFault(t, err, "/experiment/evaluate_at", "out_of_range", "after the start")
+	b.Exec(`update campaigns set scheduled_at = now() - interval '2 hours' where id = $1`, c.ID)
+	b.Exec(`update iterations set evaluate_at = now() - interval '1 hour' where campaign_id = $1`, c.ID)
+	_, err = b.FireDue(ctx)
+	b.Must(err)
+	b.fanout(c.ID)
+	b.endBatches()
+	b.evaluate()
+	it := b.iteration(c)
+	if it.Status != IterationInconclusive || it.Winner != nil || it.StatusReason != "cut_off_passed" {
+		t.Fatalf("%s, winner %v: %s", it.Status, it.Winner, it.StatusReason)
+	}
+	_, err = b.SelectWinner(ctx, b.Workspace, it.ID, "B", uuid.Nil)
+	b.Must(err)
+	b.decidedOnce(c, 1)
+}

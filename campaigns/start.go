@@ -12,6 +12,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/eventsout"
 	"lemma/fence"
 	"lemma/message"
 )
@@ -19,7 +20,7 @@ import (
 // Send starts a campaign now. It returns when that is committed; the fan-out
 // follows.
 func (c *Campaigns) Send(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
-	err := c.checkSendable(ctx, workspaceID, id, send)
+	err := c.CheckSend(ctx, workspaceID, id)
 	if err == nil {
 		err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 			if err := c.start(ctx, tx, workspaceID, id, send); err != nil {
@@ -46,6 +47,9 @@ func (c *Campaigns) start(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.U
 	if err := startIteration(ctx, tx, workspaceID, id); err != nil {
 		return err
 	}
+	if err := recordEvent(ctx, tx, workspaceID, id, eventsout.CampaignStarted, "", ""); err != nil {
+		return err
+	}
 	return c.enqueue(ctx, tx, workspaceID, id)
 }
 
@@ -54,7 +58,7 @@ func (c *Campaigns) Schedule(ctx context.Context, workspaceID, id uuid.UUID, at 
 	if !at.After(time.Now()) {
 		return c.done(ctx, workspaceID, id, request, lemma.Fault("/at", "in_the_past", "must be in the future; use send to send now"))
 	}
-	if err := c.checkSendable(ctx, workspaceID, id, schedule); err != nil {
+	if err := c.checkSendable(ctx, workspaceID, id, schedule, at); err != nil {
 		return c.done(ctx, workspaceID, id, request, err)
 	}
 	return c.move(ctx, workspaceID, id, schedule, request, `status = 'scheduled', scheduled_at = $4`, at)
@@ -77,10 +81,15 @@ func (c *Campaigns) move(
 	return c.done(ctx, workspaceID, id, request, err)
 }
 
-// checkSendable finds errors of a send before it begins: a status that does not
-// allow it, a provider or an audience of another channel, and variables that the
-// audience does not have.
-func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb) error {
+// CheckSend finds errors of a send before it begins.
+func (c *Campaigns) CheckSend(ctx context.Context, workspaceID, id uuid.UUID) error {
+	return c.checkSendable(ctx, workspaceID, id, send, time.Now())
+}
+
+// checkSendable finds errors of a send at a time before it begins: a status that does not
+// allow it, a deadline that has passed by then, a provider or an audience of another
+// channel, and variables that the audience does not have.
+func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb, at time.Time) error {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
 		return err
@@ -88,18 +97,21 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 	if err := table.Check(now.Status, v); err != nil {
 		return err
 	}
+	if now.SendDeadline != nil && !now.SendDeadline.After(at) {
+		return lemma.Fault("/send_deadline", "in_the_past", "must be after the start, %s", at.UTC().Format(time.RFC3339))
+	}
 	if err := c.checkCarried(ctx, workspaceID, now.Channel, now.ProviderID, now.AudienceID); err != nil {
 		return err
 	}
 	if _, err = c.content(ctx, now); err != nil {
 		return err
 	}
-	return c.checkExperiment(ctx, now)
+	return c.checkExperiment(ctx, now, &at)
 }
 
 // checkExperiment finds errors of a campaign's experiment that its other fields, or the
-// time, have caused since it was saved.
-func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign) error {
+// time at which it starts, have caused since it was saved; nil: the time is not known.
+func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign, start *time.Time) error {
 	if now.IterationID == nil {
 		return nil
 	}
@@ -107,8 +119,14 @@ func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign) error {
 	if err != nil || !found {
 		return err
 	}
-	if it.EvaluateAt != nil && !it.EvaluateAt.After(time.Now()) {
+	switch at := it.EvaluateAt; {
+	case at == nil:
+	case !at.After(time.Now()):
 		return lemma.Fault("/experiment/evaluate_at", "in_the_past", "must be in the future")
+	case start == nil:
+	case at.Before(start.Add(MinDuration)) || at.After(start.Add(MaxDuration)):
+		return lemma.Fault("/experiment/evaluate_at", "out_of_range", "must be from 10 seconds to 28 days after the start, %s",
+			start.UTC().Format(time.RFC3339))
 	}
 	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/eventsout"
 	"lemma/fence"
 	"lemma/notifications"
 )
@@ -40,6 +41,9 @@ func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID
 			return err
 		}
 		if err := c.ledger.Hold(ctx, tx, workspaceID, id); err != nil {
+			return err
+		}
+		if err := recordEvent(ctx, tx, workspaceID, id, eventsout.CampaignPaused, reason, detail); err != nil {
 			return err
 		}
 		return recordRequest(ctx, tx, workspaceID, id, pause, request)

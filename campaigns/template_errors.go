@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma/eventsout"
 	"lemma/lifecycle"
 )
 
@@ -65,6 +66,9 @@ func (c *Campaigns) CheckTemplateErrors(ctx context.Context, workspaceID, id uui
 		}
 		if tag.RowsAffected() == 0 {
 			return lifecycle.ErrRepeated // another process has paused it, or a client has resumed it
+		}
+		if err := recordEvent(ctx, tx, workspaceID, id, eventsout.CampaignPaused, "template_errors", ""); err != nil {
+			return err
 		}
 		return c.ledger.Hold(ctx, tx, workspaceID, id)
 	})

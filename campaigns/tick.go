@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/eventsout"
 	"lemma/loop"
 )
 
@@ -22,10 +23,13 @@ func (c *Campaigns) Loop(ctx context.Context) {
 		loop.Every(ctx, c.cfg.Grace, func(ctx context.Context) error { _, err := c.Sweep(ctx); return err }, c.failed("sweep"))
 	})
 	loops.Go(func() {
-		loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error { _, err := c.EvaluateDue(ctx); return err }, c.failed("evaluation"))
+		loop.Every(ctx, c.cfg.TickEvery, c.inBackground(&loops, "evaluation", c.startEvaluations), c.failed("evaluation"))
 	})
 	loops.Go(func() {
-		loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error { _, err := c.MeasureDue(ctx); return err }, c.failed("measurement"))
+		loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error { _, err := c.CheckGuardrails(ctx); return err }, c.failed("guardrail"))
+	})
+	loops.Go(func() {
+		loop.Every(ctx, c.cfg.TickEvery, c.inBackground(&loops, "measurement", c.startMeasurements), c.failed("measurement"))
 	})
 	loops.Wait()
 }
@@ -91,7 +95,10 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 			if err != nil || tag.RowsAffected() == 0 {
 				return err
 			}
-			return completeIteration(ctx, tx, r.WorkspaceID, r.ID)
+			if err := completeIteration(ctx, tx, r.WorkspaceID, r.ID); err != nil {
+				return err
+			}
+			return recordEvent(ctx, tx, r.WorkspaceID, r.ID, eventsout.CampaignCompleted, "", "")
 		})
 		if err != nil { // one campaign that fails must not stop the others
 			failed = errors.Join(failed, fmt.Errorf("settle campaign %s: %w", r.ID, err))
@@ -138,8 +145,8 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 // of any. The order of workspaces is random.
 const fairly = `row_number() over (partition by c.workspace_id order by c.id), random()`
 
-func (c *Campaigns) refs(ctx context.Context, sql string) ([]ref, error) {
-	rows, err := c.pool.Query(ctx, sql)
+func (c *Campaigns) refs(ctx context.Context, sql string, args ...any) ([]ref, error) {
+	rows, err := c.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}

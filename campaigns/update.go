@@ -42,7 +42,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		return Campaign{}, err
 	}
 	if p.Experiment == nil && !p.NoExperiment {
-		if err := c.checkExperiment(ctx, n); err != nil {
+		if err := c.checkExperiment(ctx, n, nil); err != nil {
 			return Campaign{}, err
 		}
 	}

@@ -22,4 +22,6 @@
 // Random kills log their seed, and LEMMA_CHAOS_SEED repeats them. LEMMA_CHAOS_KILLS=50
 // kills 50 workers in each campaign with events or with an experiment, which then has
 // 20,000 profiles.
+//
+// With LEMMA_CHAOS_KILLS=30, 30 processes are killed while 5,000 keyed requests are sent.
 package chaos

@@ -25,7 +25,11 @@ import (
 )
 
 // ours are the tags of the operations that the client has.
-var ours = []string{"Flows", "Enrollments", "Events", "Exports", "Audit"}
+var ours = []string{"Flows", "Enrollments", "Events", "Iterations", "Exports", "Audit"}
+
+// others are further operations that it has.
+var others = []string{"testProvider", "sendNotification", "sendNotifications", "cancelNotification", "getNotification",
+	"listNotifications"}
 
 var contract = sync.OnceValue(func() *openapi3.T {
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
@@ -48,7 +52,7 @@ func operations() map[string]*openapi3.Operation {
 	found := map[string]*openapi3.Operation{}
 	for _, item := range contract().Paths.Map() {
 		for _, op := range item.Operations() {
-			if slices.Contains(ours, op.Tags[0]) || op.OperationID == "testProvider" || op.OperationID == "readResults" {
+			if slices.Contains(ours, op.Tags[0]) || slices.Contains(others, op.OperationID) {
 				found[strings.ToUpper(op.OperationID[:1])+op.OperationID[1:]] = op
 			}
 		}
@@ -57,18 +61,41 @@ func operations() map[string]*openapi3.Operation {
 }
 
 var (
-	noon       = time.Date(2027, 1, 2, 12, 0, 0, 0, time.UTC)
-	definition = json.RawMessage(`{"start":"over","nodes":{"over":{"type":"exit"}}}`)
-	properties = json.RawMessage(`{"plan":"pro"}`)
-	sorted     = []CallOption{Sort("created_at"), CreatedAfter(noon), CreatedBefore(noon.Add(time.Hour))}
-	inFlight   = InFlight{Mode: "move", Map: map[string]*string{"old": new("new"), "gone": nil}}
-	event      = NewEvent{ProfileKey: "c1", Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
+	noon         = time.Date(2027, 1, 2, 12, 0, 0, 0, time.UTC)
+	definition   = json.RawMessage(`{"start":"over","nodes":{"over":{"type":"exit"}}}`)
+	properties   = json.RawMessage(`{"plan":"pro"}`)
+	sorted       = []CallOption{Sort("created_at"), CreatedAfter(noon), CreatedBefore(noon.Add(time.Hour))}
+	inFlight     = InFlight{Mode: "move", Map: map[string]*string{"old": new("new"), "gone": nil}}
+	event        = NewEvent{ProfileKey: "c1", Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
+	notification = NewNotification{To: NotificationTo{Address: "ada@example.com", ProfileKey: "c1", AudienceID: "aud_1"}, Channel: "email",
+		TemplateID: "tpl_1", TemplateVersion: 1, Content: &NotificationText{Subject: "s", Text: "t"}, Data: properties, ProviderID: "prv_1",
+		From: &Sender{Email: "news@example.com"}, ReplyTo: "help@example.com", Headers: map[string]string{"X-Shop": "1"},
+		Metadata: map[string]string{"a": "b"}, Transactional: new(false), TopicID: "top_1", Strategy: "at_least_once", SendAt: &noon,
+		ExpiresAt: &noon, Key: "k", LockFor: "PT1M", SealFor: "PT1H"}
 	enrollment = NewEnrollment{ProfileKey: "c1", Properties: properties, SourceID: "x", OccurredAt: &noon}
 )
 
 // calls has a call of each method, with all fields and options.
 var calls = map[string]func(context.Context, *Client) (any, error){
-	"ReadResults": func(ctx context.Context, c *Client) (any, error) { return c.ReadResults(ctx, "itr_1") },
+	"ReadResults":     func(ctx context.Context, c *Client) (any, error) { return c.ReadResults(ctx, "itr_1") },
+	"GetIteration":    func(ctx context.Context, c *Client) (any, error) { return c.GetIteration(ctx, "itr_1") },
+	"SelectWinner":    func(ctx context.Context, c *Client) (any, error) { return c.SelectWinner(ctx, "itr_1", "B") },
+	"StopIteration":   func(ctx context.Context, c *Client) (any, error) { return c.StopIteration(ctx, "itr_1") },
+	"ExtendIteration": func(ctx context.Context, c *Client) (any, error) { return c.ExtendIteration(ctx, "itr_1", noon) },
+	"ReadAssignment":  func(ctx context.Context, c *Client) (any, error) { return c.ReadAssignment(ctx, "itr_1", "c1") },
+	"ComputePower": func(ctx context.Context, c *Client) (any, error) {
+		return c.ComputePower(ctx, PowerRequest{BaseRate: 0.05, Effect: 0.01, Variants: 3, Confidence: 0.9, Power: 0.9, Recipients: 100})
+	},
+	"SendNotification": func(ctx context.Context, c *Client) (any, error) { return c.SendNotification(ctx, notification) },
+	"SendNotifications": func(ctx context.Context, c *Client) (any, error) {
+		return c.SendNotifications(ctx, []NewNotification{notification})
+	},
+	"CancelNotification": func(ctx context.Context, c *Client) (any, error) { return c.CancelNotification(ctx, "ntf_1") },
+	"GetNotification":    func(ctx context.Context, c *Client) (any, error) { return c.GetNotification(ctx, "ntf_1") },
+	"ListNotifications": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListNotifications(ctx, NotificationFilter{CampaignID: "cmp_1", FlowID: "flw_1", Direct: true, Channel: "email",
+			Status: "sent", Delivery: "unknown", Reason: "expired", ProfileKey: "c1", Address: "a@shop.example"}))
+	},
 	"TestProvider": func(ctx context.Context, c *Client) (any, error) {
 		return c.TestProvider(ctx, "prv_1", ProviderTestRequest{To: "ada@example.com", From: &Sender{Email: "news@example.com", Name: "Shop"},
 			Subject: "s", Text: "t", TemplateID: "tpl_1", Version: 2, Data: properties})
@@ -305,6 +332,8 @@ func sample(s *openapi3.Schema) any {
 	switch {
 	case len(s.Enum) > 0:
 		return s.Enum[0]
+	case len(s.AllOf) == 1: // only to say more about it
+		return sample(s.AllOf[0].Value)
 	case s.Type.Is("object") && len(s.Properties) > 0:
 		made := map[string]any{}
 		for name, p := range s.Properties {

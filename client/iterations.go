@@ -17,20 +17,27 @@ type IterationResults struct {
 
 // VariantSeries are the numbers of one variant, cumulative.
 type VariantSeries struct {
-	Variant *string        `json:"variant"` // nil: the holdout
-	Points  []VariantPoint `json:"points"`
+	Variant       *string        `json:"variant"`        // nil: the holdout
+	StoppedReason *string        `json:"stopped_reason"` // why the guardrail stopped it; nil: it competes
+	Points        []VariantPoint `json:"points"`
 }
 
 // VariantPoint are the numbers of a variant at a time.
 type VariantPoint struct {
-	At         time.Time     `json:"at"`
-	Recipients int64         `json:"recipients"`
-	Sent       int64         `json:"sent"`
-	Failed     int64         `json:"failed"`
-	Skipped    int64         `json:"skipped"`
-	Converted  *int64        `json:"converted"` // nil: the test has no metric
-	Rate       *float64      `json:"rate"`
-	Interval   *RateInterval `json:"interval"`
+	At           time.Time     `json:"at"`
+	Recipients   int64         `json:"recipients"`
+	Sent         int64         `json:"sent"`
+	Failed       int64         `json:"failed"`
+	Skipped      int64         `json:"skipped"`
+	Delivered    int64         `json:"delivered"`
+	Opens        int64         `json:"unique_opens"`
+	Clicks       int64         `json:"unique_clicks"`
+	Unsubscribes int64         `json:"unsubscribes"`
+	Complaints   int64         `json:"complaints"`
+	Converted    *int64        `json:"converted"` // nil: the test has no metric
+	Excluded     int64         `json:"excluded"`  // opened or clicked by machines only
+	Rate         *float64      `json:"rate"`
+	Interval     *RateInterval `json:"interval"`
 }
 
 // RateInterval is a confidence interval.

@@ -176,6 +176,9 @@ func (t *transaction) apply(ctx context.Context, queued []events.Queued) (err er
 	if err := t.count(ctx, about); err != nil {
 		return err
 	}
+	if err := t.recordEvents(ctx); err != nil {
+		return err
+	}
 	if err := t.suppress(ctx, queued, about); err != nil {
 		return err
 	}

@@ -122,6 +122,7 @@ func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 	pool := pgtest.DB(t)
 	for range 4 {
 		b := newBundle(pgtest.ShopIn(t, pool))
+		b.Subscribe("notification.delivered", "notification.bounced", "notification.complained", "notification.unsubscribed")
 		node := lemma.NewID()
 		b.insert(node, "welcome")
 		var all []events.Report
@@ -190,7 +191,17 @@ func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 			"email p3@shop.example hard_bounce", "email p7@shop.example unsubscribed"}, b.list(causes)); diff != "" {
 			t.Error(diff)
 		}
+		b.wantEvents()
 	}
+}
+
+// wantEvents checks that each notification has one event of its final state.
+func (b *bundle) wantEvents() {
+	b.T.Helper()
+	b.WantCount(0, `select count(*) from deliveries d where d.workspace_id = $1 and d.state in ('delivered', 'bounced', 'complained')
+		and 1 <> (select count(*) from events_out e where e.workspace_id = $1 and e.type = 'notification.' || d.state
+			and e.origin_id = d.origin_id and d.key = any(e.keys))`, b.Workspace)
+	b.WantCount(2, `select count(*) from events_out where workspace_id = $1 and type = 'notification.unsubscribed'`, b.Workspace)
 }
 
 // A process that ends before the commit has applied nothing.

@@ -41,12 +41,7 @@ func (e Evidence) Of(attempt int16) *Proof {
 // Proofs reads what events prove about rows of a root batch. Rows without a proof
 // are left out. An event that names no attempt counts as one of the first.
 func Proofs(ctx context.Context, db DB, workspaceID, origin, rootBatch uuid.UUID, ordinals []int16) (map[int16]Evidence, error) {
-	rows, err := db.Query(ctx, `
-		select distinct on (ordinal, kind, coalesce(attempt, 1)) ordinal, coalesce(attempt, 1)::smallint as attempt, kind,
-			coalesce(code, 0)::int as code, coalesce(carrier_id, '') as carrier_id, coalesce(detail, '') as detail
-		from provider_events
-		where workspace_id = $1 and origin_id = $4 and batch_id = $2 and ordinal = any($3) and kind in ('accepted', 'rejected')
-		order by ordinal, kind, coalesce(attempt, 1), occurred_at, id`, workspaceID, rootBatch, ordinals, origin)
+	rows, err := db.Query(ctx, proofs, workspaceID, rootBatch, ordinals, origin)
 	if err != nil {
 		return nil, fmt.Errorf("read evidence of batch %s: %w", rootBatch, err)
 	}
@@ -60,3 +55,24 @@ func Proofs(ctx context.Context, db DB, workspaceID, origin, rootBatch uuid.UUID
 	}
 	return evidence, nil
 }
+
+// proofs reads one event of each row, kind and attempt, however many there are.
+const proofs = `
+	select distinct on (r.ordinal, k.kind, coalesce(p.attempt, 1)) r.ordinal, coalesce(p.attempt, 1)::smallint as attempt, k.kind,
+		coalesce(p.code, 0)::int as code, coalesce(p.carrier_id, '') as carrier_id, coalesce(p.detail, '') as detail
+	from unnest($3::smallint[]) as r (ordinal)
+	cross join lateral (
+		select from provider_events p where ` + ofRow + ` order by p.kind limit 1
+	) any_event
+	cross join (values ('accepted'), ('rejected')) as k (kind)
+	cross join lateral (
+		(select p.* from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt = 1 order by p.occurred_at limit 1)
+		union all
+		(select p.* from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt = 2 order by p.occurred_at limit 1)
+		union all
+		(select p.* from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt is null
+		order by p.attempt, p.occurred_at limit 1)
+	) p
+	order by r.ordinal, k.kind, coalesce(p.attempt, 1), p.occurred_at, p.id`
+
+const ofRow = `p.workspace_id = $1 and p.origin_id = $4 and p.batch_id = $2 and p.ordinal = r.ordinal`

@@ -25,19 +25,28 @@ type Received struct {
 type Recorded struct {
 	New     bool // it was not known before
 	Matched bool // it is about a notification of the workspace; false also if it is not New
+	Flood   bool // it has no id, and mostWithoutID of its type about this attempt are stored
 }
 
+// mostWithoutID is how many reports without an id are kept, of each type about one
+// attempt of a notification. Requests that are stored at the same moment may add a few.
+const mostWithoutID = 100
+
 // Receive records reports, and queues their effects, in one statement. A report with a
-// known id changes nothing; one without an id is always kept. A report that names no
-// notification of the workspace is kept without one (ProviderEvents!EveryEventApplied).
+// known id changes nothing; one without an id is kept each time, up to mostWithoutID. A
+// report that names no notification of the workspace is kept without one
+// (ProviderEvents!EveryEventApplied).
 func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) ([]Recorded, error) {
 	done := make([]Recorded, len(all))
+	for i, r := range all {
+		done[i].Flood = r.Report.ID == "" // unless it is stored
+	}
 	if len(all) == 0 {
 		return done, nil
 	}
 	c, places := reportColumns(all)
 	rows, err := db.Query(ctx, receive, workspaceID, uuid.Nil, c.ids, c.providers, c.sourceIDs, c.origins, c.keys, c.attempts, c.types,
-		c.kinds, c.codes, c.reasons, c.carrierIDs, c.details, c.addresses, c.times, c.prompt)
+		c.kinds, c.codes, c.reasons, c.carrierIDs, c.details, c.addresses, c.times, c.prompt, c.nths, mostWithoutID)
 	if err != nil {
 		return nil, fmt.Errorf("record %d reports: %w", len(all), err)
 	}
@@ -60,10 +69,10 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 const receive = `
 	with given as (
 		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id, e.detail,
-			e.address, e.at, e.prompt, n.batch_id, n.ordinal
+			e.address, e.at, e.prompt, n.batch_id, n.ordinal, e.nth
 		from unnest($3::uuid[], $4::uuid[], $5::text[], $6::uuid[], $7::uuid[], $8::smallint[], $9::text[], $10::text[], $11::smallint[],
-			$12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::boolean[])
-			as e (id, provider_id, source_id, origin_id, key, attempt, type, kind, code, reason, carrier_id, detail, address, at, prompt)
+			$12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::boolean[], $18::int[])
+			as e (id, provider_id, source_id, origin_id, key, attempt, type, kind, code, reason, carrier_id, detail, address, at, prompt, nth)
 		left join lateral (
 			select n.batch_id, n.ordinal from notifications n
 			where n.workspace_id = $1 and n.origin_id = e.origin_id and n.key = e.key offset 0
@@ -75,6 +84,14 @@ const receive = `
 			e.batch_id, e.ordinal, nullif(e.attempt, 0), e.type, e.kind, nullif(e.code, 0), nullif(e.reason, ''),
 			nullif(e.carrier_id, ''), nullif(e.detail, ''), e.at
 		from given e
+		where e.nth = 0 or e.batch_id is null or e.nth <= $19 - (
+			select count(*) from (
+				select from provider_events p
+				where p.workspace_id = $1 and p.origin_id = e.origin_id and p.batch_id = e.batch_id and p.ordinal = e.ordinal
+				  and p.type = e.type and p.attempt is not distinct from nullif(e.attempt, 0)
+				  and p.source_event_id = '` + unknownID + `' limit $19
+			) stored
+		)
 		on conflict (workspace_id, origin_id, provider_id, source, source_event_id) where source_event_id <> 'unknown' do nothing
 		returning id, batch_id is not null as matched
 	), queued as (
@@ -102,6 +119,7 @@ type reported struct {
 	attempts, codes               []int16
 	times                         []time.Time
 	prompt                        []bool
+	nths                          []int32 // of those without an id of a type and notification; otherwise 0
 }
 
 func reportColumns(all []Received) (c reported, places map[uuid.UUID]int) {
@@ -122,8 +140,20 @@ func reportColumns(all []Received) (c reported, places map[uuid.UUID]int) {
 			b.sourceID))
 	})
 	places = make(map[uuid.UUID]int, len(all))
+	type kept struct {
+		origin, key uuid.UUID
+		of          Type
+		attempt     int16
+	}
+	without := map[kept]int32{}
 	for _, n := range sorted {
-		r, id := n.Report, lemma.NewID()
+		r, id, nth := n.Report, lemma.NewID(), int32(0)
+		if r.ID == "" {
+			of := kept{n.origin, n.key, r.Type, attemptOf(r.Attempt)}
+			without[of]++
+			nth = without[of]
+		}
+		c.nths = append(c.nths, nth)
 		places[id] = n.place
 		c.ids, c.providers, c.origins, c.keys = append(c.ids, id), append(c.providers, n.ProviderID), append(c.origins, n.origin),
 			append(c.keys, n.key)

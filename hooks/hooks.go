@@ -6,7 +6,8 @@
 //   - A request is accepted only when all its reports are stored. Requests that arrive
 //     together are stored by one statement, up to 2,000 reports.
 //   - A report with an id is stored once, however often and wherever it is received.
-//     One without an id is stored each time, and counted.
+//     One without an id is stored each time, and counted, up to a bound for each type and
+//     notification.
 //
 // A carrier's package checks signatures and reads bodies (sender.Receiver). Package
 // deliveries applies what is stored.
@@ -250,11 +251,14 @@ func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, don
 		if r.Report.ID == "" {
 			h.metrics.noID.WithLabelValues(a.kind).Inc()
 			if h.noID.now() {
-				h.log.Warn("a carrier reports events without an id; each is stored, also when it is repeated",
-					"carrier", a.kind, "provider_id", lemma.FormatID(lemma.PrefixProvider, provider), "type", r.Report.Type)
+				h.log.Warn("a carrier reports events without an id; each is stored, also when it is repeated, up to a bound",
+					"carrier", a.kind, "provider_id", lemma.FormatID(lemma.PrefixProvider, provider), "type", r.Report.Type, "flood", done[i].Flood)
 			}
 		}
 		switch {
+		case done[i].Flood:
+			h.metrics.floods.WithLabelValues(a.kind).Inc()
+			continue
 		case !done[i].New:
 			h.metrics.duplicates.WithLabelValues(a.kind).Inc()
 			continue

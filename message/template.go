@@ -2,7 +2,9 @@ package message
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -137,3 +139,29 @@ var (
 	saving   = pgerr.Rules{"templates_name": pgerr.NameTaken("template")}
 	deleting = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("a campaign or a flow uses this template")}
 )
+
+// Store returns a content that is sent without a template as text, and compiled. All its
+// faults are returned at once.
+func Store(c Content) (stored string, made *Compiled, err error) {
+	if _, err = Check(c); err != nil {
+		return "", nil, err
+	}
+	c, _ = complete(c)
+	if made, err = Compile(c); err != nil {
+		return "", nil, err
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return "", nil, fmt.Errorf("store content: %w", err)
+	}
+	return string(text), made, nil
+}
+
+// CompileStored compiles what Store returned.
+func CompileStored(stored string) (*Compiled, error) {
+	var c Content
+	if err := json.Unmarshal([]byte(stored), &c); err != nil {
+		return nil, fmt.Errorf("read stored content: %w", err)
+	}
+	return Compile(c)
+}

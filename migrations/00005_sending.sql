@@ -8,8 +8,8 @@ create table contents (
     workspace_id     uuid not null references workspaces (id),
     id               uuid not null,
     channel          text not null check (channel in ('email', 'sms', 'push')),
-    template_id      uuid not null,
-    template_version int not null,
+    template_id      uuid,                    -- null: inline
+    template_version int,
     from_name        text not null,
     from_email       text not null,
     reply_to         text not null,
@@ -23,15 +23,19 @@ create table contents (
     preheader        text,                    -- of a variant: precedes the HTML of the template, and is not shown
     conversion_event text,                    -- the event that is a conversion, within conversion_within after the message was sent
     conversion_within interval,
+    inline           text,                    -- of a direct notification without a template: its content, a JSON object
+    audience_id      uuid,                    -- of a direct notification: its profile is read again from there when it has waited
     primary key (workspace_id, id),
     constraint contents_conversion check ((conversion_event is null) = (conversion_within is null)),
+    constraint contents_source check ((template_id is null) = (inline is not null) and (template_id is null) = (template_version is null)),
     foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version)
 );
 create index contents_converting on contents (workspace_id, conversion_event) where conversion_event is not null;
 
--- The intents: one row per recipient of an origin (a campaign, or a month of a
--- flow), written once and never updated. A profile that is skipped has a row
--- with the reason and without a batch, so that the audience is the number of rows.
+-- The intents: one row per recipient of an origin (a campaign, a month of a flow, or a
+-- month of direct notifications, whose id is a UUID of version 8), written once and never
+-- updated. A profile that is skipped has a row with the reason and without a batch, so
+-- that the audience is the number of rows.
 create table notifications (
     workspace_id  uuid not null,
     origin_id     uuid not null,
@@ -45,8 +49,9 @@ create table notifications (
         ('missing_address', 'invalid_address', 'duplicate_address', 'too_many_addresses', 'unsubscribed', 'invalid_key', 'holdout')),
     created_at    timestamptz not null default now(),
     enrollment_id uuid,                       -- null for a campaign
-    content_id    uuid,                       -- of a skipped notification of a flow: the content that it would have had
+    content_id    uuid,                       -- of a skipped notification of a flow, or a direct one: the content that it would have had
     converts      boolean,                    -- true: its content has a conversion; otherwise null
+    metadata      text,                       -- of a direct notification: a JSON object of texts; null: empty
     constraint notifications_pkey primary key (workspace_id, origin_id, key),
     -- In a batch, or skipped: never both, never neither.
     constraint notifications_place check (
@@ -221,7 +226,9 @@ create table provider_events_default partition of provider_events default;
 create unique index provider_events_once on provider_events (workspace_id, origin_id, provider_id, source, source_event_id)
     where source_event_id <> 'unknown';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
-create index provider_events_row on provider_events (workspace_id, batch_id, ordinal) where batch_id is not null;
+create index provider_events_row on provider_events (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) where batch_id is not null;
+create index provider_events_without_id on provider_events (workspace_id, batch_id, ordinal, type)
+    where source_event_id = 'unknown' and batch_id is not null;
 create index provider_events_unmatched on provider_events (recorded_at) where batch_id is null;
 
 -- Events whose effects are still to be applied, written with them. A row is
@@ -336,6 +343,7 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when a.final and a.outcome = 'accepted' then 'sent'
            when a.final and a.reason = 'first_attempt_rejected' then 'failed'
            when a.final and (a.outcome = 'unknown' or a.attempt = 2) then 'orphaned'
+           when a.final and a.outcome = 'skipped' and a.reason = 'cancelled' then 'cancelled'
            when a.final and a.outcome = 'skipped' then 'skipped'
            when a.final then 'failed'
            when b.status in ('cancelled', 'expired') and b.attempt = 2 then 'orphaned'
@@ -363,7 +371,7 @@ select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key,
            when b.status in ('cancelled', 'expired') then b.finished_at
        end as ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at,
-       n.enrollment_id, c.flow_id, c.node, c.channel
+       n.enrollment_id, c.flow_id, c.node, c.channel, n.metadata, a.outcome
 from notifications n
 left join lateral (
     select a.attempt, a.outcome, a.final, a.basis, a.reason, a.at, a.code, a.carrier_id, a.detail from attempts a

@@ -11,7 +11,8 @@ create table iterations (
     status_detail    text,                    -- the same, for people to read
     sample_percent   double precision not null check (sample_percent > 0 and sample_percent <= 100),
     holdout_percent  double precision not null check (holdout_percent >= 0 and holdout_percent <= 50),
-    metric           text constraint iterations_metric_kind check (metric in ('event', 'sql')), -- null: a split without a winner
+    metric           text constraint iterations_metric_kind
+        check (metric in ('event', 'sql', 'unique_opens', 'unique_clicks')), -- null: a split without a winner
     event_name       text,
     data_source_id   uuid,
     sql              text,
@@ -20,6 +21,12 @@ create table iterations (
     min_sample       bigint not null default 0 check (min_sample >= 0),
     confidence       double precision not null default 0.95 check (confidence >= 0.5 and confidence < 1),
     on_inconclusive  text not null default 'hold' check (on_inconclusive in ('best', 'control', 'hold')),
+    base_rate        double precision not null default 0.05, -- with effect: what it is planned to find
+    effect           double precision not null default 0.01,
+    guardrail        text constraint iterations_guardrail_kind check (guardrail in ('unsubscribes', 'complaints')), -- null: none
+    guardrail_limit  double precision check (guardrail_limit > 0 and guardrail_limit < 1), -- fraction of sent notifications
+    guardrail_at     timestamptz,             -- when the guardrail is checked next; null: not before the evaluation
+    guardrail_checks smallint not null default 0,
     started_at       timestamptz,
     cut_off_at       timestamptz,             -- later events do not count; fixed at the start
     measure_at       timestamptz,             -- when its results are measured next
@@ -42,9 +49,10 @@ create table iterations (
         when 'sql' then event_name is null and data_source_id is not null and sql is not null
         else event_name is null and data_source_id is null and sql is null end
         and (metric is not null) = (duration is not null or evaluate_at is not null) and (duration is null or evaluate_at is null)),
+    constraint iterations_guardrail check ((guardrail is null) = (guardrail_limit is null)),
     -- Claimed exactly while it has a token, and only while there is something to decide.
     constraint iterations_claim check ((evaluating_by is null) = (evaluating_until is null)
-        and (evaluating_by is null or status in ('evaluating', 'inconclusive'))),
+        and (evaluating_by is null or status in ('sampling', 'running', 'evaluating', 'inconclusive'))),
     -- A winner is rolled out, and only a winner.
     constraint iterations_decided check ((winner is null) = (decided_by is null) and (winner is null) = (decided_at is null)
         and (winner is null) = (rollout_id is null)
@@ -53,6 +61,7 @@ create table iterations (
 );
 comment on constraint iterations_claim on iterations is 'CampaignIteration!WinnerOnce';
 comment on constraint iterations_decided on iterations is 'CampaignIteration!RolloutIsRecorded';
+create index iterations_guarded on iterations (guardrail_at) where guardrail_at is not null and status in ('sampling', 'running');
 create index iterations_open on iterations (id) where status in ('sampling', 'running', 'evaluating');
 
 create table iteration_variants (
@@ -68,6 +77,8 @@ create table iteration_variants (
     from_name        text,
     send_offset      interval not null default '0' check (send_offset >= '0'),
     content_id       uuid not null,           -- of the sample's notifications
+    stopped_at       timestamptz,             -- when the guardrail stopped it: it is not sent any more, and cannot win
+    stopped_reason   text,
     constraint iteration_variants_pkey primary key (workspace_id, iteration_id, ordinal),
     constraint iteration_variants_name unique (workspace_id, iteration_id, name),
     foreign key (workspace_id, iteration_id) references iterations (workspace_id, id) on delete cascade,
@@ -105,7 +116,7 @@ create table iteration_log (
     at           timestamptz not null default now(),
     event        text not null constraint iteration_log_event check (event in
         ('started', 'sampled', 'evaluated', 'evaluation_failed', 'extended', 'decided', 'held', 'rollout_started', 'completed', 'stopped',
-         'cancelled')),
+         'cancelled', 'variant_stopped')),
     detail       text not null default '',
     primary key (workspace_id, iteration_id, id)
 );
@@ -133,6 +144,12 @@ create table iteration_results (
     failed       bigint not null,
     skipped      bigint not null,
     converted    bigint,                      -- null: without a metric
+    excluded     bigint not null,             -- opened or clicked by machines only, which the metric does not count
+    delivered    bigint not null,
+    opens        bigint not null,             -- notifications that were opened, without machines
+    clicks       bigint not null,             -- notifications in which a link was clicked, without machines
+    unsubscribes bigint not null,
+    complaints   bigint not null,
     primary key (workspace_id, iteration_id, at, ordinal)
 );
 

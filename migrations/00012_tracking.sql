@@ -11,6 +11,7 @@ create table tracking_queue (
     type         text not null constraint tracking_queue_type check (type in
         ('opened', 'clicked', 'probed', 'converted', 'unsubscribed')),
     link         int not null default 0,      -- number of the link in its template
+    times        int not null default 1,      -- requests for which it stands; more than 1 for a flood
     machine      text,                        -- why the request is a machine's; null: it does not show
     occurred_at  timestamptz not null,
     recorded_at  timestamptz not null default now(),
@@ -28,23 +29,30 @@ create table tracking_events (
     type         text not null constraint tracking_events_type check (type in
         ('opened', 'clicked', 'probed', 'converted', 'unsubscribed')),
     link         int not null,
+    times        int not null default 1,
     machine      text constraint tracking_events_machine check (machine in
-        ('apple_privacy', 'gmail_proxy', 'yahoo_proxy', 'prefetch', 'scanner', 'too_fast', 'several_links', 'probed_before')),
+        ('apple_privacy', 'gmail_proxy', 'yahoo_proxy', 'prefetch', 'scanner', 'too_fast', 'several_links', 'probed_before', 'flood')),
     occurred_at  timestamptz not null,
     constraint tracking_events_pkey primary key (workspace_id, origin_id, key, id)
 ) partition by range (origin_id);
 create table tracking_events_default partition of tracking_events default;
 comment on constraint tracking_events_pkey on tracking_events is 'an open or click is counted once';
 
--- The numbers of each notification, without opens and clicks of machines.
+-- The numbers of each notification, without opens and clicks of machines, and when the
+-- first of them occurred, so that an experiment counts them until its cut-off.
 create table engagements (
-    workspace_id uuid not null,
-    origin_id    uuid not null,
-    key          uuid not null,
-    opens        int not null,
-    clicks       int not null,
-    conversions  int not null default 0,
-    unsubscribes int not null default 0,
+    workspace_id       uuid not null,
+    origin_id          uuid not null,
+    key                uuid not null,
+    content_id         uuid not null,
+    opens              int not null,
+    clicks             int not null,
+    conversions        int not null default 0,
+    unsubscribes       int not null default 0,
+    opened_at          timestamptz,
+    clicked_at         timestamptz,
+    machine_opened_at  timestamptz,
+    machine_clicked_at timestamptz,
     constraint engagements_pkey primary key (workspace_id, origin_id, key)
 ) partition by range (origin_id);
 create table engagements_default partition of engagements default with (fillfactor = 80);

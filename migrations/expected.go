@@ -150,7 +150,7 @@ var expected = []want{
 			`'decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text])))`},
 	{"iterations", "iterations_claim", "CampaignIteration!WinnerOnce",
 		`CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) ` +
-			`AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['evaluating'::text, 'inconclusive'::text]))))) ` +
+			`AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text, 'inconclusive'::text]))))) ` +
 			`NULLABLE evaluating_by, evaluating_until`},
 	{"iterations", "iterations_decided", "CampaignIteration!RolloutIsRecorded",
 		`CHECK ((((winner IS NULL) = (decided_by IS NULL)) AND ((winner IS NULL) = (decided_at IS NULL)) ` +
@@ -206,6 +206,30 @@ var expected = []want{
 		`CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))`},
 	{"outbox", "outbox_finished", "Outbox!NoLostMessages",
 		`CHECK (((status = 'pending'::text) = (finished_at IS NULL))) NULLABLE finished_at`},
+	{"outbox", "outbox_event", "a message that carries an event has a number",
+		`CHECK ((((event_id IS NULL) = (sequence IS NULL)) AND ((event_id IS NULL) OR (type IS NOT NULL)))) ` +
+			`NULLABLE event_id, sequence, type`},
+	{"outbox", "outbox_sequence", "Outbox!NoDuplicatedProcessing",
+		`UNIQUE USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL) NULLABLE sequence`},
+	{"events_out", "events_out_pkey", "Outbox!NoDuplicatedProcessing",
+		`PRIMARY KEY (workspace_id, id)`},
+	{"webhook_subscriptions", "webhook_subscriptions_pkey", "a subscription is stored once",
+		`PRIMARY KEY (workspace_id, type, endpoint_id, "position")`},
+	{"webhook_endpoints", "webhook_endpoints_status", "the statuses of a webhook endpoint are a closed list",
+		`CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text])))`},
+	{"webhook_endpoints", "webhook_endpoints_disabled", "a disabled webhook endpoint has a reason",
+		`CHECK (((status = 'disabled'::text) = ((disabled_at IS NOT NULL) AND (status_reason IS NOT NULL)))) ` +
+			`NULLABLE disabled_at, status_reason`},
+
+	{"direct_keys", "direct_keys_pkey", "KeyStates!OneAtATime, KeyStates!AtMostOnce",
+		`PRIMARY KEY (workspace_id, key, period)`},
+	{"direct_keys", "direct_keys_attempts", "KeyStates!AtMostOnce, KeyStates!AtMostTwice",
+		`CHECK (((max_attempts >= 1) AND (max_attempts <= 2)))`},
+	{"direct_keys", "direct_keys_seal", "a seal ends before its period is dropped",
+		`CHECK (((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))`},
+	{"contents", "contents_source", "a content is of a template, or has its own text",
+		`CHECK ((((template_id IS NULL) = (inline IS NOT NULL)) AND ((template_id IS NULL) = (template_version IS NULL)))) ` +
+			`NULLABLE inline, template_id, template_version`},
 
 	{"idempotency_keys", "idempotency_keys_pkey", "a repeated POST has one effect",
 		`PRIMARY KEY (workspace_id, key)`},

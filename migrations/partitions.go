@@ -20,16 +20,23 @@ import (
 var partitioned = []string{"notifications", "batches", "attempts", "batch_log", "provider_events", "deliveries", "enrollment_steps",
 	"tracking_events", "engagements", "audit_log"}
 
+// daily are the tables whose old data is dropped by day.
+var daily = []string{"direct_keys"}
+
+// daysAhead is how many days after the current one have partitions.
+const daysAhead = 7
+
 // monthsAhead is how many months after the current one have partitions. A
 // partition must exist before the first row of its month, since it cannot be
 // created for rows that are in the default partition.
 const monthsAhead = 3
 
-// Partitions creates the missing partitions of now's month and the next three.
+// Partitions creates the missing partitions of now's month and the next three, and of
+// now's day and the next seven.
 // It may be repeated and run in many processes at once; workers call it
 // periodically.
 //
-// A month whose first rows are in the default partition stays there. This is
+// A month or day whose first rows are in the default partition stays there. This is
 // logged; no row is lost, but dropping the month is slow.
 func Partitions(ctx context.Context, pool *pgxpool.Pool, now time.Time) error {
 	return locked(ctx, pool, func() error { return makePartitions(ctx, pool, now) })
@@ -39,21 +46,53 @@ func makePartitions(ctx context.Context, pool *pgxpool.Pool, now time.Time) erro
 	first := time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
 	for i := range monthsAhead + 1 {
 		for _, table := range partitioned {
-			if err := makePartition(ctx, pool, table, first.AddDate(0, i, 0)); err != nil {
+			if err := makePartition(ctx, pool, table, monthly, first.AddDate(0, i, 0)); err != nil {
 				return fmt.Errorf("make partition of %s for %s: %w", table, first.AddDate(0, i, 0).Format("2006-01"), err)
+			}
+		}
+	}
+	today := now.UTC().Truncate(24 * time.Hour)
+	for i := range daysAhead + 1 {
+		for _, table := range daily {
+			if err := makePartition(ctx, pool, table, byDay, today.AddDate(0, 0, i)); err != nil {
+				return fmt.Errorf("make partition of %s for %s: %w", table, today.AddDate(0, 0, i).Format("2006-01-02"), err)
 			}
 		}
 	}
 	return nil
 }
 
-func makePartition(ctx context.Context, pool *pgxpool.Pool, table string, month time.Time) error {
-	name := table + month.Format("_2006_01")
+// span is the time of a partition.
+type span struct {
+	suffix string // of its name
+	end    func(begin time.Time) time.Time
+}
+
+var (
+	monthly = span{"_2006_01", func(begin time.Time) time.Time { return begin.AddDate(0, 1, 0) }}
+	byDay   = span{"_2006_01_02", func(begin time.Time) time.Time { return begin.AddDate(0, 0, 1) }}
+)
+
+// DropDay drops the partition of a daily table whose lowest id is given, in the caller's
+// transaction. dropped is false if there is none.
+func DropDay(ctx context.Context, tx pgx.Tx, table string, lowest uuid.UUID) (dropped bool, err error) {
+	name := table + time.UnixMilli(int64(binary.BigEndian.Uint64(lowest[:8])>>16)).UTC().Format(byDay.suffix)
+	if dropped, err = scalar[bool](ctx, tx, "select to_regclass($1) is not null", name); err != nil || !dropped {
+		return false, err
+	}
+	if _, err := tx.Exec(ctx, "drop table "+name); err != nil {
+		return false, fmt.Errorf("drop %s: %w", name, err)
+	}
+	return true, nil
+}
+
+func makePartition(ctx context.Context, pool *pgxpool.Pool, table string, of span, begin time.Time) error {
+	name := table + begin.Format(of.suffix)
 	there, err := scalar[bool](ctx, pool, "select to_regclass($1) is not null", name)
 	if err != nil || there {
 		return err
 	}
-	from, to := lowestID(month), lowestID(month.AddDate(0, 1, 0))
+	from, to := lowestID(begin), lowestID(of.end(begin))
 	taken, err := defaultHolds(ctx, pool, table, from, to)
 	if err != nil {
 		return err
@@ -62,8 +101,8 @@ func makePartition(ctx context.Context, pool *pgxpool.Pool, table string, month 
 		taken, err = createPartition(ctx, pool, table, name, from, to)
 	}
 	if taken {
-		slog.WarnContext(ctx, "rows of this month are in the default partition and stay there",
-			"table", table, "month", month.Format("2006-01"))
+		slog.WarnContext(ctx, "rows of this time are in the default partition and stay there",
+			"table", table, "partition", name)
 	}
 	return err
 }

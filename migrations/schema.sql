@@ -237,8 +237,8 @@ create table contents (
     workspace_id uuid not null,
     id uuid not null,
     channel text not null,
-    template_id uuid not null,
-    template_version integer not null,
+    template_id uuid,
+    template_version integer,
     from_name text not null,
     from_email text not null,
     reply_to text not null,
@@ -252,9 +252,12 @@ create table contents (
     preheader text,
     conversion_event text,
     conversion_within interval,
+    inline text,
+    audience_id uuid,
     constraint contents_pkey PRIMARY KEY (workspace_id, id),
     constraint contents_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
     constraint contents_conversion CHECK (((conversion_event IS NULL) = (conversion_within IS NULL))),
+    constraint contents_source CHECK ((((template_id IS NULL) = (inline IS NOT NULL)) AND ((template_id IS NULL) = (template_version IS NULL)))),
     constraint contents_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id),
     constraint contents_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
 );
@@ -314,6 +317,30 @@ create table delivery_counts (
     constraint delivery_counts_positive CHECK ((count >= 0))
 ) with (fillfactor=50);
 
+create table direct_key_periods (
+    id uuid not null,
+    began_at timestamp with time zone not null default now(),
+    constraint direct_key_periods_pkey PRIMARY KEY (id)
+);
+
+create table direct_keys (
+    workspace_id uuid not null,
+    period uuid not null,
+    key uuid not null,
+    token uuid not null,
+    origin_id uuid not null,
+    request_hash uuid not null,
+    max_attempts smallint not null,
+    stored boolean not null,
+    locked_until timestamp with time zone not null,
+    seal_for interval not null,
+    constraint direct_keys_pkey PRIMARY KEY (workspace_id, key, period),
+    constraint direct_keys_attempts CHECK (((max_attempts >= 1) AND (max_attempts <= 2))),
+    constraint direct_keys_seal CHECK (((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))
+) partition by RANGE (period);
+
+create table direct_keys_default partition of direct_keys default with (fillfactor=90);
+
 create table engagement_counts (
     workspace_id uuid not null,
     origin_id uuid not null,
@@ -334,10 +361,15 @@ create table engagements (
     workspace_id uuid not null,
     origin_id uuid not null,
     key uuid not null,
+    content_id uuid not null,
     opens integer not null,
     clicks integer not null,
     conversions integer not null default 0,
     unsubscribes integer not null default 0,
+    opened_at timestamp with time zone,
+    clicked_at timestamp with time zone,
+    machine_opened_at timestamp with time zone,
+    machine_clicked_at timestamp with time zone,
     constraint engagements_pkey PRIMARY KEY (workspace_id, origin_id, key)
 ) partition by RANGE (origin_id);
 
@@ -414,6 +446,23 @@ create table event_queue (
     recorded_at timestamp with time zone not null default now(),
     constraint event_queue_pkey PRIMARY KEY (workspace_id, id)
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
+
+create table events_out (
+    workspace_id uuid not null,
+    id uuid not null,
+    type text not null,
+    origin_id uuid not null,
+    batch_id uuid,
+    ordinals smallint[],
+    keys uuid[],
+    details text[],
+    data jsonb not null default '{}'::jsonb,
+    count integer not null,
+    occurred_at timestamp with time zone not null default now(),
+    published_at timestamp with time zone,
+    constraint events_out_pkey PRIMARY KEY (workspace_id, id),
+    constraint events_out_type CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, 'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, 'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, 'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, 'campaign.failed'::text, 'iteration.decided'::text, 'enrollment.started'::text, 'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text])))
+) with (autovacuum_vacuum_scale_factor=0.02, fillfactor=70);
 
 create table exports (
     workspace_id uuid not null,
@@ -660,7 +709,7 @@ create table iteration_log (
     event text not null,
     detail text not null default ''::text,
     constraint iteration_log_pkey PRIMARY KEY (workspace_id, iteration_id, id),
-    constraint iteration_log_event CHECK ((event = ANY (ARRAY['started'::text, 'sampled'::text, 'evaluated'::text, 'evaluation_failed'::text, 'extended'::text, 'decided'::text, 'held'::text, 'rollout_started'::text, 'completed'::text, 'stopped'::text, 'cancelled'::text])))
+    constraint iteration_log_event CHECK ((event = ANY (ARRAY['started'::text, 'sampled'::text, 'evaluated'::text, 'evaluation_failed'::text, 'extended'::text, 'decided'::text, 'held'::text, 'rollout_started'::text, 'completed'::text, 'stopped'::text, 'cancelled'::text, 'variant_stopped'::text])))
 );
 
 create table iteration_members (
@@ -682,6 +731,12 @@ create table iteration_results (
     failed bigint not null,
     skipped bigint not null,
     converted bigint,
+    excluded bigint not null,
+    delivered bigint not null,
+    opens bigint not null,
+    clicks bigint not null,
+    unsubscribes bigint not null,
+    complaints bigint not null,
     constraint iteration_results_pkey PRIMARY KEY (workspace_id, iteration_id, at, ordinal)
 );
 
@@ -698,6 +753,8 @@ create table iteration_variants (
     from_name text,
     send_offset interval not null default '00:00:00'::interval,
     content_id uuid not null,
+    stopped_at timestamp with time zone,
+    stopped_reason text,
     constraint iteration_variants_pkey PRIMARY KEY (workspace_id, iteration_id, ordinal),
     constraint iteration_variants_name UNIQUE (workspace_id, iteration_id, name),
     constraint iteration_variants_name_check CHECK (((length(name) >= 1) AND (length(name) <= 100))),
@@ -726,6 +783,12 @@ create table iterations (
     min_sample bigint not null default 0,
     confidence double precision not null default 0.95,
     on_inconclusive text not null default 'hold'::text,
+    base_rate double precision not null default 0.05,
+    effect double precision not null default 0.01,
+    guardrail text,
+    guardrail_limit double precision,
+    guardrail_at timestamp with time zone,
+    guardrail_checks smallint not null default 0,
     started_at timestamp with time zone,
     cut_off_at timestamp with time zone,
     measure_at timestamp with time zone,
@@ -741,10 +804,13 @@ create table iterations (
     created_at timestamp with time zone not null default now(),
     constraint iterations_pkey PRIMARY KEY (workspace_id, id),
     constraint iterations_campaign UNIQUE (workspace_id, campaign_id),
-    constraint iterations_claim CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['evaluating'::text, 'inconclusive'::text]))))),
+    constraint iterations_claim CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text, 'inconclusive'::text]))))),
     constraint iterations_confidence_check CHECK (((confidence >= (0.5)::double precision) AND (confidence < (1)::double precision))),
     constraint iterations_decided CHECK ((((winner IS NULL) = (decided_by IS NULL)) AND ((winner IS NULL) = (decided_at IS NULL)) AND ((winner IS NULL) = (rollout_id IS NULL)) AND ((winner IS NOT NULL) OR (status <> ALL (ARRAY['decided'::text, 'rolling_out'::text]))) AND ((winner IS NULL) OR (status = ANY (ARRAY['decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text]))))),
     constraint iterations_decided_by CHECK ((decided_by = ANY (ARRAY['evaluation'::text, 'on_inconclusive'::text, 'person'::text]))),
+    constraint iterations_guardrail CHECK (((guardrail IS NULL) = (guardrail_limit IS NULL))),
+    constraint iterations_guardrail_kind CHECK ((guardrail = ANY (ARRAY['unsubscribes'::text, 'complaints'::text]))),
+    constraint iterations_guardrail_limit_check CHECK (((guardrail_limit > (0)::double precision) AND (guardrail_limit < (1)::double precision))),
     constraint iterations_holdout_percent_check CHECK (((holdout_percent >= (0)::double precision) AND (holdout_percent <= (50)::double precision))),
     constraint iterations_metric CHECK ((
 CASE metric
@@ -752,7 +818,7 @@ CASE metric
     WHEN 'sql'::text THEN ((event_name IS NULL) AND (data_source_id IS NOT NULL) AND (sql IS NOT NULL))
     ELSE ((event_name IS NULL) AND (data_source_id IS NULL) AND (sql IS NULL))
 END AND ((metric IS NOT NULL) = ((duration IS NOT NULL) OR (evaluate_at IS NOT NULL))) AND ((duration IS NULL) OR (evaluate_at IS NULL)))),
-    constraint iterations_metric_kind CHECK ((metric = ANY (ARRAY['event'::text, 'sql'::text]))),
+    constraint iterations_metric_kind CHECK ((metric = ANY (ARRAY['event'::text, 'sql'::text, 'unique_opens'::text, 'unique_clicks'::text]))),
     constraint iterations_min_sample_check CHECK ((min_sample >= 0)),
     constraint iterations_on_inconclusive_check CHECK ((on_inconclusive = ANY (ARRAY['best'::text, 'control'::text, 'hold'::text]))),
     constraint iterations_sample_percent_check CHECK (((sample_percent > (0)::double precision) AND (sample_percent <= (100)::double precision))),
@@ -797,6 +863,7 @@ create table notifications (
     enrollment_id uuid,
     content_id uuid,
     converts boolean,
+    metadata text,
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
     constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'too_many_addresses'::text, 'unsubscribed'::text, 'invalid_key'::text, 'holdout'::text])))
@@ -818,6 +885,10 @@ create table outbox (
     body text not null,
     enrollment_id uuid,
     step integer,
+    event_id uuid,
+    type text,
+    sequence bigint,
+    resent_at timestamp with time zone,
     status text not null default 'pending'::text,
     attempts integer not null default 0,
     status_code integer,
@@ -830,6 +901,7 @@ create table outbox (
     created_at timestamp with time zone not null default now(),
     finished_at timestamp with time zone,
     constraint outbox_pkey PRIMARY KEY (workspace_id, id),
+    constraint outbox_event CHECK ((((event_id IS NULL) = (sequence IS NULL)) AND ((event_id IS NULL) OR (type IS NOT NULL)))),
     constraint outbox_finished CHECK (((status = 'pending'::text) = (finished_at IS NULL))),
     constraint outbox_lease CHECK ((((leased_by IS NULL) = (lease_until IS NULL)) AND ((status = 'pending'::text) OR (leased_by IS NULL)))),
     constraint outbox_status CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
@@ -1036,10 +1108,11 @@ create table tracking_events (
     id uuid not null,
     type text not null,
     link integer not null,
+    times integer not null default 1,
     machine text,
     occurred_at timestamp with time zone not null,
     constraint tracking_events_pkey PRIMARY KEY (workspace_id, origin_id, key, id),
-    constraint tracking_events_machine CHECK ((machine = ANY (ARRAY['apple_privacy'::text, 'gmail_proxy'::text, 'yahoo_proxy'::text, 'prefetch'::text, 'scanner'::text, 'too_fast'::text, 'several_links'::text, 'probed_before'::text]))),
+    constraint tracking_events_machine CHECK ((machine = ANY (ARRAY['apple_privacy'::text, 'gmail_proxy'::text, 'yahoo_proxy'::text, 'prefetch'::text, 'scanner'::text, 'too_fast'::text, 'several_links'::text, 'probed_before'::text, 'flood'::text]))),
     constraint tracking_events_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text, 'converted'::text, 'unsubscribed'::text])))
 ) partition by RANGE (origin_id);
 
@@ -1052,6 +1125,7 @@ create table tracking_queue (
     key uuid not null,
     type text not null,
     link integer not null default 0,
+    times integer not null default 1,
     machine text,
     occurred_at timestamp with time zone not null,
     recorded_at timestamp with time zone not null default now(),
@@ -1077,14 +1151,34 @@ create table webhook_endpoints (
     name text not null,
     url text not null,
     secret bytea not null,
+    subscriptions jsonb not null default '[]'::jsonb,
+    sequence bigint not null default 0,
+    status text not null default 'enabled'::text,
+    status_reason text,
+    enabled_at timestamp with time zone not null default now(),
+    disabled_at timestamp with time zone,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
     constraint webhook_endpoints_pkey PRIMARY KEY (workspace_id, id),
     constraint webhook_endpoints_name UNIQUE (workspace_id, name),
+    constraint webhook_endpoints_disabled CHECK (((status = 'disabled'::text) = ((disabled_at IS NOT NULL) AND (status_reason IS NOT NULL)))),
     constraint webhook_endpoints_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint webhook_endpoints_status CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text]))),
     constraint webhook_endpoints_url_check CHECK (((length(url) >= 1) AND (length(url) <= 2000))),
     constraint webhook_endpoints_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+) with (fillfactor=70);
+
+create table webhook_subscriptions (
+    workspace_id uuid not null,
+    type text not null,
+    endpoint_id uuid not null,
+    position smallint not null,
+    campaign_ids uuid[],
+    flow_ids uuid[],
+    metadata jsonb,
+    constraint webhook_subscriptions_pkey PRIMARY KEY (workspace_id, type, endpoint_id, "position"),
+    constraint webhook_subscriptions_workspace_id_endpoint_id_fkey FOREIGN KEY (workspace_id, endpoint_id) REFERENCES webhook_endpoints(workspace_id, id) ON DELETE CASCADE
 );
 
 create table workspaces (
@@ -1092,10 +1186,13 @@ create table workspaces (
     name text not null,
     page jsonb not null default '{}'::jsonb,
     tracking_url text not null default ''::text,
+    lock_for interval not null default '00:02:00'::interval,
+    seal_for interval not null default '06:00:00'::interval,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     constraint workspaces_pkey PRIMARY KEY (id),
     constraint workspaces_name UNIQUE (name),
+    constraint workspaces_key_times CHECK ((((lock_for >= '00:00:01'::interval) AND (lock_for <= '01:00:00'::interval)) AND ((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))),
     constraint workspaces_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
 );
 
@@ -1125,7 +1222,9 @@ create table workspaces (
 --     enrollment_id uuid,
 --     flow_id uuid,
 --     node text,
---     channel text
+--     channel text,
+--     metadata text,
+--     outcome text
 -- )
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
@@ -1147,6 +1246,8 @@ CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id,
 CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (blocked_reason IS NOT NULL);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
 CREATE INDEX enrollments_waiting ON enrollments USING btree (shard, flow_id, workspace_id, resume_at) WHERE (status = 'active'::text);
+CREATE INDEX events_out_over ON events_out USING btree (published_at) WHERE (published_at IS NOT NULL);
+CREATE INDEX events_out_pending ON events_out USING btree (occurred_at, id) WHERE (published_at IS NULL);
 CREATE INDEX exports_expiring ON exports USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX exports_open ON exports USING btree (retry_at) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text, 'publishing'::text]));
 CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);
@@ -1155,6 +1256,7 @@ CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_i
 CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
+CREATE INDEX iterations_guarded ON iterations USING btree (guardrail_at) WHERE ((guardrail_at IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text])));
 CREATE INDEX iterations_open ON iterations USING btree (id) WHERE (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text]));
 CREATE UNIQUE INDEX link_keys_id ON link_keys USING btree (workspace_id, id);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
@@ -1165,9 +1267,11 @@ CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at
 CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_at, id) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
+CREATE UNIQUE INDEX outbox_sequence ON outbox USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL);
 CREATE UNIQUE INDEX provider_events_once ON ONLY provider_events USING btree (workspace_id, origin_id, provider_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
-CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal) WHERE (batch_id IS NOT NULL);
+CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) WHERE (batch_id IS NOT NULL);
 CREATE INDEX provider_events_unmatched ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);
+CREATE INDEX provider_events_without_id ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, type) WHERE ((source_event_id = 'unknown'::text) AND (batch_id IS NOT NULL));
 CREATE INDEX providers_id ON providers USING btree (id);
 CREATE INDEX refusals_age ON refusals USING btree (at);
 CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_id, at) WHERE (enrollment_id IS NOT NULL);
@@ -1177,6 +1281,7 @@ CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, i
 CREATE INDEX tracking_queue_notification ON tracking_queue USING btree (workspace_id, origin_id, key, id);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
+CREATE INDEX webhook_subscriptions_endpoint ON webhook_subscriptions USING btree (workspace_id, endpoint_id);
 
 CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE ON public.audit_log FOR EACH ROW EXECUTE FUNCTION audit_log_append_only();
 CREATE OR REPLACE FUNCTION public.audit_log_append_only()
@@ -1234,6 +1339,8 @@ comment on constraint blobs_pkey on blobs is 'SideEffects!CommittedOnce';
 comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
 comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
+comment on constraint direct_keys_attempts on direct_keys is 'KeyStates!AtMostOnce, KeyStates!AtMostTwice';
+comment on constraint direct_keys_pkey on direct_keys is 'KeyStates!OneAtATime, KeyStates!AtMostOnce';
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
 comment on constraint engagements_pkey on engagements is 'a notification is counted once as opened, clicked, converted and unsubscribed';
 comment on constraint enrollment_keys_once on enrollment_keys is 'FlowEngine!OneEnrollmentPerKey';
@@ -1241,6 +1348,7 @@ comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!E
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
 comment on constraint event_queue_pkey on event_queue is 'ProviderEvents!EveryEventApplied';
+comment on constraint events_out_pkey on events_out is 'Outbox!NoDuplicatedProcessing';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!CountsBalance';
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!PublishMovesNoEnrollment';
 comment on constraint iterations_claim on iterations is 'CampaignIteration!WinnerOnce';
@@ -1261,6 +1369,7 @@ comment on constraint trigger_events_once on trigger_events is 'a repeated event
 comment on index blobs_committed is 'SideEffects!CommittedOnce';
 comment on index blobs_registered is 'SideEffects!CommittedOnce';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
+comment on index outbox_sequence is 'Outbox!NoDuplicatedProcessing';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
 comment on trigger audit_log_append_only on audit_log is 'rows of the audit log do not change';
 comment on trigger iterations_forward on iterations is 'CampaignIteration!OnlyForward';

@@ -32,6 +32,7 @@ type engagementLine struct {
 	OccurredAt time.Time
 	Type       string
 	Link       int
+	Times      int
 	Machine    *string
 }
 
@@ -39,7 +40,7 @@ type engagementLine struct {
 func readEngagement(ctx context.Context, db DB, e *Explanation, _ *deliveries) error {
 	n := e.Notification
 	rows, err := db.Query(ctx, `
-		select occurred_at, type, link, machine from tracking_events
+		select occurred_at, type, link, times, machine from tracking_events
 		where workspace_id = $1 and origin_id = $2 and key = $3 and type <> 'probed' order by id limit $4`,
 		n.WorkspaceID, n.OriginID, n.Key, mostEngagement)
 	if err != nil {
@@ -53,6 +54,10 @@ func readEngagement(ctx context.Context, db DB, e *Explanation, _ *deliveries) e
 		s := Step{At: l.OccurredAt, Event: l.Type, Detail: engagementSentences[l.Type], Data: map[string]string{}}
 		if l.Type == "clicked" {
 			s.Data["link"] = strconv.Itoa(l.Link)
+		}
+		if l.Times > 1 {
+			s.Data["times"] = strconv.Itoa(l.Times)
+			s.Detail += "; all requests of the minute before that are not shown one by one"
 		}
 		if l.Machine != nil {
 			s.Data["machine"] = *l.Machine

@@ -26,7 +26,7 @@ func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, na
 		origins[i], keys[i] = wire(n.OriginID), wire(n.Key)
 	}
 	tag, err := tx.Exec(ctx, `
-		update notifications n set profile_key = $4, address = case when n.address is not null then $5 end, payload = null
+		update notifications n set profile_key = $4, address = case when n.address is not null then $5 end, payload = null, metadata = null
 		from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
 		where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key and n.profile_key <> $4
 		  and not exists (select from batches b

@@ -69,6 +69,9 @@ func inserted(n Notification, batch *batchState) Step {
 		return Step{At: n.CreatedAt, Event: "skipped", Detail: "the profile was read from the audience and skipped",
 			Data: map[string]string{"reason": *n.Reason}}
 	}
+	if IsDirect(n.OriginID) {
+		return Step{At: n.CreatedAt, Event: "written", Detail: "the request was accepted and the notification inserted"}
+	}
 	return Step{At: n.CreatedAt, Event: "written", Detail: "the profile was read from the audience and the notification inserted"}
 }
 

@@ -86,6 +86,15 @@ func (l *Ledger) CancelOf(ctx context.Context, tx pgx.Tx, workspaceID, origin, p
 	return cancelled, nil
 }
 
+// CancelContent is CancelOf for the batches of one content.
+func (l *Ledger) CancelContent(ctx context.Context, tx pgx.Tx, workspaceID, origin, content uuid.UUID) (cancelled int64, err error) {
+	cancelled, err = cancel(ctx, tx, cancelBatches+` and content_id = $3`, workspaceID, origin, content)
+	if err != nil {
+		return 0, fmt.Errorf("cancel batches of content %s: %w", content, err)
+	}
+	return cancelled, nil
+}
+
 // cancel runs an update of batches. It settles the second attempts that the update has
 // ended, and returns how many rows it cancels that were never called.
 func cancel(ctx context.Context, tx pgx.Tx, update string, workspaceID, origin uuid.UUID, more ...any) (cancelled int64, err error) {

@@ -59,7 +59,7 @@ func unknownRows(ctx context.Context, tx pgx.Tx, ws uuid.UUID, origins, batches 
 }
 
 // resolveByEvidence: an event that names no attempt proves a rejection only of a
-// notification with one attempt.
+// notification with one attempt. It reads a few events, however many there are.
 const resolveByEvidence = `
 	insert into resolutions (workspace_id, origin_id, key, resolution)
 	select $1, $2, n.key, case when e.accepted then 'sent' else 'not_sent' end
@@ -68,14 +68,16 @@ const resolveByEvidence = `
 		where s.workspace_id = $1 and s.origin_id = $2 and s.batch_id = $3 and s.ordinal = $4 and s.status = 'orphaned'
 	) n
 	cross join lateral (
-		select coalesce(bool_or(p.kind = 'accepted'), false) as accepted from provider_events p
-		where p.workspace_id = $1 and p.origin_id = $2 and p.batch_id = $3 and p.ordinal = $4
+		select exists (select from provider_events p
+			where p.workspace_id = $1 and p.origin_id = $2 and p.batch_id = $3 and p.ordinal = $4 and p.kind = 'accepted') as accepted
 	) e
 	cross join lateral (
 		select count(*) as n from (
-			select coalesce(p.attempt, 1) as attempt from provider_events p
-			where p.workspace_id = $1 and p.origin_id = $2 and p.batch_id = $3 and p.ordinal = $4 and p.kind = 'rejected'
-			  and (p.attempt is not null or n.attempts = 1)
+			select k.attempt from (values (1), (2)) as k (attempt)
+			where exists (select from provider_events p where p.workspace_id = $1 and p.origin_id = $2 and p.batch_id = $3
+					and p.ordinal = $4 and p.kind = 'rejected' and p.attempt = k.attempt)
+			   or n.attempts = 1 and k.attempt = 1 and exists (select from provider_events p where p.workspace_id = $1 and p.origin_id = $2
+					and p.batch_id = $3 and p.ordinal = $4 and p.kind = 'rejected' and p.attempt is null)
 			union
 			select a.attempt from attempts a
 			where a.workspace_id = $1 and a.batch_id = $3 and a.ordinal = $4 and a.outcome in ('rejected', 'refused')

@@ -22,8 +22,12 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 )
 
-// QueueSend is the River queue of batch_send jobs.
-const QueueSend = "send"
+// The River queues of batch_send jobs. Direct notifications have workers of their own, so
+// that they never wait behind a campaign.
+const (
+	QueueSend   = "send"
+	QueueDirect = "direct"
+)
 
 // Ledger reads and writes notifications.
 type Ledger struct {
@@ -33,12 +37,17 @@ type Ledger struct {
 
 // New makes a ledger on a pool.
 func New(pool *pgxpool.Pool) *Ledger {
-	jobs, err := river.NewClient(riverpgxv5.New(pool), &river.Config{})
+	jobs, err := river.NewClient(riverpgxv5.New(pool), &river.Config{FetchCooldown: notifyEvery})
 	if err != nil {
 		panic("insert-only river client: " + err.Error()) // its config is a constant
 	}
 	return &Ledger{pool: pool, jobs: jobs}
 }
+
+// notifyEvery is how often the workers of a queue are notified at most. A job that is
+// inserted between two notifications waits for the next poll, so that it bounds the
+// latency of direct notifications.
+const notifyEvery = time.Millisecond
 
 // Ref names a batch. It is all that a job carries.
 type Ref struct {
@@ -58,6 +67,7 @@ func (BatchSend) Kind() string { return "batch_send" }
 type Job struct {
 	Ref
 	After time.Duration // from now; 0: at once
+	Last  bool          // of direct notifications: after jobs without Last
 }
 
 // Enqueue inserts the jobs of batches in the transaction that made them due.
@@ -67,7 +77,7 @@ func (l *Ledger) Enqueue(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 	}
 	params := make([]river.InsertManyParams, len(jobs))
 	for i, j := range jobs {
-		params[i] = river.InsertManyParams{Args: BatchSend{j.Ref}, InsertOpts: jobOptions(j.After)}
+		params[i] = river.InsertManyParams{Args: BatchSend{j.Ref}, InsertOpts: j.options()}
 	}
 	if _, err := l.jobs.InsertManyTx(ctx, tx, params); err != nil {
 		return fmt.Errorf("enqueue %d batches: %w", len(jobs), err)
@@ -75,12 +85,18 @@ func (l *Ledger) Enqueue(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 	return nil
 }
 
-// jobOptions allow few attempts, since the sweep enqueues a batch again whose job
-// was discarded.
-func jobOptions(after time.Duration) *river.InsertOpts {
+// options allow few attempts, since the sweep enqueues a batch again whose job was
+// discarded.
+func (j Job) options() *river.InsertOpts {
 	opts := &river.InsertOpts{Queue: QueueSend, MaxAttempts: 3}
-	if after > 0 {
-		opts.ScheduledAt = time.Now().Add(after)
+	if IsDirect(j.OriginID) {
+		opts.Queue = QueueDirect
+	}
+	if j.Last {
+		opts.Priority = 2
+	}
+	if j.After > 0 {
+		opts.ScheduledAt = time.Now().Add(j.After)
 	}
 	return opts
 }

@@ -14,8 +14,9 @@ import (
 
 // selectStatus reads Notification from the one view that derives a status.
 const selectStatus = `
-	select workspace_id, origin_id, key, coalesce(channel, '') as channel, profile_key, address, status, reason, attempts::int as attempts,
-		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at,
+	select workspace_id, origin_id, key, coalesce(channel, '') as channel, profile_key, address, status, reason, outcome,
+		attempts::int as attempts,		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at, due_at, expires_at,
+		coalesce(metadata, '{}')::json as metadata,
 		coalesce(d.delivery, '` + unknownDelivery + `') as delivery, d.delivery_at
 	from notification_status n
 	left join lateral (
@@ -59,6 +60,20 @@ func get(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Notifi
 	return found[0], nil
 }
 
+// Some reads notifications of one origin by their keys. Keys that are not stored are left
+// out.
+func (l *Ledger) Some(ctx context.Context, workspaceID, origin uuid.UUID, keys []uuid.UUID) ([]Notification, error) {
+	rows, err := l.pool.Query(ctx, selectStatus+` where workspace_id = $1 and origin_id = $2 and key = any($3)`, workspaceID, origin, keys)
+	if err != nil {
+		return nil, fmt.Errorf("read notifications: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
+	if err != nil {
+		return nil, fmt.Errorf("read notifications: %w", err)
+	}
+	return found, nil
+}
+
 // State is the status of a notification.
 type State struct {
 	Status string
@@ -87,8 +102,8 @@ func (l *Ledger) States(ctx context.Context, workspaceID, origin uuid.UUID, keys
 // which never changes. A search by profile or address needs a campaign or a flow,
 // since no index covers all profiles of a workspace.
 func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q page.Query) ([]Notification, string, error) {
-	if f.OriginID == nil && f.FlowID == nil && (f.ProfileKey != "" || f.Address != "") {
-		return nil, "", lemma.Fault("?campaign_id", "required", "a search by profile or address needs campaign_id or flow_id")
+	if f.OriginID == nil && f.FlowID == nil && !f.Direct && (f.ProfileKey != "" || f.Address != "") {
+		return nil, "", lemma.Fault("?campaign_id", "required", "a search by profile or address needs campaign_id, flow_id or origin=direct")
 	}
 	list := everyOrigin
 	if f.OriginID != nil {
@@ -146,6 +161,9 @@ func (q *query) filter(f Filter) {
 			q.narrow("any reason", origin)
 		}
 	}
+	if f.Direct {
+		q.And(isDirect)
+	}
 	if f.ProfileKey != "" {
 		q.And("n.profile_key = " + q.Arg(f.ProfileKey))
 	}
@@ -178,12 +196,16 @@ func (q *query) ofDelivery(state, origin string) {
 func (q *query) ofChannel(channel lemma.Channel) {
 	wanted := q.Arg(channel)
 	q.And("n.channel = " + wanted)
-	q.And(fmt.Sprintf(`n.origin_id in (
+	q.And(fmt.Sprintf(`(`+isDirect+` or n.origin_id in (
 		select c.id from contents c where c.workspace_id = $1 and c.channel = %s and c.flow_id is null
 		union all
 		select o.origin_id from contents c join flow_origins o on o.workspace_id = c.workspace_id and o.flow_id = c.flow_id
-		where c.workspace_id = $1 and c.channel = %[1]s)`, wanted))
+		where c.workspace_id = $1 and c.channel = %[1]s))`, wanted))
 }
+
+// isDirect is true of direct notifications, by the version of their origin's id: see
+// IsDirect.
+const isDirect = `get_byte(uuid_send(n.origin_id), 6) >> 4 = 8`
 
 // ofAddress compares addresses in the canonical form of each channel. Invalid ones are
 // found by their text, and subscriptions by their compact JSON.

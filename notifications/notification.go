@@ -19,6 +19,7 @@ type Notification struct {
 	Address      *string
 	Status       string // pending, processing, sent, failed, orphaned, skipped, cancelled
 	Reason       *string
+	Outcome      *string // of its last attempt: accepted, rejected, refused, unknown or skipped; nil: it has none
 	Attempts     int
 	Code         *int    // the carrier's reply code
 	CarrierID    *string // the carrier's id of the message
@@ -30,14 +31,18 @@ type Notification struct {
 	Node         *string // of the flow
 	Resolution   *string // sent or not_sent, of an orphaned notification
 	ResolvedAt   *time.Time
-	Delivery     string     // what the carrier reported: a delivery state, unknown without a report
-	DeliveryAt   *time.Time // when it reached it; nil for unknown
+	Delivery     string            // what the carrier reported: a delivery state, unknown without a report
+	DeliveryAt   *time.Time        // when it reached it; nil for unknown
+	Metadata     map[string]string // of a direct notification
+	DueAt        *time.Time        // nil for one that was inserted as skipped
+	ExpiresAt    *time.Time        // nil: never
 }
 
 // Filter narrows a list.
 type Filter struct {
 	OriginID   *uuid.UUID // of one campaign
 	FlowID     *uuid.UUID // of one flow
+	Direct     bool       // direct ones only
 	Channel    lemma.Channel
 	Status     string
 	Delivery   string

@@ -1,6 +1,7 @@
 package notifications
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma/events"
+	"lemma/eventsout"
 )
 
 // Evidence about the first attempt ends a row of the second. ReasonFirstAccepted: the second
@@ -37,6 +39,7 @@ type Ended struct {
 	Ref
 	RootID, ProviderID uuid.UUID
 	Open               []int16 // the rows that it has orphaned
+	Cause              string  // why, for the events; empty: unknown_then_cancelled
 }
 
 // SettleEnded reads the evidence about the rows of a batch, in the transaction that has
@@ -60,8 +63,10 @@ func SettleEnded(ctx context.Context, tx pgx.Tx, b Ended) (settled int, err erro
 	if err := known.write(ctx, tx, b); err != nil {
 		return 0, fmt.Errorf("settle second attempts of batch %s: %w", b.BatchID, err)
 	}
-	err = events.QueueOrphaned(ctx, tx, b.WorkspaceID, b.ProviderID, b.OriginID, b.RootID, left)
-	return len(known.ordinals), err
+	if err := events.QueueOrphaned(ctx, tx, b.WorkspaceID, b.ProviderID, b.OriginID, b.RootID, left); err != nil {
+		return 0, err
+	}
+	return len(known.ordinals), eventsout.Record(ctx, tx, known.events(b, left)...)
 }
 
 // second are the outcomes of rows of a second attempt, by column.
@@ -100,4 +105,23 @@ func (s *second) write(ctx context.Context, tx pgx.Tx, b Ended) error {
 			as o (ordinal, kind, reason, code, carrier_id, detail)`,
 		b.WorkspaceID, b.OriginID, b.BatchID, s.sent, s.failed, s.ordinals, s.kinds, s.reasons, s.codes, s.carrierIDs, s.detail)
 	return err
+}
+
+// events are the events about the rows, and about those that stay orphaned.
+func (s *second) events(b Ended, left []int16) []eventsout.Event {
+	sent := eventsout.Event{WorkspaceID: b.WorkspaceID, Type: eventsout.NotificationSent, OriginID: b.OriginID, BatchID: b.RootID}
+	failed, orphaned := sent, sent
+	failed.Type, orphaned.Type = eventsout.NotificationFailed, eventsout.NotificationOrphaned
+	for i, ordinal := range s.ordinals {
+		e := &failed
+		if s.kinds[i] == string(events.Accepted) {
+			e = &sent
+		}
+		e.Ordinals, e.Details = append(e.Ordinals, ordinal), append(e.Details, s.reasons[i])
+	}
+	for _, ordinal := range left {
+		orphaned.Ordinals = append(orphaned.Ordinals, ordinal)
+		orphaned.Details = append(orphaned.Details, cmp.Or(b.Cause, "unknown_then_cancelled"))
+	}
+	return eventsout.WithItems([]eventsout.Event{sent, failed, orphaned})
 }

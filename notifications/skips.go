@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/eventsout"
 )
 
 // skipUnsubscribed skips recipients whose profile is opted out in another row of
@@ -196,19 +197,28 @@ func writeSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, count
 			select $1, $2, r.key, r.profile_key, nullif(r.address, ''), r.reason, r.enrollment_id, case when $8 then $9::uuid end
 			from unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::uuid[]) as r (key, profile_key, address, reason, enrollment_id)
 			on conflict (workspace_id, origin_id, key) do nothing
-			returning skip_reason
+			returning key, skip_reason
 		)
-		select skip_reason, count(*)::int from written group by skip_reason`,
+		select skip_reason, count(*)::int, case when exists (
+			select from webhook_subscriptions where workspace_id = $1 and type = '`+eventsout.NotificationSkipped+`') then array_agg(key) end
+		from written group by skip_reason`,
 		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons, enrollmentsOf(c, skip), c.OfFlow, c.ContentID)
 	if err != nil {
 		return 0, err
 	}
 	var reason string
 	var n int
-	_, err = pgx.ForEachRow(rows, []any{&reason, &n}, func() error {
+	var written []uuid.UUID
+	e := eventsout.Event{WorkspaceID: c.WorkspaceID, Type: eventsout.NotificationSkipped, OriginID: c.OriginID}
+	_, err = pgx.ForEachRow(rows, []any{&reason, &n, &written}, func() error {
 		counts[reason] += n
 		inserted += n
+		e.Keys, e.Details = append(e.Keys, written...), append(e.Details, slices.Repeat([]string{reason}, len(written))...)
+		written = nil
 		return nil
 	})
-	return inserted, err
+	if err != nil || len(e.Keys) == 0 {
+		return inserted, err
+	}
+	return inserted, eventsout.Record(ctx, tx, e)
 }

@@ -66,6 +66,22 @@ func (s *Shop) NewProvider(kind string) uuid.UUID {
 	return id
 }
 
+// Subscribe makes an endpoint of the workspace that subscribes to types of events.
+func (s *Shop) Subscribe(types ...string) {
+	s.T.Helper()
+	Subscribe(s.T, s.Pool, s.Workspace, types...)
+}
+
+// Subscribe makes an endpoint of a workspace that subscribes to types of events.
+func Subscribe(t testing.TB, pool *pgxpool.Pool, workspace uuid.UUID, types ...string) {
+	t.Helper()
+	id := uuid.Must(uuid.NewV7())
+	Exec(t, pool, `insert into webhook_endpoints (workspace_id, id, name, url, secret) values ($1, $2, $3, 'https://x.example', '')`,
+		workspace, id, id.String())
+	Exec(t, pool, `insert into webhook_subscriptions (workspace_id, type, endpoint_id, position)
+		select $1, type, $2, 0 from unnest($3::text[]) as t (type)`, workspace, id, types)
+}
+
 // Must fails the test on an error.
 func (s *Shop) Must(err error) {
 	s.T.Helper()

@@ -131,7 +131,10 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 			where workspace_id = $1 and provider_id = $2`, c.WorkspaceID, c.providerID, m.Failures, m.Refusals, kept,
 			m.FirstError, m.FailingSince, m.LastError, m.FailedAt, m.OpenedAt, m.OpenUntil, m.Probes, m.ProbeToken, m.ProbeUntil, m.Hangs,
 			m.AskedUntil)
-		return err
+		if err != nil || before.OpenedAt != nil || m.OpenedAt == nil {
+			return err
+		}
+		return recordFailing(ctx, tx, c, m.FirstError)
 	})
 	return before, m, err
 }

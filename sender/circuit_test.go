@@ -223,6 +223,7 @@ func TestRefusalsOpenTheCircuit(t *testing.T) {
 	if p := b.health(); !p.CircuitOpen || p.Failures != 30+probeWindow {
 		t.Errorf("after a probe that was refused: %+v", p)
 	}
+	b.WantCount(1, `select count(*) from events_out where type = 'provider.failing' and origin_id = $1 and data->>'reason' <> ''`, b.provider)
 }
 
 // A message for which the server always hangs up does not decide about the provider.

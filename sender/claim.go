@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"lemma/eventsout"
 	"lemma/notifications"
 )
 
@@ -215,6 +216,7 @@ func (s *Sender) Expire(ctx context.Context, ref notifications.Ref) error {
 // expire returns how many rows were not called because of the deadline.
 func expire(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (rows int, err error) {
 	second := notifications.Ended{Ref: ref}
+	var open []int16
 	err = tx.QueryRow(ctx, `
 		with ended as (
 			update batches set status = 'expired', finished_at = now(),
@@ -223,18 +225,23 @@ func expire(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (rows int, er
 				skips = case when attempt = 1 then skips || jsonb_build_object('expired', coalesce(cardinality(open), size)) else skips end
 			where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady+` and expires_at <= now()
 			returning workspace_id, id, root_id, provider_id, coalesce(cardinality(open), size) as rows,
-				case when attempt = 2 then open end as second
+				case when attempt = 2 then open end as second, open
 		), log as (
 			insert into batch_log (workspace_id, batch_id, event) select workspace_id, id, 'expired' from ended
 		)
-		select root_id, provider_id, rows, second from ended`,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&second.RootID, &second.ProviderID, &rows, &second.Open)
+		select root_id, provider_id, rows, second, open from ended`,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&second.RootID, &second.ProviderID, &rows, &second.Open, &open)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
-	if err != nil || len(second.Open) == 0 {
-		return rows, err
+	if err != nil {
+		return 0, err
 	}
+	if len(second.Open) == 0 {
+		return rows, eventsout.Record(ctx, tx, eventsout.Event{WorkspaceID: ref.WorkspaceID, Type: eventsout.NotificationSkipped,
+			OriginID: ref.OriginID, BatchID: second.RootID, Ordinals: open, Items: rows, Data: map[string]any{"reason": notifications.Expired}})
+	}
+	second.Cause = "unknown_then_expired"
 	settled, err := notifications.SettleEnded(ctx, tx, second)
 	return rows - settled, err
 }

@@ -204,6 +204,7 @@ func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any
 		"unknown": len(c.unknown), "deferred": append([]int16{}, c.free...),
 		"ordinals": col.ordinals, "kinds": col.kinds, "bases": col.bases, "reasons": col.reasons,
 		"codes": col.codes, "carrier_ids": col.carrierIDs, "details": col.details,
+		"event_types": outcomeEvents, "event_ids": eventIDs(done),
 		"split_id": apart.id, "split_rows": apart.rows, "split_size": len(apart.rows),
 	}
 }
@@ -244,6 +245,7 @@ const commitText = `
 			nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, '')
 		from b, unnest(@ordinals::smallint[], @kinds::text[], @bases::text[], @reasons::text[],
 			@codes::smallint[], @carrier_ids::text[], @details::text[]) as o (ordinal, kind, basis, reason, code, carrier_id, detail)
+	), events as (` + recordOutcomes + `
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, message_date, detail)
 		select b.workspace_id, b.id,

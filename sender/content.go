@@ -73,24 +73,23 @@ func (s *Sender) content(ctx context.Context, workspaceID, contentID uuid.UUID) 
 
 func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UUID) (*content, error) {
 	d := &content{}
-	var template uuid.UUID
-	var version int
+	var of contentSource
 	var headers map[string]string
 	var topic uuid.NullUUID
 	var replaced message.Replacement
 	var created time.Time
 	err := s.pool.QueryRow(ctx, `
-		select template_id, template_version, from_name, from_email, reply_to, headers,
+		select template_id, coalesce(template_version, 0), inline, from_name, from_email, reply_to, headers,
 			channel, transactional, topic_id, coalesce(subject, ''), coalesce(preheader, ''), created_at
 		from contents where workspace_id = $1 and id = $2`, workspaceID, contentID).
-		Scan(&template, &version, &d.fromName, &d.fromEmail, &d.replyTo, &headers,
+		Scan(&of.template, &of.version, &of.inline, &d.fromName, &d.fromEmail, &d.replyTo, &headers,
 			&d.suppressed.Channel, &d.suppressed.Transactional, &topic,
 			&replaced.Subject, &replaced.Preheader, &created)
 	if err != nil {
 		return nil, fmt.Errorf("read content %s: %w", contentID, err)
 	}
 	d.suppressed.TopicID = topic.UUID
-	compiled, err := s.templates.Compiled(ctx, workspaceID, template, version)
+	compiled, err := s.compiled(ctx, workspaceID, of)
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +118,20 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 	}
 	d.renderMessage, d.bytes = compiled.RenderTracked, compiled.Bytes()
 	return d, nil
+}
+
+// contentSource is what a content is compiled from: a version of a template, or its own text.
+type contentSource struct {
+	template uuid.NullUUID
+	version  int
+	inline   *string
+}
+
+func (s *Sender) compiled(ctx context.Context, workspaceID uuid.UUID, of contentSource) (*message.Compiled, error) {
+	if of.inline == nil {
+		return s.templates.Compiled(ctx, workspaceID, of.template.UUID, of.version)
+	}
+	return message.CompileStored(*of.inline)
 }
 
 // renderRow renders the message of a row, with the link of its recipient to unsubscribe,

@@ -50,7 +50,7 @@ func (s *Sender) serveAnother(ctx context.Context, ref notifications.Ref) bool {
 		s.leaveOut(workspace, nil)
 		return false
 	}
-	defer s.slots.release(p)
+	defer p.release()
 	again, err := s.work(ctx, other, p)
 	if !p.claimed {
 		s.leaveOut(workspace, err)

@@ -12,6 +12,7 @@ import (
 
 	"lemma"
 	"lemma/events"
+	"lemma/eventsout"
 	"lemma/notifications"
 )
 
@@ -301,6 +302,13 @@ func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b 
 		jobs = append(jobs, notifications.Job{Ref: second})
 	}
 	if err := endLease(ctx, tx, ref, b, done, untouched, after); err != nil {
+		return err
+	}
+	var ended []int16
+	if b.Attempt == 2 && b.Gate == "cancelled" {
+		ended = untouched
+	}
+	if err := eventsout.Record(ctx, tx, eventsOf(ref, b.Root, b.Attempt, done, ended)...); err != nil {
 		return err
 	}
 	if len(untouched) > 0 && b.Gate == "open" {

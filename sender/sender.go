@@ -61,6 +61,7 @@ type Config struct {
 	RecheckAfter   time.Duration // rows that were read longer ago are read again from their audience before the call; 1 h
 	SuppressionAge time.Duration // when a window is opened, its addresses were checked for suppressions at most so long ago; 1 s
 	Workers        int           // slots of this sender; 16
+	DirectWorkers  int           // slots for direct notifications besides them, with limits by the same shares; 8
 	PerProvider    int           // of these, for one provider; a third of it while it is slow or unknown; three quarters
 	PerWorkspace   int           // of these, for one workspace; three quarters
 
@@ -92,7 +93,7 @@ func (c Config) withDefaults() Config {
 		field *int
 		value int
 	}{{&c.ClaimBytes, 16 << 20}, {&c.WindowBytes, 16 << 20}, {&c.MessageBytes, 256 << 20}, {&c.MaxWindow, 500}, {&c.MaxDeferrals,
-		20}, {&c.CircuitAfter, 100}, {&c.Workers, 16}} {
+		20}, {&c.CircuitAfter, 100}, {&c.Workers, 16}, {&c.DirectWorkers, 8}} {
 		if *n.field == 0 {
 			*n.field = n.value
 		}
@@ -160,6 +161,7 @@ type Sender struct {
 
 	unrendered errorCounts
 	slots      slots
+	direct     slots         // of batches of direct notifications
 	memory     *limits.Slots // bytes of messages
 	fairness   fairness
 
@@ -196,6 +198,8 @@ func New(r Deps, cfg Config) (*Sender, error) {
 		metrics: r.Metrics,
 		process: processName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
 	}
+	s.slots.limit(cfg.Workers, cfg.PerProvider, cfg.PerWorkspace)
+	s.direct.limit(cfg.DirectWorkers, threeQuarters(cfg.DirectWorkers), threeQuarters(cfg.DirectWorkers))
 	for _, k := range r.Kinds {
 		s.kinds[k.Name] = k
 	}

@@ -123,6 +123,7 @@ func newTenant(s pgtest.Shop) *bundle {
 		values ($1, $2, 1, 'Hi {{ name }}', '<p>{{ name }}</p>', '{{ name }}', '{name}')`, b.Workspace, b.provider)
 	b.Exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
 		values ($1, $2, 'email', $3, 1, 'Shop', 'news@shop.example', '', '{"X-Shop": "1"}')`, b.Workspace, b.origin, b.provider)
+	b.Subscribe("notification.sent", "notification.failed", "notification.skipped", "notification.orphaned", "provider.failing")
 	return b
 }
 
@@ -271,6 +272,7 @@ func (b *bundle) wantCounts(want notifications.Counts) {
 			b.T.Errorf("the view counts %d %s, the counts %d", view[status], status, n)
 		}
 	}
+	b.wantEvents(view)
 }
 
 // stop makes a sender's worker stop for ever at a point, as a crash would.

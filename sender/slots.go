@@ -14,7 +14,8 @@ import (
 	"lemma/notifications"
 )
 
-// A process has Config.Workers slots to work batches. A slow provider holds each of its
+// A process has Config.Workers slots to work batches, and Config.DirectWorkers for those of
+// direct notifications, which never wait for the slots of campaigns and flows. A slow provider holds each of its
 // slots for long, so slots are limited: by provider, by workspace, for all slow
 // providers together, and for these with the providers that this process does not know
 // yet. The rest is for quick providers, and soon becomes free.
@@ -36,8 +37,10 @@ const (
 	limitMemory    = "memory" // of a window's messages
 )
 
-// slots are the slots that are held. The zero value is usable.
+// slots are the slots that are held, of most.
 type slots struct {
+	most struct{ workers, ofProvider, ofWorkspace int }
+
 	mu       sync.Mutex
 	held     map[*slot]struct{}
 	freed    chan struct{}           // closed when a slot becomes free; then there is another channel
@@ -47,6 +50,7 @@ type slots struct {
 
 // slot is a slot that is held.
 type slot struct {
+	of                  *slots
 	workspace, provider uuid.UUID // provider is Nil until it is known
 	since               time.Time // begin of the current window; zero between windows
 	claimed             bool      // a batch was claimed
@@ -55,7 +59,8 @@ type slot struct {
 // acquire returns a slot for a batch, or nil and how long to wait when a limit leaves
 // none.
 func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, time.Duration, error) {
-	if p := s.slots.first(ref.WorkspaceID, s.fewest()); p != nil {
+	l := s.slotsOf(ref)
+	if p := l.first(ref.WorkspaceID); p != nil {
 		return p, 0, nil
 	}
 	provider, err := s.providerOf(ctx, ref)
@@ -65,11 +70,11 @@ func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, tim
 	timer := time.NewTimer(slotWait)
 	defer timer.Stop()
 	for {
-		p, limit, freed := s.tryAcquire(ref.WorkspaceID, provider)
+		p, limit, freed := s.tryAcquire(l, ref.WorkspaceID, provider)
 		if p != nil {
 			return p, 0, nil
 		}
-		if s.knownSlow(provider) {
+		if s.knownSlow(l, provider) {
 			return nil, s.throttled(ctx, ref, provider, limit), nil
 		}
 		select {
@@ -86,23 +91,37 @@ func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, tim
 
 // acquireNow returns a slot without waiting, or nil.
 func (s *Sender) acquireNow(ctx context.Context, ref notifications.Ref) *slot {
-	if p := s.slots.first(ref.WorkspaceID, s.fewest()); p != nil {
+	l := s.slotsOf(ref)
+	if p := l.first(ref.WorkspaceID); p != nil {
 		return p
 	}
 	provider, err := s.providerOf(ctx, ref)
 	if provider == uuid.Nil || err != nil {
 		return nil // its own job reports the error
 	}
-	p, _, _ := s.tryAcquire(ref.WorkspaceID, provider)
+	p, _, _ := s.tryAcquire(l, ref.WorkspaceID, provider)
 	return p
 }
 
+// slotsOf are the slots for a batch.
+func (s *Sender) slotsOf(ref notifications.Ref) *slots {
+	if notifications.IsDirect(ref.OriginID) {
+		return &s.direct
+	}
+	return &s.slots
+}
+
+// limit sets the limits.
+func (l *slots) limit(workers, ofProvider, ofWorkspace int) {
+	l.most.workers, l.most.ofProvider, l.most.ofWorkspace = workers, ofProvider, ofWorkspace
+}
+
 // fewest is a number of held slots at which no limit is reached.
-func (s *Sender) fewest() int { return min(s.slowShare(), s.cfg.PerWorkspace, s.slowTogether()) }
+func (l *slots) fewest() int { return min(l.slowShare(), l.most.ofWorkspace, l.slowTogether()) }
 
-func (s *Sender) slowTogether() int { return max(1, s.cfg.Workers/2) }
+func (l *slots) slowTogether() int { return max(1, l.most.workers/2) }
 
-func (s *Sender) slowShare() int { return max(1, s.cfg.PerProvider/3) }
+func (l *slots) slowShare() int { return max(1, l.most.ofProvider/3) }
 
 func (s *Sender) providerOf(ctx context.Context, ref notifications.Ref) (id uuid.UUID, err error) {
 	err = s.pool.QueryRow(ctx, `
@@ -114,13 +133,12 @@ func (s *Sender) providerOf(ctx context.Context, ref notifications.Ref) (id uuid
 	return id, nil
 }
 
-func (s *Sender) tryAcquire(workspace, provider uuid.UUID) (p *slot, limit string, freed <-chan struct{}) {
-	l := &s.slots
+func (s *Sender) tryAcquire(l *slots, workspace, provider uuid.UUID) (p *slot, limit string, freed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	speed, most := s.speed(provider), s.cfg.PerProvider
+	speed, most := s.speed(l, provider), l.most.ofProvider
 	if speed != quick {
-		most = s.slowShare()
+		most = l.slowShare()
 	}
 	var ofProvider, ofWorkspace int
 	var of [3]int // by speed
@@ -131,15 +149,15 @@ func (s *Sender) tryAcquire(workspace, provider uuid.UUID) (p *slot, limit strin
 		if h.workspace == workspace {
 			ofWorkspace++
 		}
-		of[s.speed(h.provider)]++
+		of[s.speed(l, h.provider)]++
 	}
 	switch {
 	case ofProvider >= most:
 		limit = limitProvider
-	case ofWorkspace >= s.cfg.PerWorkspace:
+	case ofWorkspace >= l.most.ofWorkspace:
 		limit = limitWorkspace
-	case speed == slow && of[slow] >= s.slowTogether(),
-		speed == unknownSpeed && of[slow]+of[unknownSpeed] >= threeQuarters(s.cfg.Workers):
+	case speed == slow && of[slow] >= l.slowTogether(),
+		speed == unknownSpeed && of[slow]+of[unknownSpeed] >= threeQuarters(l.most.workers):
 		limit = limitSlow
 	default:
 		delete(l.waiting, provider)
@@ -161,13 +179,13 @@ const (
 )
 
 // speed requires the lock of slots.
-func (s *Sender) speed(provider uuid.UUID) speed {
+func (s *Sender) speed(l *slots, provider uuid.UUID) speed {
 	if provider == uuid.Nil {
 		return unknownSpeed
 	}
 	took := s.paceOf(provider).took.Load()
 	switch {
-	case took > int64(slowAfter) || s.slots.overdue(provider):
+	case took > int64(slowAfter) || l.overdue(provider):
 		return slow
 	case took == 0:
 		return unknownSpeed
@@ -175,10 +193,10 @@ func (s *Sender) speed(provider uuid.UUID) speed {
 	return quick
 }
 
-func (s *Sender) knownSlow(provider uuid.UUID) bool {
-	s.slots.mu.Lock()
-	defer s.slots.mu.Unlock()
-	return s.speed(provider) == slow
+func (s *Sender) knownSlow(l *slots, provider uuid.UUID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.speed(l, provider) == slow
 }
 
 // ended records how long a window took, and how much of it was the wait for the
@@ -199,11 +217,11 @@ func (l *slots) overdue(provider uuid.UUID) bool {
 	return false
 }
 
-// first returns a slot without a check while fewer than n are held.
-func (l *slots) first(workspace uuid.UUID, n int) *slot {
+// first returns a slot without a check while so few are held that no limit is reached.
+func (l *slots) first(workspace uuid.UUID) *slot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.held) >= n {
+	if len(l.held) >= l.fewest() {
 		return nil
 	}
 	return l.hold(workspace, uuid.Nil)
@@ -213,12 +231,13 @@ func (l *slots) hold(workspace, provider uuid.UUID) *slot {
 	if l.held == nil {
 		l.held = map[*slot]struct{}{}
 	}
-	p := &slot{workspace: workspace, provider: provider}
+	p := &slot{of: l, workspace: workspace, provider: provider}
 	l.held[p] = struct{}{}
 	return p
 }
 
-func (l *slots) release(p *slot) {
+func (p *slot) release() {
+	l := p.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, p)
@@ -228,15 +247,15 @@ func (l *slots) release(p *slot) {
 	}
 }
 
-func (l *slots) claimed(p *slot, provider uuid.UUID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (p *slot) claim(provider uuid.UUID) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
 	p.provider, p.claimed = provider, true
 }
 
-func (l *slots) busy(p *slot, since time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (p *slot) busy(since time.Time) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
 	p.since = since
 }
 
@@ -244,7 +263,7 @@ func (l *slots) busy(p *slot, since time.Time) {
 // which limit the provider's batches wait.
 func (s *Sender) throttled(ctx context.Context, ref notifications.Ref, provider uuid.UUID, limit string) time.Duration {
 	s.metrics.throttled(limit)
-	l := &s.slots
+	l := s.slotsOf(ref)
 	l.mu.Lock()
 	if l.waiting == nil {
 		l.waiting, l.recorded = map[uuid.UUID]int{}, map[uuid.UUID]time.Time{}

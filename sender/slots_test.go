@@ -211,10 +211,11 @@ func TestSlots(t *testing.T) {
 			append(append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), repeat(4, 4, 4)...), 12, limitSlow, 0},
 	} {
 		s := &Sender{cfg: Config{}.withDefaults(), metrics: NewMetrics(nil)}
+		s.slots.limit(s.cfg.Workers, s.cfg.PerProvider, s.cfg.PerWorkspace)
 		got, last := 0, ""
 		for i := 0; i < len(c.requests); i += 2 {
 			s.paceOf(p(c.requests[i+1])).took.Store(int64(c.took))
-			if held, limit, _ := s.tryAcquire(p(c.requests[i]), p(c.requests[i+1])); held != nil {
+			if held, limit, _ := s.tryAcquire(&s.slots, p(c.requests[i]), p(c.requests[i+1])); held != nil {
 				got++
 			} else {
 				last = limit
@@ -225,7 +226,7 @@ func TestSlots(t *testing.T) {
 		}
 		more := 0
 		for range 10 {
-			if held, _, _ := s.tryAcquire(p(100), p(101)); held != nil {
+			if held, _, _ := s.tryAcquire(&s.slots, p(100), p(101)); held != nil {
 				more++
 			}
 		}

@@ -14,19 +14,19 @@ import (
 // Work works a batch for one run of its job: it acquires a slot, claims the batch and
 // works its windows, or gives back what it could not finish. It returns how long until
 // the batch is due again, 0 for not at all. It may work a batch of another workspace
-// instead; then its own batch is due at once.
+// instead, except for direct notifications; then its own batch is due at once.
 func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
 	if s.isDraining() {
 		return time.Second, nil
 	}
-	if s.serveAnother(ctx, ref) {
+	if !notifications.IsDirect(ref.OriginID) && s.serveAnother(ctx, ref) {
 		return time.Millisecond, nil
 	}
 	p, again, err := s.acquire(ctx, ref)
 	if p == nil {
 		return again, err
 	}
-	defer s.slots.release(p)
+	defer p.release()
 	return s.work(ctx, ref, p)
 }
 
@@ -42,7 +42,7 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (agai
 		defer s.holdProbe(ctx, c)()
 	}
 	c.slot = p
-	s.slots.claimed(p, c.providerID)
+	p.claim(c.providerID)
 	s.at(ctx, "claimed", ref)
 	carrier, content, err := s.prepare(ctx, c)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 			return again, errors.Join(err, back)
 		}
 		begun := time.Now()
-		s.slots.busy(c.slot, begun)
+		c.slot.busy(begun)
 		if c.alone() {
 			if ok, err := s.renderAlone(ctx, c, pending); !ok || err != nil {
 				again, back := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
@@ -137,7 +137,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		s.at(ctx, "opened", c.Ref)
 		known := s.call(ctx, c, carrier, w, p)
 		c.forget(w)
-		s.slots.busy(c.slot, time.Time{})
+		c.slot.busy(time.Time{})
 		p.ended(time.Since(begun), waited)
 		s.at(ctx, "called", c.Ref)
 		if w.stopped() {
@@ -352,7 +352,7 @@ func (s *Sender) takeRate(ctx context.Context, c *claim, n int, done []outcome) 
 		return done, 0, true, nil
 	}
 	for {
-		wait, ok, err := s.accounts.Acquire(ctx, c.WorkspaceID, c.providerID, n, *c.rate, rateBurst)
+		wait, ok, err := s.accounts.Acquire(ctx, c.WorkspaceID, c.providerID, n, *c.rate, c.burst())
 		if err != nil || (!ok && wait > rateWait) {
 			return done, max(wait, s.cfg.DeferFor/6), false, err
 		}
@@ -374,6 +374,15 @@ func (s *Sender) takeRate(ctx context.Context, c *claim, n int, done []outcome) 
 }
 
 const (
-	rateBurst = 200 * time.Millisecond // how far ahead of the rate calls may run
-	rateWait  = 2 * time.Second        // the batch is given back for a longer wait
+	rateBurst   = 200 * time.Millisecond // how far ahead of the rate calls may run
+	directBurst = time.Second            // those of direct notifications: a campaign that uses up the rate waits for them
+	rateWait    = 2 * time.Second        // the batch is given back for a longer wait
 )
+
+// burst is how far ahead of the provider's rate the calls of a claim may run.
+func (c *claim) burst() time.Duration {
+	if notifications.IsDirect(c.OriginID) {
+		return directBurst
+	}
+	return rateBurst
+}

@@ -31,7 +31,7 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conns") {
 		// A process writes six chunks at a time, however many audiences it reads.
-		p.MaxConns = int32(c.SendWorkers + min(4*c.FanoutWorkers, 8) + 12)
+		p.MaxConns = int32(c.SendWorkers + c.DirectWorkers + min(4*c.FanoutWorkers, 8) + 12)
 	}
 	if !strings.Contains(c.DatabaseURL, "pool_max_conn_lifetime") {
 		p.MaxConnLifetime = 10 * time.Minute // a plan that was made when a table was empty must not be kept longer

@@ -33,6 +33,7 @@ import (
 	"lemma/blobs"
 	"lemma/campaigns"
 	"lemma/deliveries"
+	"lemma/direct"
 	"lemma/events"
 	"lemma/exports"
 	"lemma/flows"
@@ -71,6 +72,7 @@ type Config struct {
 	MaxConnections int    // open connections to the API, at most; 1,000
 
 	SendWorkers   int // batches sent at a time; 16
+	DirectWorkers int // batches of direct notifications sent at a time, besides SendWorkers; 8
 	FanoutWorkers int // audiences read at a time; 16
 
 	Sender    sender.Config
@@ -97,6 +99,8 @@ func (c Config) withDefaults() Config {
 	c.TransactionIdle = cmp.Or(c.TransactionIdle, IdleOfWorkers)
 	c.MaxConnections = cmp.Or(c.MaxConnections, 1000)
 	c.SendWorkers, c.FanoutWorkers = cmp.Or(c.SendWorkers, 16), cmp.Or(c.FanoutWorkers, 16)
+	c.DirectWorkers = cmp.Or(c.DirectWorkers, 8)
+	c.Sender.DirectWorkers = c.DirectWorkers
 	return c
 }
 
@@ -119,6 +123,7 @@ type Server struct {
 	Audiences  *audience.Audiences
 	Templates  *message.Templates
 	Ledger     *notifications.Ledger
+	Direct     *direct.Direct
 	Campaigns  *campaigns.Campaigns
 	Webhooks   *webhooks.Webhooks
 	Flows      *flows.Flows
@@ -192,6 +197,8 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		Webhooks: s.Webhooks, Log: d.Log, Metrics: enrollment.NewMetrics(s.metrics)}, cfg.Flows)
 	s.FlowReader = query.New(query.Deps{Pool: d.Pool, Flows: s.Flows, Ledger: s.Ledger, Audiences: s.Audiences, Webhooks: s.Webhooks})
 	s.Webhooks.OnSettled(s.Flows.WebhookSettled)
+	s.Direct = direct.New(direct.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Audiences: s.Audiences,
+		Log: d.Log, Metrics: direct.NewMetrics(s.metrics), NoPublicURL: cfg.PublicURL == ""})
 	cfg.Sender.Unreachable = cfg.PublicURL == ""
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
 		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Tracking: s.Tracking,
@@ -200,7 +207,8 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		return nil, err
 	}
 	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
-		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger, Pool: d.Pool, Hooks: s.Hooks,
+		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger,
+		Direct: s.Direct, Pool: d.Pool, Hooks: s.Hooks,
 		Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Tracking: s.Tracking, Sender: s.Sender,
 		Exports: s.Exports, Audit: audit.New(d.Pool)},
 		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics),
@@ -226,8 +234,12 @@ func (s *Server) ready(ctx context.Context) error {
 	return err
 }
 
-// pause pauses the origin of notifications, which is a flow or a campaign.
+// pause pauses the origin of notifications, which is a flow or a campaign. Direct
+// notifications are not paused: they wait for their provider until they expire.
 func (s *Server) pause(ctx context.Context, ws, origin, provider uuid.UUID, reason, detail string) error {
+	if notifications.IsDirect(origin) {
+		return nil
+	}
 	if found, err := s.Flows.PauseFor(ctx, ws, origin, provider, reason, detail); found || err != nil {
 		return err
 	}
@@ -235,14 +247,11 @@ func (s *Server) pause(ctx context.Context, ws, origin, provider uuid.UUID, reas
 }
 
 // recheck reads profiles that have waited for long from the audience of their
-// origin, which is a flow or a campaign.
+// origin, which is a flow, a campaign or a direct request.
 func (s *Server) recheck(
 	ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string,
 ) (map[string][]sender.AudienceRow, bool, error) {
-	rows, found, err := s.Campaigns.Recheck(ctx, ws, origin, profiles)
-	if !found && err == nil {
-		rows, found, err = s.Flows.Recheck(ctx, ws, content, profiles)
-	}
+	rows, found, err := s.readAgain(ctx, ws, origin, content, profiles)
 	if !found || err != nil {
 		return nil, found, err
 	}
@@ -253,6 +262,17 @@ func (s *Server) recheck(
 		}
 	}
 	return now, true, nil
+}
+
+func (s *Server) readAgain(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]audience.Row, bool, error) {
+	if notifications.IsDirect(origin) {
+		return s.Direct.Recheck(ctx, ws, content, profiles)
+	}
+	rows, found, err := s.Campaigns.Recheck(ctx, ws, origin, profiles)
+	if !found && err == nil {
+		rows, found, err = s.Flows.Recheck(ctx, ws, content, profiles)
+	}
+	return rows, found, err
 }
 
 // rowNow is a row as the sender compares it.
@@ -301,8 +321,9 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	client, err := river.NewClient(riverpgxv5.New(s.Pool), &river.Config{
 		Workers: workers, Logger: riverLog(s.log),
 		Queues: map[string]river.QueueConfig{
-			notifications.QueueSend: {MaxWorkers: s.cfg.SendWorkers},
-			campaigns.QueueFanout:   {MaxWorkers: s.cfg.FanoutWorkers},
+			notifications.QueueSend:   {MaxWorkers: s.cfg.SendWorkers},
+			notifications.QueueDirect: {MaxWorkers: s.cfg.DirectWorkers},
+			campaigns.QueueFanout:     {MaxWorkers: s.cfg.FanoutWorkers},
 		},
 		FetchCooldown:     5 * time.Millisecond, // the default of 100 ms caps throughput at ten fetches a second
 		FetchPollInterval: 500 * time.Millisecond,
@@ -329,12 +350,12 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 }
 
 // upkeep deletes expired idempotency keys and old provider events that match no
-// notification.
+// notification, and drops old periods of the keys of direct notifications.
 func (s *Server) upkeep(ctx context.Context) {
 	loop.Every(ctx, time.Hour, func(ctx context.Context) error {
 		_, err := api.Purge(ctx, s.Pool)
 		_, old := events.Purge(ctx, s.Pool)
-		return errors.Join(err, old)
+		return errors.Join(s.Direct.Turn(ctx), err, old)
 	}, func(err error) { s.log.Error("hourly upkeep failed", "error", err) })
 }
 
@@ -377,20 +398,3 @@ func (s *Server) loopsEnd(ctx context.Context) bool {
 		return false
 	}
 }
-
-// riverLog is the logger for River: it logs a line for every job below warning.
-func riverLog(log *slog.Logger) *slog.Logger { return slog.New(quiet{log.Handler()}) }
-
-// quiet logs warnings and errors only.
-type quiet struct{ slog.Handler }
-
-// Enabled reports whether the level is logged.
-func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelWarn && q.Handler.Enabled(ctx, l)
-}
-
-// WithAttrs is part of slog.Handler.
-func (q quiet) WithAttrs(a []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(a)} }
-
-// WithGroup is part of slog.Handler.
-func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }

@@ -2,9 +2,10 @@ package tracking
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,8 +15,11 @@ import (
 )
 
 const (
-	chunk  = 1000                   // events that one transaction applies
-	period = 250 * time.Millisecond // how often the queue is read
+	chunk     = 1000                   // events that one transaction applies
+	period    = 250 * time.Millisecond // how often the queue is read
+	appliers  = 3                      // workspaces whose events a process applies at a time
+	applyFor  = 10 * time.Second       // bounds the transaction of a chunk
+	failedFor = 5 * time.Second        // until a workspace whose chunk failed is tried again
 
 	// settled is the age at which an event is applied. All events that the rules of
 	// machines compare it with are stored by then.
@@ -25,31 +29,51 @@ const (
 	before  = time.Minute     // from a HEAD request to the click that it announces
 )
 
-// Loop applies events until ctx ends.
+// Loop applies events until ctx ends. Several workspaces are applied at a time, so that a
+// slow one does not stop the others.
 func (t *Tracking) Loop(ctx context.Context) {
-	loop.Every(ctx, period, func(ctx context.Context) error {
-		if err := t.convertDue(ctx); err != nil {
-			return err
+	var all sync.WaitGroup
+	all.Go(func() {
+		loop.Every(ctx, period, t.convertDue, func(err error) { t.Log.Error("find conversions", "error", err) })
+	})
+	for range appliers {
+		all.Go(func() { loop.Every(ctx, period, t.applyDue, t.logFailed) })
+	}
+	all.Wait()
+}
+
+func (t *Tracking) logFailed(err error) { t.Log.Error("apply opens and clicks", "error", err) }
+
+// applyDue applies until nothing is left that can be applied now.
+func (t *Tracking) applyDue(ctx context.Context) error {
+	for {
+		n, err := t.Apply(ctx, time.Now().Add(-settled))
+		if err != nil {
+			t.logFailed(err)
 		}
-		for {
-			n, err := t.Apply(ctx, time.Now().Add(-settled))
-			if n == 0 || err != nil {
-				return err
-			}
+		if n == 0 {
+			return ctx.Err()
 		}
-	}, func(err error) { t.Log.Error("apply opens and clicks", "error", err) })
+	}
 }
 
 // Apply applies at most one chunk of each workspace, of events that occurred until a
-// time, and returns how many these were. A workspace that fails does not stop the others.
+// time, and returns how many these were. It leaves out workspaces that another call
+// applies. A workspace that fails does not stop the others.
 func (t *Tracking) Apply(ctx context.Context, until time.Time) (applied int, err error) {
 	workspaces, err := t.waiting(ctx)
 	if err != nil {
 		return 0, err
 	}
+	rand.Shuffle(len(workspaces), func(i, j int) { workspaces[i], workspaces[j] = workspaces[j], workspaces[i] })
 	var failed error
 	for _, ws := range workspaces {
-		n, err := t.applyChunk(ctx, ws, until)
+		most, ok := t.turns.begin(ws)
+		if !ok {
+			continue
+		}
+		n, err := t.applyChunk(ctx, ws, until, most)
+		t.turns.end(ws, most, err)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("apply opens and clicks of workspace %s: %w", ws, err))
 		}
@@ -74,11 +98,13 @@ func (t *Tracking) waiting(ctx context.Context) ([]uuid.UUID, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
-func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, until time.Time) (n int, err error) {
+func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, until time.Time, most int) (n int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, applyFor)
+	defer cancel()
 	var a application
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		a = application{tx: tx, ws: ws}
-		if n, err = a.take(ctx, until); n == 0 || err != nil {
+		if n, err = a.take(ctx, until, most); n == 0 || err != nil {
 			return err
 		}
 		return a.apply(ctx)
@@ -88,7 +114,7 @@ func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, until time.Time
 	}
 	t.Metrics.unmatched.Add(float64(a.unmatched))
 	for _, e := range a.events {
-		t.Metrics.events.WithLabelValues(e.kind, e.machine).Inc()
+		t.Metrics.events.WithLabelValues(e.kind, e.machine).Add(float64(e.times))
 	}
 	return n, nil
 }
@@ -109,6 +135,7 @@ type applied struct {
 	isFast    bool // it came within fast after the message was sent
 	isBeside  bool // it is a click beside one on another link
 	isProbed  bool // a HEAD request precedes it
+	isFlood   bool // it is a click among too many of its notification
 	isMatched bool // its notification exists
 }
 
@@ -116,7 +143,6 @@ func (a *application) apply(ctx context.Context) error {
 	if err := a.compare(ctx); err != nil {
 		return err
 	}
-	a.compareTogether()
 	matched := a.events[:0]
 	for _, e := range a.events {
 		if !e.isMatched {
@@ -130,7 +156,10 @@ func (a *application) apply(ctx context.Context) error {
 	if err := a.append(ctx); err != nil || len(a.events) == 0 {
 		return err
 	}
-	return a.count(ctx)
+	if err := a.count(ctx); err != nil {
+		return err
+	}
+	return a.recordEvents(ctx)
 }
 
 // decide sets the reason of a click that only other events show to be a machine's.
@@ -139,6 +168,8 @@ func (e *applied) decide() {
 		return
 	}
 	switch {
+	case e.isFlood:
+		e.machine = flood
 	case e.isFast:
 		e.machine = tooFast
 	case e.isBeside:
@@ -150,7 +181,7 @@ func (e *applied) decide() {
 
 // take deletes the oldest events of the queue. Events that another transaction takes are
 // left out.
-func (a *application) take(ctx context.Context, until time.Time) (int, error) {
+func (a *application) take(ctx context.Context, until time.Time, most int) (int, error) {
 	rows, err := a.tx.Query(ctx, `
 		delete from tracking_queue q
 		using (
@@ -158,12 +189,12 @@ func (a *application) take(ctx context.Context, until time.Time) (int, error) {
 			order by workspace_id, id limit $3 for update skip locked
 		) first
 		where q.workspace_id = first.workspace_id and q.id = first.id
-		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.occurred_at`, a.ws, until, chunk)
+		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.times, q.occurred_at`, a.ws, until, most)
 	if err != nil {
 		return 0, fmt.Errorf("take queued opens and clicks: %w", err)
 	}
 	var e event
-	_, err = pgx.ForEachRow(rows, []any{&e.id, &e.of.origin, &e.of.key, &e.kind, &e.of.link, &e.machine, &e.at}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&e.id, &e.of.origin, &e.of.key, &e.kind, &e.of.link, &e.machine, &e.times, &e.at}, func() error {
 		a.events = append(a.events, &applied{event: e})
 		return nil
 	})
@@ -171,89 +202,4 @@ func (a *application) take(ctx context.Context, until time.Time) (int, error) {
 		return 0, fmt.Errorf("take queued opens and clicks: %w", err)
 	}
 	return len(a.events), nil
-}
-
-// compare reads what the rules compare events with: the notification, when it was sent,
-// and its other events, whether they are queued or applied.
-func (a *application) compare(ctx context.Context) error {
-	var origins, keys, first, last []uuid.UUID
-	var numbers []int32
-	var clicks []bool
-	var times []time.Time
-	for _, e := range a.events {
-		origins, keys = append(origins, e.of.origin), append(keys, e.of.key)
-		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at)
-		clicks = append(clicks, e.kind == clicked && e.machine == "")
-		first, last = append(first, idAt(e.at.Add(-before-time.Second))), append(last, idAt(e.at.Add(beside+time.Second)))
-	}
-	rows, err := a.tx.Query(ctx, comparison, a.ws, origins, keys, numbers, clicks, times, fast, beside, before, first, last)
-	if err != nil {
-		return fmt.Errorf("compare %d opens and clicks: %w", len(a.events), err)
-	}
-	var at int
-	var e applied
-	_, err = pgx.ForEachRow(rows, []any{&at, &e.content, &e.isFast, &e.isBeside, &e.isProbed}, func() error {
-		of := a.events[at]
-		of.isMatched, of.content, of.isFast, of.isBeside, of.isProbed = true, e.content, e.isFast, e.isBeside, e.isProbed
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("compare %d opens and clicks: %w", len(a.events), err)
-	}
-	return nil
-}
-
-// idAt is lower than the ids that are made from a time on: they begin with their
-// milliseconds (RFC 9562, 5.7). It bounds how many events of a notification are read.
-func idAt(t time.Time) (id uuid.UUID) {
-	binary.BigEndian.PutUint64(id[:8], uint64(t.UnixMilli())<<16)
-	return id
-}
-
-const comparison = `
-	select r.i::int - 1, b.content_id, coalesce(r.at < sent.at + $7::interval, false), coalesce(o.beside, false), coalesce(o.probed, false)
-	from unnest($2::uuid[], $3::uuid[], $4::int[], $5::boolean[], $6::timestamptz[], $10::uuid[], $11::uuid[])
-		with ordinality as r (origin_id, key, link, click, at, first, last, i)
-	cross join lateral (
-		select n.batch_id, n.ordinal from notifications n
-		where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key offset 0
-	) n
-	cross join lateral (
-		select b.content_id from batches b where b.workspace_id = $1 and b.origin_id = r.origin_id and b.id = n.batch_id offset 0
-	) b
-	left join lateral (
-		select min(a.at) as at from attempts a
-		where r.click and a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal
-		  and a.outcome = 'accepted' and a.basis = 'response'
-	) sent on true
-	left join lateral (
-		select bool_or(e.type = 'clicked' and e.link <> r.link and e.at between r.at - $8::interval and r.at + $8::interval) as beside,
-			bool_or(e.type = 'probed' and e.link = r.link and e.at between r.at - $9::interval and r.at) as probed
-		from (
-			select q.type, q.link, q.occurred_at as at from tracking_queue q
-			where r.click and q.workspace_id = $1 and q.origin_id = r.origin_id and q.key = r.key and q.id between r.first and r.last
-			union all
-			select t.type, t.link, t.occurred_at from tracking_events t
-			where r.click and t.workspace_id = $1 and t.origin_id = r.origin_id and t.key = r.key and t.id between r.first and r.last
-		) e
-	) o on true`
-
-// compareTogether compares the events of the chunk with each other.
-func (a *application) compareTogether() {
-	of := map[[2]uuid.UUID][]*applied{}
-	for _, e := range a.events {
-		if e.kind == clicked || e.kind == probed {
-			name := [2]uuid.UUID{e.of.origin, e.of.key}
-			of[name] = append(of[name], e)
-		}
-	}
-	for _, all := range of {
-		for _, e := range all {
-			for _, other := range all {
-				since := e.at.Sub(other.at)
-				e.isBeside = e.isBeside || other.kind == clicked && other.of.link != e.of.link && since.Abs() <= beside
-				e.isProbed = e.isProbed || other.kind == probed && other.of.link == e.of.link && since >= 0 && since <= before
-			}
-		}
-	}
 }

@@ -11,8 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-
-	"lemma"
 )
 
 const (
@@ -111,7 +109,7 @@ func convert(ctx context.Context, tx pgx.Tx, from, to time.Time) error {
 	var ws uuid.UUID
 	e := event{kind: converted}
 	_, err = pgx.ForEachRow(rows, []any{&ws, &e.of.origin, &e.of.key, &e.at}, func() error {
-		e.id = lemma.NewID()
+		e.id = onceOf(e)
 		all[ws] = append(all[ws], e)
 		return nil
 	})

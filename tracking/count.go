@@ -13,24 +13,25 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// append stores the events, and leaves out those that were stored before.
+// append stores the events, and leaves out those that were stored before. It adds floods
+// to those that were stored before.
 func (a *application) append(ctx context.Context) error {
 	var ids, origins, keys []uuid.UUID
 	var kinds, machines []string
-	var numbers []int32
+	var numbers, counts []int32
 	var times []time.Time
 	for _, e := range a.events {
 		ids, origins, keys = append(ids, e.id), append(origins, e.of.origin), append(keys, e.of.key)
 		kinds, machines = append(kinds, e.kind), append(machines, e.machine)
-		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at)
+		numbers, counts, times = append(numbers, int32(e.of.link)), append(counts, int32(e.times)), append(times, e.at)
 	}
 	rows, err := a.tx.Query(ctx, `
-		insert into tracking_events (workspace_id, origin_id, key, id, type, link, machine, occurred_at)
-		select $1, e.origin_id, e.key, e.id, e.type, e.link, nullif(e.machine, ''), e.at
-		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::text[], $8::timestamptz[])
-			as e (id, origin_id, key, type, link, machine, at)
-		on conflict (workspace_id, origin_id, key, id) do nothing
-		returning id`, a.ws, ids, origins, keys, kinds, numbers, machines, times)
+		insert into tracking_events as t (workspace_id, origin_id, key, id, type, link, times, machine, occurred_at)
+		select $1, e.origin_id, e.key, e.id, e.type, e.link, e.times, nullif(e.machine, ''), e.at
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::int[], $8::text[], $9::timestamptz[])
+			as e (id, origin_id, key, type, link, times, machine, at)
+		on conflict (workspace_id, origin_id, key, id) do update set times = t.times + excluded.times where t.machine = '`+flood+`'
+		returning id`, a.ws, ids, origins, keys, kinds, numbers, counts, machines, times)
 	if err != nil {
 		return fmt.Errorf("append %d opens and clicks: %w", len(a.events), err)
 	}
@@ -79,13 +80,13 @@ func (a *application) count(ctx context.Context) error {
 		case e.kind == opened && e.machine == "":
 			sum.Opens++
 		case e.kind == opened:
-			sum.MachineOpens++
+			sum.MachineOpens += int64(e.times)
 		case e.kind == clicked && e.machine == "":
 			sum.Clicks++
 			of(byLink, place{e.of.origin, e.content, e.of.link}).Clicks++
 		case e.kind == clicked:
-			sum.MachineClicks++
-			of(byLink, place{e.of.origin, e.content, e.of.link}).MachineClicks++
+			sum.MachineClicks += int64(e.times)
+			of(byLink, place{e.of.origin, e.content, e.of.link}).MachineClicks += int64(e.times)
 		}
 	}
 	if err := a.countUnique(ctx, sums); err != nil {
@@ -99,12 +100,40 @@ func (a *application) count(ctx context.Context) error {
 
 // engaged is what one notification adds.
 type engaged struct {
-	origin, key  uuid.UUID
-	content      uuid.UUID
-	opens        int32
-	clicks       int32
-	conversions  int32
-	unsubscribes int32
+	origin, key, content                     uuid.UUID
+	opens, clicks, conversions, unsubscribes int32
+	times                                    [4]*time.Time // of the first of each of moments; nil: none
+}
+
+// The moments of a notification that are kept.
+const (
+	openedAt = iota
+	clickedAt
+	machineOpenedAt
+	machineClickedAt
+)
+
+// add adds an event, which is no probe.
+func (g *engaged) add(e *applied) {
+	if e.machine == "" {
+		*g.numberOf(e.kind)++
+	}
+	var moment int
+	switch {
+	case e.kind == opened && e.machine == "":
+		moment = openedAt
+	case e.kind == clicked && e.machine == "":
+		moment = clickedAt
+	case e.kind == opened:
+		moment = machineOpenedAt
+	case e.kind == clicked:
+		moment = machineClickedAt
+	default:
+		return
+	}
+	if g.times[moment] == nil || e.at.Before(*g.times[moment]) {
+		g.times[moment] = &e.at
+	}
 }
 
 // numberOf is the number to which an event of a type adds.
@@ -124,33 +153,44 @@ func (e *engaged) numberOf(kind string) *int32 {
 func (a *application) countUnique(ctx context.Context, sums map[place]*Counts) error {
 	byName := map[[2]uuid.UUID]*engaged{}
 	for _, e := range a.events {
-		if e.machine != "" || e.kind == probed {
+		if e.kind == probed {
 			continue
 		}
 		name := [2]uuid.UUID{e.of.origin, e.of.key}
 		if byName[name] == nil {
 			byName[name] = &engaged{origin: e.of.origin, key: e.of.key, content: e.content}
 		}
-		*byName[name].numberOf(e.kind)++
+		byName[name].add(e)
 	}
 	all := slices.SortedFunc(maps.Values(byName), func(a, b *engaged) int {
 		return cmp.Or(bytes.Compare(a.origin[:], b.origin[:]), bytes.Compare(a.key[:], b.key[:]))
 	})
-	var origins, keys []uuid.UUID
+	var origins, keys, contents []uuid.UUID
 	var opens, clicks, conversions, unsubscribes []int32
+	var times [4][]*time.Time
 	for _, e := range all {
-		origins, keys, opens, clicks = append(origins, e.origin), append(keys, e.key), append(opens, e.opens), append(clicks, e.clicks)
+		origins, keys, contents = append(origins, e.origin), append(keys, e.key), append(contents, e.content)
+		opens, clicks = append(opens, e.opens), append(clicks, e.clicks)
 		conversions, unsubscribes = append(conversions, e.conversions), append(unsubscribes, e.unsubscribes)
+		for i, at := range e.times {
+			times[i] = append(times[i], at)
+		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
 	rows, err := a.tx.Query(ctx, `
-		insert into engagements as e (workspace_id, origin_id, key, opens, clicks, conversions, unsubscribes)
-		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::int[], $5::int[], $6::int[], $7::int[]) r
+		insert into engagements as e (workspace_id, origin_id, key, content_id, opens, clicks, conversions, unsubscribes,
+			opened_at, clicked_at, machine_opened_at, machine_clicked_at)
+		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::int[], $6::int[], $7::int[], $8::int[],
+			$9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::timestamptz[]) r
 		on conflict (workspace_id, origin_id, key) do update set opens = e.opens + excluded.opens, clicks = e.clicks + excluded.clicks,
-			conversions = e.conversions + excluded.conversions, unsubscribes = e.unsubscribes + excluded.unsubscribes
-		returning origin_id, key, opens, clicks, conversions, unsubscribes`, a.ws, origins, keys, opens, clicks, conversions, unsubscribes)
+			conversions = e.conversions + excluded.conversions, unsubscribes = e.unsubscribes + excluded.unsubscribes,
+			opened_at = least(e.opened_at, excluded.opened_at), clicked_at = least(e.clicked_at, excluded.clicked_at),
+			machine_opened_at = least(e.machine_opened_at, excluded.machine_opened_at),
+			machine_clicked_at = least(e.machine_clicked_at, excluded.machine_clicked_at)
+		returning origin_id, key, opens, clicks, conversions, unsubscribes`, a.ws, origins, keys, contents, opens, clicks, conversions,
+		unsubscribes, times[openedAt], times[clickedAt], times[machineOpenedAt], times[machineClickedAt])
 	if err != nil {
 		return fmt.Errorf("count %d notifications: %w", len(all), err)
 	}

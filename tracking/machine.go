@@ -15,6 +15,7 @@ const (
 	tooFast      = "too_fast"      // a click within fast after the message was sent
 	severalLinks = "several_links" // clicks on two links of a message within together
 	probedBefore = "probed_before" // a HEAD request of the same link precedes the click
+	flood        = "flood"         // one of too many requests about the notification
 )
 
 // programs are parts of user agents of scanners, previews and libraries, in lower case.

@@ -1,9 +1,11 @@
 package tracking
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,6 +33,7 @@ type event struct {
 	of      target
 	kind    string
 	machine string
+	times   int // requests for which it stands; more than 1 for a flood
 	at      time.Time
 }
 
@@ -46,6 +49,13 @@ func (t *Tracking) record(r *http.Request, ws uuid.UUID, to target, click bool) 
 	}
 	if e.kind == probed && !click {
 		return
+	}
+	if t.watch.isFlood(e.notification(), e.at) {
+		t.Metrics.floods.Inc()
+		if e.kind == probed {
+			return
+		}
+		e = flooded(e)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxStore)
 	defer cancel()
@@ -74,32 +84,57 @@ func Unsubscribed(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of ...Notificati
 	}
 	all, now := make([]event, len(of)), time.Now()
 	for i, n := range of {
-		all[i] = event{id: lemma.NewID(), of: target{origin: n.Origin, key: n.Key}, kind: unsubscribed, at: now}
+		all[i] = event{of: target{origin: n.Origin, key: n.Key}, kind: unsubscribed, at: now}
+		all[i].id = onceOf(all[i])
 	}
-	return enqueue(ctx, tx, ws, all)
+	if err := enqueue(ctx, tx, ws, all); err != nil {
+		return err
+	}
+	return recordUnsubscribed(ctx, tx, ws, of)
 }
 
 type execer interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// enqueue appends events, and leaves out those that are queued.
+// byID sorts events by their ids, so that two transactions do not wait for each other,
+// and makes one event of those with the same id.
+func byID(all []event) []event {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b event) int { return bytes.Compare(a.id[:], b.id[:]) })
+	one := all[:0]
+	for _, e := range all {
+		e.times = max(e.times, 1)
+		last := len(one) - 1
+		switch {
+		case last < 0 || one[last].id != e.id:
+			one = append(one, e)
+		case e.machine == flood:
+			one[last].times += e.times
+		}
+	}
+	return one
+}
+
+// enqueue appends events, and leaves out those that are queued. It adds floods to those
+// that are queued.
 func enqueue(ctx context.Context, db execer, ws uuid.UUID, all []event) error {
 	var ids, origins, keys []uuid.UUID
 	var kinds, machines []string
-	var numbers []int32
+	var numbers, counts []int32
 	var times []time.Time
-	for _, e := range all {
+	for _, e := range byID(all) {
 		ids, origins, keys = append(ids, e.id), append(origins, e.of.origin), append(keys, e.of.key)
 		kinds, machines = append(kinds, e.kind), append(machines, e.machine)
-		numbers, times = append(numbers, int32(e.of.link)), append(times, e.at)
+		numbers, counts, times = append(numbers, int32(e.of.link)), append(counts, int32(e.times)), append(times, e.at)
 	}
 	_, err := db.Exec(ctx, `
-		insert into tracking_queue (workspace_id, id, origin_id, key, type, link, machine, occurred_at)
-		select $1, e.id, e.origin_id, e.key, e.type, e.link, nullif(e.machine, ''), e.at
-		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::text[], $8::timestamptz[])
-			as e (id, origin_id, key, type, link, machine, at)
-		on conflict (workspace_id, id) do nothing`, ws, ids, origins, keys, kinds, numbers, machines, times)
+		insert into tracking_queue as q (workspace_id, id, origin_id, key, type, link, times, machine, occurred_at)
+		select $1, e.id, e.origin_id, e.key, e.type, e.link, e.times, nullif(e.machine, ''), e.at
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::int[], $8::text[], $9::timestamptz[])
+			as e (id, origin_id, key, type, link, times, machine, at)
+		on conflict (workspace_id, id) do update set times = q.times + excluded.times where q.machine = '`+flood+`'`,
+		ws, ids, origins, keys, kinds, numbers, counts, machines, times)
 	if err != nil {
 		return fmt.Errorf("store %d opens and clicks: %w", len(all), err)
 	}

@@ -54,6 +54,9 @@ type Tracking struct {
 	mu    sync.Mutex
 	bases map[uuid.UUID]base
 
+	watch watch
+	turns turns
+
 	convertAt time.Time // when conversions are looked for again
 }
 
@@ -66,7 +69,7 @@ func New(d Deps) *Tracking {
 		d.Metrics = NewMetrics(nil)
 	}
 	d.PublicURL = strings.TrimSuffix(d.PublicURL, "/")
-	t := &Tracking{Deps: d, bases: map[uuid.UUID]base{}}
+	t := &Tracking{Deps: d, bases: map[uuid.UUID]base{}, turns: turns{of: map[uuid.UUID]turn{}}}
 	t.gather = admission.NewGatherer(together, t.store)
 	return t
 }

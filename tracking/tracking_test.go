@@ -233,6 +233,7 @@ func TestTheTrackingURLOfAWorkspace(t *testing.T) {
 // Several processes apply the events of several origins: each is counted once.
 func TestEachEventIsCountedOnce(t *testing.T) {
 	b := setup(t)
+	b.Subscribe("notification.opened", "notification.clicked")
 	var all []event
 	for i := range 5 {
 		for n := range 600 {
@@ -265,6 +266,11 @@ func TestEachEventIsCountedOnce(t *testing.T) {
 	b.put(b.event(0, opened, 0, 0), b.event(9, clicked, 0, time.Minute))
 	b.applyAll()
 	b.wantCounts(notifications.Engagement{Opens: 3001, UniqueOpens: 5, Clicks: 3001, UniqueClicks: 6})
+	for name, n := range map[string]int{"notification.opened": 5, "notification.clicked": 6} {
+		b.WantCount(n, `select count(distinct key) from events_out, unnest(keys) as key where type = $1`, name)
+		b.WantCount(0, `select count(*) from events_out e where type = $1
+			and cardinality(keys) <> (select count(distinct key) from unnest(e.keys) as key)`, name)
+	}
 }
 
 // A store that is repeated, since its first outcome was unknown, counts nothing twice.
@@ -300,4 +306,34 @@ func TestEventsSettle(t *testing.T) {
 		t.Errorf("%d applied, %v", n, err)
 	}
 	b.WantCount(1, `select count(*) from tracking_queue`)
+}
+
+// The first open and click of a notification keep their times, whatever order they are
+// applied in, and those of machines have their own.
+func TestFirstTimes(t *testing.T) {
+	b := setup(t)
+	machine := b.event(0, opened, 0, 10*time.Minute)
+	machine.machine = applePrivacy
+	for _, chunk := range [][]event{
+		{b.event(0, opened, 0, 30*time.Minute), b.event(0, opened, 0, 40*time.Minute), b.event(1, probed, 1, 0)},
+		{b.event(0, opened, 0, 20*time.Minute), b.event(0, clicked, 1, 35*time.Minute), machine, b.event(2, clicked, 1, time.Second)},
+	} {
+		b.put(chunk...)
+		b.applyAll()
+	}
+	type times struct {
+		Content                                      uuid.UUID
+		Opened, Clicked, MachineOpened, MachineClick *time.Time
+	}
+	rows, _ := b.Pool.Query(t.Context(), `
+		select content_id, opened_at, clicked_at, machine_opened_at, machine_clicked_at from engagements
+		where workspace_id = $1 and origin_id = $2 order by opened_at is null`, b.Workspace, b.origin)
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[times])
+	b.Must(err)
+	at := func(d time.Duration) *time.Time { return new(b.sent.Add(d).Truncate(time.Microsecond).Local()) }
+	want := []times{{b.origin, at(20 * time.Minute), at(35 * time.Minute), at(10 * time.Minute), nil},
+		{b.origin, nil, nil, nil, at(time.Second)}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
 }

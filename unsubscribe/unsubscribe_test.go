@@ -47,6 +47,7 @@ func TestReadingChangesNothing(t *testing.T) {
 // none. The form has either type (RFC 8058, 3.1). A repetition changes nothing.
 func TestOneClick(t *testing.T) {
 	f := setup(t)
+	pgtest.Subscribe(t, f.pool, f.ws, "notification.unsubscribed")
 	news, offers := f.topic("News"), f.topic("Offers")
 	var multi bytes.Buffer
 	w := multipart.NewWriter(&multi)
@@ -88,6 +89,9 @@ func TestOneClick(t *testing.T) {
 	}
 	if got := f.causes(pgtest.Workspace(t, f.pool), news); got != nil {
 		t.Error("another workspace:", got)
+	}
+	if n := pgtest.One[int](t, f.pool, `select count(*) from events_out where type = 'notification.unsubscribed' and count = 1`); n != 6 {
+		t.Errorf("%d events of six changes", n)
 	}
 }
 

@@ -25,6 +25,7 @@ const (
 	ReasonNetwork   = "network"            // no connection, or it was closed
 	ReasonForbidden = "forbidden_address"  // the name resolves to an address that may not be called
 	ReasonURL       = "invalid_url"        // the URL is no longer allowed
+	ReasonDisabled  = "endpoint_disabled"  // the endpoint is disabled
 	ReasonGone      = "endpoint_deleted"   // the endpoint was deleted
 	ReasonSecret    = "secret_unavailable" // this process's keys do not decrypt the secret
 )
@@ -85,13 +86,17 @@ func newClient(d dial.Dialer, timeout time.Duration) *http.Client {
 	}
 }
 
-// call sends a message once, unless its answer is known.
+// call sends a message once, unless its answer is known. Of a message that carries an
+// event only 2xx is final: nothing waits for another answer, such as a redirect.
 func (w *Webhooks) call(ctx context.Context, m claimed) result {
 	if m.Answered {
 		return m.answer()
 	}
 	if m.URL == nil {
 		return result{reason: ReasonGone, final: true}
+	}
+	if *m.Status == Disabled {
+		return result{reason: ReasonDisabled, final: true}
 	}
 	if err := w.checkURL(*m.URL); err != nil {
 		return result{reason: ReasonURL, final: true, cause: err}
@@ -117,7 +122,9 @@ func (w *Webhooks) call(ctx context.Context, m claimed) result {
 	defer answer.Body.Close()
 	w.limiter.recordAnswer(m.EndpointID, true)
 	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // the status is known, whatever happens to the rest
-	return classify(answer)
+	v := classify(answer)
+	v.final = v.final && (v.delivered() || m.EventID == nil)
+	return v
 }
 
 func newRequest(ctx context.Context, m claimed, keys keyring) (*http.Request, error) {

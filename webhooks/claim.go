@@ -19,14 +19,16 @@ type claimed struct {
 	Body         string
 	EnrollmentID *uuid.UUID
 	Step         *int
-	Attempts     int  // this one included
-	Answered     bool // StatusCode and LastError are its final answer, not settled yet
+	EventID      *uuid.UUID // it carries an event; nil: it is of a flow node, or a test
+	Attempts     int        // this one included
+	Answered     bool       // StatusCode and LastError are its final answer, not settled yet
 	StatusCode   *int
 	LastError    *string
 	LeasedBy     string    // the token of this claim
 	At           time.Time // by the database's clock
 	URL          *string   // nil: the endpoint was deleted
 	Secret       []byte
+	Status       *string   // of the endpoint
 	since        time.Time // start of the claim by this process's clock, which is before the start of the lease
 }
 
@@ -121,11 +123,11 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval,
 				attempts = o.attempts + (not o.answered)::int
 			from free where o.ctid = free.at
-			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.attempts, o.answered,
+			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
 				o.status_code, o.last_error, o.leased_by
 		)
-		select t.workspace_id, t.id, t.endpoint_id, t.body, t.enrollment_id, t.step, t.attempts, t.answered,
-			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret
+		select t.workspace_id, t.id, t.endpoint_id, t.body, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
+			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret, e.status
 		from taken t
 		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
 		append([]any{token, w.options.Lease}, args...)...)

@@ -23,6 +23,9 @@ type Delivery struct {
 	ID           uuid.UUID
 	EnrollmentID *uuid.UUID // waits for the answer; nil: none
 	FlowID       *uuid.UUID // of that enrollment
+	EventID      *uuid.UUID // that it carries; nil: none
+	Type         *string    // of that event, or test; nil: it is of a flow node
+	Sequence     *int64     // of an event message
 	Status       string
 	Attempts     int        // calls that have begun
 	StatusCode   int        // of the last answer; 0: there was none
@@ -43,7 +46,7 @@ type listed struct {
 const selectDelivery = `
 	select o.id, o.enrollment_id,
 		(select e.flow_id from enrollments e where e.workspace_id = o.workspace_id and e.id = o.enrollment_id) as flow_id,
-		o.status, o.attempts, coalesce(o.status_code, 0) as status_code, coalesce(o.last_error, '') as reason, o.called_at,
+		o.event_id, o.type, o.sequence, o.status, o.attempts, coalesce(o.status_code, 0) as status_code, coalesce(o.last_error, '') as reason, o.called_at,
 		case when o.status = 'pending' and (o.lease_until is null or o.lease_until <= now()) then o.due_at end as next_at,
 		o.created_at, o.finished_at, coalesce(o.finished_at, o.due_at) as position
 	from outbox o`
@@ -70,16 +73,18 @@ func (w *Webhooks) readDeliveries(ctx context.Context, sql string, args ...any) 
 // Lists of ended messages, the last one first, and of pending messages, the next
 // call first. Pages omit no message that is called meanwhile.
 var (
-	endedList = page.List[listed]{Name: "webhook_messages", Default: "-finished_at", Orders: map[string]page.Order[listed]{
+	endedList = page.List[listed]{Name: "webhook_messages", Created: "o.created_at", Default: "-finished_at", Orders: map[string]page.Order[listed]{
 		"finished_at": page.ByTime("o.finished_at", func(m listed) time.Time { return m.Position },
 			"o.id", func(m listed) uuid.UUID { return m.ID })}}
-	pendingList = page.List[listed]{Name: "webhook_messages", Default: "due_at", Orders: map[string]page.Order[listed]{
-		"due_at": page.ByTime("o.due_at", func(m listed) time.Time { return m.Position },
-			"o.id", func(m listed) uuid.UUID { return m.ID })}}
+	pendingList = page.List[listed]{Name: "webhook_messages", Created: "o.created_at", Default: "due_at",
+		Orders: map[string]page.Order[listed]{
+			"due_at": page.ByTime("o.due_at", func(m listed) time.Time { return m.Position },
+				"o.id", func(m listed) uuid.UUID { return m.ID })}}
 )
 
-// Messages reads a page of an endpoint's messages of one status.
-func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, q page.Query) ([]Delivery, string, error) {
+// Messages reads a page of an endpoint's messages of one status, and of one type of
+// event unless it is empty.
+func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, eventType string, q page.Query) ([]Delivery, string, error) {
 	if _, err := w.Get(ctx, ws, endpoint); err != nil {
 		return nil, "", err
 	}
@@ -88,8 +93,9 @@ func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, q page.
 		list, condition = pendingList, "o.status = 'pending'"
 	}
 	found, next, err := list.Read(ctx, w.pool, q, ws,
-		selectDelivery+` where o.workspace_id = $1 and o.endpoint_id = $2 and `+condition+` and o.status = $3`,
-		pgx.RowToStructByName[listed], endpoint, q.Status)
+		selectDelivery+` where o.workspace_id = $1 and o.endpoint_id = $2 and `+condition+` and o.status = $3
+			and ($4 = '' or o.type = $4)`,
+		pgx.RowToStructByName[listed], endpoint, q.Status, eventType)
 	if err != nil {
 		return nil, "", err
 	}

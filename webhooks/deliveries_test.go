@@ -101,7 +101,7 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 		var got []uuid.UUID
 		var times []time.Time
 		for _, m := range pgtest.Pages(t, 2, func(cursor string) ([]Delivery, string, error) {
-			return b.Messages(t.Context(), b.Workspace, e.ID, page.Query{Status: state, Limit: 2, Cursor: cursor})
+			return b.Messages(t.Context(), b.Workspace, e.ID, "", page.Query{Status: state, Limit: 2, Cursor: cursor})
 		}) {
 			at := m.NextAt
 			if state != Pending {
@@ -123,16 +123,16 @@ func TestMessagesOfAnEndpoint(t *testing.T) {
 			t.Errorf("%s: %v", state, times)
 		}
 	}
-	_, next, err := b.Messages(t.Context(), b.Workspace, e.ID, page.Query{Status: Pending, Limit: 1})
+	_, next, err := b.Messages(t.Context(), b.Workspace, e.ID, "", page.Query{Status: Pending, Limit: 1})
 	b.Must(err)
 	tooLate := "delivered.99999999999999999." + uuid.NewString()
 	for state, cursor := range map[string]string{Failed: next, Pending: next + "x", Delivered: tooLate} {
-		_, _, err := b.Messages(t.Context(), b.Workspace, e.ID, page.Query{Status: state, Limit: 1, Cursor: cursor})
+		_, _, err := b.Messages(t.Context(), b.Workspace, e.ID, "", page.Query{Status: state, Limit: 1, Cursor: cursor})
 		if lemma.KindOf(err) != lemma.Invalid {
 			t.Errorf("a foreign cursor: %v", err)
 		}
 	}
-	if _, _, err := b.Messages(t.Context(), uuid.New(), e.ID, page.Query{Status: Pending, Limit: 1}); lemma.KindOf(err) != lemma.NotFound {
+	if _, _, err := b.Messages(t.Context(), uuid.New(), e.ID, "", page.Query{Status: Pending, Limit: 1}); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("of another workspace: %v", err)
 	}
 }

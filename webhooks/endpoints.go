@@ -19,12 +19,13 @@ import (
 	"lemma/pgerr"
 )
 
-const endpointColumns = `id, workspace_id, name, url, version, created_at, updated_at`
+const endpointColumns = `id, workspace_id, name, url, subscriptions, sequence, status, status_reason, disabled_at,
+	version, created_at, updated_at`
 
 // Create saves an endpoint and returns its secret, which only Create and Rotate
 // return. Repeated with the same id, it returns the same endpoint and secret.
 func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (Endpoint, string, error) {
-	if err := w.checkPatch(Patch{Name: &n.Name, URL: &n.URL}); err != nil {
+	if err := w.checkPatch(Patch{Name: &n.Name, URL: &n.URL, Subscriptions: &n.Subscriptions}); err != nil {
 		return Endpoint{}, "", err
 	}
 	sealed, err := w.seal(ws, n.ID, keyring{}.rotated(n.ID))
@@ -32,13 +33,21 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 		return Endpoint{}, "", err
 	}
 	err = fence.Transact(ctx, w.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
-		insert into webhook_endpoints (workspace_id, id, name, url, secret) values ($1, $2, $3, $4, $5)
-		on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.URL, sealed)
-		return err
+		tag, err := tx.Exec(ctx, `
+			insert into webhook_endpoints (workspace_id, id, name, url, secret, subscriptions) values ($1, $2, $3, $4, $5, $6)
+			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.URL, sealed, append([]Subscription{}, n.Subscriptions...))
+		if err != nil || tag.RowsAffected() == 0 {
+			return err
+		}
+		return writeSubscriptions(ctx, tx, ws, n.ID, n.Subscriptions)
 	})
 	if err != nil {
 		return Endpoint{}, "", saving.Explain(err, "create webhook endpoint")
+	}
+	if len(n.Subscriptions) > 0 {
+		if err := w.awaitOlder(ctx); err != nil {
+			return Endpoint{}, "", err
+		}
 	}
 	made, keys, err := w.withKeys(ctx, w.pool, ws, n.ID, "")
 	if err != nil {
@@ -71,15 +80,37 @@ func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p
 	if _, err := w.Get(ctx, ws, id); err != nil {
 		return Endpoint{}, err
 	}
-	changed, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Endpoint], `
-		update webhook_endpoints set name = coalesce($4, name), url = coalesce($5, url), version = version + 1, updated_at = now()
-		where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
-		returning `+endpointColumns, ws, id, ifMatch, p.Name, p.URL)
+	var changed Endpoint
+	err := fence.Transact(ctx, w.pool, func(tx pgx.Tx) (err error) {
+		changed, err = patch(ctx, tx, ws, id, ifMatch, p)
+		if err != nil || p.Subscriptions == nil {
+			return err
+		}
+		return writeSubscriptions(ctx, tx, ws, id, *p.Subscriptions)
+	})
+	if err == nil && p.Subscriptions != nil {
+		err = w.awaitOlder(ctx)
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Endpoint{}, &lemma.Error{Kind: lemma.Stale,
 			Message: "the webhook endpoint has been changed since it was read: read it again"}
 	}
 	return changed, saving.Explain(err, "update webhook endpoint")
+}
+
+// patch updates the row of an endpoint. Failures from before it was enabled do not count
+// any more.
+func patch(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, ifMatch *int, p Patch) (Endpoint, error) {
+	rows, _ := tx.Query(ctx, `
+		update webhook_endpoints set name = coalesce($4, name), url = coalesce($5, url),
+			subscriptions = coalesce($6, subscriptions), status = coalesce($7, status),
+			status_reason = case coalesce($7, status) when 'disabled' then coalesce(status_reason, '`+DisabledByRequest+`') end,
+			disabled_at = case coalesce($7, status) when 'disabled' then coalesce(disabled_at, now()) end,
+			enabled_at = case when $7 = 'enabled' and status = 'disabled' then now() else enabled_at end,
+			version = version + 1, updated_at = now()
+		where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
+		returning `+endpointColumns, ws, id, ifMatch, p.Name, p.URL, p.Subscriptions, p.Status)
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Endpoint])
 }
 
 // Delete deletes an endpoint. Its pending messages fail.
@@ -130,7 +161,15 @@ func (w *Webhooks) checkPatch(p Patch) error {
 		}
 	}
 	if p.URL != nil {
-		return w.checkURL(*p.URL)
+		if err := w.checkURL(*p.URL); err != nil {
+			return err
+		}
+	}
+	if p.Status != nil && *p.Status != Enabled && *p.Status != Disabled {
+		return lemma.Fault("/status", "invalid", "must be enabled or disabled")
+	}
+	if p.Subscriptions != nil {
+		return checkSubscriptions(*p.Subscriptions)
 	}
 	return nil
 }

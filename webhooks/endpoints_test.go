@@ -86,7 +86,7 @@ func TestCreateTwiceMakesOne(t *testing.T) {
 	b.Must(err)
 	again, same, err := b.Create(t.Context(), b.Workspace, n)
 	b.Must(err)
-	if first != again || secret != same {
+	if !cmp.Equal(first, again) || secret != same {
 		t.Errorf("%+v with %q, then %+v with %q", first, secret, again, same)
 	}
 	_, _, err = b.Create(t.Context(), b.Workspace, NewEndpoint{ID: lemma.NewID(), Name: "shop", URL: "https://example.com"})

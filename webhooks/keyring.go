@@ -119,7 +119,8 @@ func (w *Webhooks) withKeys(ctx context.Context, db interface {
 	var now time.Time
 	err = db.QueryRow(ctx, `
 		select `+endpointColumns+`, secret, now() from webhook_endpoints where workspace_id = $1 and id = $2`+lock, ws, id).
-		Scan(&e.ID, &e.WorkspaceID, &e.Name, &e.URL, &e.Version, &e.CreatedAt, &e.UpdatedAt, &sealed, &now)
+		Scan(&e.ID, &e.WorkspaceID, &e.Name, &e.URL, &e.Subscriptions, &e.Sequence, &e.Status, &e.StatusReason, &e.DisabledAt,
+			&e.Version, &e.CreatedAt, &e.UpdatedAt, &sealed, &now)
 	if err := pgerr.Row(err, "webhook endpoint", "read webhook endpoint"); err != nil {
 		return Endpoint{}, keyring{}, err
 	}

@@ -15,6 +15,8 @@ func (w *Webhooks) Loop(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	calls.Go(func() { w.cleanLoop(ctx) })
+	calls.Go(func() { w.publishLoop(ctx) })
+	calls.Go(func() { w.disableLoop(ctx) })
 	done := make(chan struct{}, 1)
 	tick := time.NewTicker(w.options.Poll)
 	defer tick.Stop()
@@ -175,6 +177,31 @@ func (w *Webhooks) keepAnswer(ctx context.Context, m claimed, v result) error {
 		case <-time.After(putBackEvery):
 		}
 	}
+}
+
+// publishLoop publishes events. While there are more, it continues at once.
+func (w *Webhooks) publishLoop(ctx context.Context) {
+	loop.Every(ctx, w.options.Poll, func(ctx context.Context) error {
+		for {
+			n, err := w.Publish(ctx)
+			if n > 0 {
+				w.Wake()
+			}
+			if err != nil || n == 0 {
+				return err
+			}
+		}
+	}, func(err error) {
+		w.log.ErrorContext(ctx, "events not published; they are published later", "error", err)
+	})
+}
+
+// disableEvery is how often Loop disables failing endpoints.
+const disableEvery = 10 * time.Minute
+
+func (w *Webhooks) disableLoop(ctx context.Context) {
+	loop.Every(ctx, disableEvery, func(ctx context.Context) error { _, err := w.DisableFailing(ctx); return err },
+		func(err error) { w.log.ErrorContext(ctx, "failing webhook endpoints not disabled", "error", err) })
 }
 
 func (w *Webhooks) cleanLoop(ctx context.Context) {

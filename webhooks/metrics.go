@@ -8,9 +8,10 @@ import (
 
 // Metrics count messages and calls. The names are documented in docs/reference/metrics.md.
 type Metrics struct {
-	ended   *prometheus.CounterVec
-	calls   prometheus.Histogram
-	retries prometheus.Counter
+	ended                      *prometheus.CounterVec
+	calls                      prometheus.Histogram
+	retries                    prometheus.Counter
+	events, messages, disabled prometheus.Counter
 }
 
 // NewMetrics registers the metrics of webhooks; with nil they are not exported.
@@ -23,14 +24,25 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 12)}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lemma_webhook_retries_total", Help: "Webhook calls that are retried later."}),
+		events: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lemma_events_out_published_total", Help: "Events that were published, also to no endpoint."}),
+		messages: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lemma_events_out_messages_total", Help: "Webhook messages that were written for events."}),
+		disabled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lemma_webhook_endpoints_disabled_total", Help: "Webhook endpoints that were disabled since they fail."}),
 	}
 	if r != nil {
-		r.MustRegister(m.ended, m.calls, m.retries)
+		r.MustRegister(m.ended, m.calls, m.retries, m.events, m.messages, m.disabled)
 	}
 	return m
 }
 
 func (m *Metrics) called(d time.Duration) { m.calls.Observe(d.Seconds()) }
+
+func (m *Metrics) published(events, messages int) {
+	m.events.Add(float64(events))
+	m.messages.Add(float64(messages))
+}
 
 func (m *Metrics) settled(v result, ended bool) {
 	switch {

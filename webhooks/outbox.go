@@ -70,6 +70,9 @@ func checkBody(body []byte) error {
 // MessageID is the webhook-id of a message.
 func MessageID(id uuid.UUID) string { return lemma.FormatID("msg", id) }
 
+// ParseMessageID parses a webhook-id. It returns false for any other text.
+func ParseMessageID(text string) (uuid.UUID, bool) { return lemma.ParseID("msg", text) }
+
 // oneByOne reads each id of $2 by the whole primary key. For an any() a planner
 // without statistics may prefer to read the whole workspace. For the same reason the
 // queries test finished_at instead of status, which would match other indexes.
@@ -155,7 +158,24 @@ func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
 		}
 		total += gone.RowsAffected()
 		if gone.RowsAffected() < cleanChunk {
-			return total, nil
+			return total, w.cleanEvents(ctx)
+		}
+	}
+}
+
+// cleanEvents deletes events that were published longer ago than twice Keep, when no
+// message of them is kept that was not sent again.
+func (w *Webhooks) cleanEvents(ctx context.Context) error {
+	for {
+		gone, err := w.pool.Exec(ctx, `
+			delete from events_out where ctid = any(array(
+				select ctid from events_out where published_at is not null and published_at < now() - 2 * $1::interval
+				order by published_at limit $2 for update skip locked))`, w.options.Keep, cleanChunk)
+		if err != nil {
+			return fmt.Errorf("clean published events: %w", err)
+		}
+		if gone.RowsAffected() < cleanChunk {
+			return nil
 		}
 	}
 }

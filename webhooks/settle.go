@@ -125,7 +125,8 @@ func claimsIn(all []claimed, limit int) []any {
 
 // stateNow is the new status of a message o after a call r. A message whose next
 // call would be after GiveUp has failed.
-const stateNow = `(case when r.status = 'pending' and o.created_at + $9::interval < now() + r.delay then 'failed' else r.status end)`
+const stateNow = `(case when r.status = 'pending' and coalesce(o.resent_at, o.created_at) + $9::interval < now() + r.delay
+	then 'failed' else r.status end)`
 
 // writeResults stores results by a compare-and-set on the token, and returns the
 // outcomes of the messages that have ended.

@@ -29,9 +29,16 @@ type Endpoint struct {
 	WorkspaceID uuid.UUID
 	Name        string // unique in its workspace
 	URL         string
-	Version     int // ETag
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
+
+	Subscriptions []Subscription
+	Sequence      int64  // of its last event message
+	Status        string // enabled or disabled
+	StatusReason  *string
+	DisabledAt    *time.Time
+
+	Version   int // ETag
+	CreatedAt time.Time
+	UpdatedAt time.Time
 }
 
 // NewEndpoint has the fields of an endpoint to create.
@@ -39,12 +46,17 @@ type NewEndpoint struct {
 	ID   uuid.UUID // from the caller, so that a repeated request creates one endpoint
 	Name string
 	URL  string
+
+	Subscriptions []Subscription
 }
 
 // Patch changes an endpoint; nil leaves a field as it is.
 type Patch struct {
 	Name *string
 	URL  *string
+
+	Subscriptions *[]Subscription
+	Status        *string
 }
 
 // Options bound which addresses are called, for how long, and how often. New
@@ -58,7 +70,8 @@ type Options struct {
 	GiveUp       time.Duration   // age at which a message fails instead of being retried; 3 days
 	BackOff      []time.Duration // before the second call, the third and so on; the last repeats. 5 s to 1 h
 	Poll         time.Duration   // how often an idle process polls for due messages; 500 ms
-	Keep         time.Duration   // how long the rows of ended messages are kept; 7 days
+	Keep         time.Duration   // how long the rows of ended messages are kept; 7 days. Published events are kept twice as long
+	DisableAfter time.Duration   // how long an endpoint must fail to be disabled; 5 days, and less than Keep
 }
 
 // Deps are the dependencies of Webhooks.
@@ -137,6 +150,7 @@ func (o Options) withDefaults() Options {
 	o.GiveUp = orDefault(o.GiveUp, 3*24*time.Hour)
 	o.Poll = orDefault(o.Poll, 500*time.Millisecond)
 	o.Keep = orDefault(o.Keep, 7*24*time.Hour)
+	o.DisableAfter = min(orDefault(o.DisableAfter, 5*24*time.Hour), o.Keep*6/7)
 	if len(o.BackOff) == 0 {
 		o.BackOff = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour}
 	}

@@ -33,7 +33,7 @@ var Scopes = []string{
 	"events:read", "events:write",
 	"profiles:erase",
 	"webhooks:read", "webhooks:write",
-	"notifications:read", "notifications:resolve",
+	"notifications:read", "notifications:send", "notifications:resolve",
 	"keys:read", "keys:write",
 	"workspace:write",
 	Admin,

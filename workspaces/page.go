@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -94,15 +95,35 @@ func Luminance(color string) (sum float64) {
 
 // Patch changes a workspace; a nil field stays unchanged.
 type Patch struct {
-	Page        PagePatch
-	TrackingURL *string
+	Page             PagePatch
+	TrackingURL      *string
+	LockFor, SealFor *time.Duration
+}
+
+// Limits of the times of keys.
+const (
+	MostLock = time.Hour
+	MostSeal = 72 * time.Hour
+)
+
+func (p Patch) checkKeys() error {
+	for _, t := range []struct {
+		name  string
+		value *time.Duration
+		most  time.Duration
+	}{{"lock_for", p.LockFor, MostLock}, {"seal_for", p.SealFor, MostSeal}} {
+		if t.value != nil && (*t.value < time.Second || *t.value > t.most) {
+			return lemma.Fault("/keys/"+t.name, "out_of_range", "must be from %s to %s", time.Second, t.most)
+		}
+	}
+	return nil
 }
 
 // maxTrackingURL is in bytes: the token of a link has up to 4,096.
 const maxTrackingURL = 200
 
 func (p Patch) check() error {
-	err := p.Page.check()
+	err := errors.Join(p.Page.check(), p.checkKeys())
 	if p.TrackingURL == nil || *p.TrackingURL == "" || err != nil {
 		return err
 	}
@@ -121,12 +142,14 @@ func (w *Workspaces) Update(ctx context.Context, id uuid.UUID, ifMatch *int, pat
 	}
 	p := patch.Page
 	changed, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Workspace], `
-		update workspaces set version = version + 1, tracking_url = coalesce($9, tracking_url), page = page || jsonb_strip_nulls(
+		update workspaces set version = version + 1, tracking_url = coalesce($9, tracking_url),
+			lock_for = coalesce($10, lock_for), seal_for = coalesce($11, seal_for), page = page || jsonb_strip_nulls(
 			jsonb_build_object(
 			'title', $3::text, 'text', $4::text, 'unsubscribe_label', $5::text, 'color', $6::text, 'background', $7::text,
 			'language', $8::text))
 		where id = $1 and ($2::int is null or version = $2)
-		returning `+columns, id, ifMatch, p.Title, p.Text, p.UnsubscribeLabel, p.Color, p.Background, p.Language, patch.TrackingURL)
+		returning `+columns, id, ifMatch, p.Title, p.Text, p.UnsubscribeLabel, p.Color, p.Background, p.Language, patch.TrackingURL,
+		patch.LockFor, patch.SealFor)
 	if errors.Is(err, pgx.ErrNoRows) {
 		if _, err := w.Get(ctx, id); err != nil {
 			return Workspace{}, err

@@ -23,14 +23,16 @@ import (
 // Workspace is a tenant. Every row of a tenant's table belongs to one.
 type Workspace struct {
 	ID          uuid.UUID
-	Name        string // unique
-	Page        Page   // of its recipients
-	TrackingURL string // where links of its messages lead; empty: the public URL of the server
-	Version     int    // ETag
+	Name        string        // unique
+	Page        Page          // of its recipients
+	TrackingURL string        // where links of its messages lead; empty: the public URL of the server
+	LockFor     time.Duration // of keys of direct notifications: how long a request locks one
+	SealFor     time.Duration // and how long one stays sealed after its notification has ended
+	Version     int           // ETag
 	CreatedAt   time.Time
 }
 
-const columns = `id, name, page, tracking_url, version, created_at`
+const columns = `id, name, page, tracking_url, lock_for, seal_for, version, created_at`
 
 // Workspaces stores workspaces and their keys.
 type Workspaces struct {

@@ -47,6 +47,7 @@ type Config struct {
 	ReapEvery        time.Duration `var:"LEMMA_REAP_EVERY" group:"Settings" default:"1m" help:"Interval of the search for expired leases."`
 	SweepEvery       time.Duration `var:"LEMMA_SWEEP_EVERY" group:"Settings" default:"30s" help:"Interval of the search for due batches without a job."`
 	SendWorkers      int           `var:"LEMMA_SEND_WORKERS" group:"Settings" default:"16" help:"Batches that this process sends at the same time."`
+	DirectWorkers    int           `var:"LEMMA_DIRECT_WORKERS" group:"Settings" default:"8" help:"Batches of direct notifications that this process sends at the same time, besides LEMMA_SEND_WORKERS."`
 	SendPerProvider  int           `var:"LEMMA_SEND_PER_PROVIDER" group:"Settings" default:"0" help:"Maximum of these for one provider; 0 for three quarters."`
 	SendPerWorkspace int           `var:"LEMMA_SEND_PER_WORKSPACE" group:"Settings" default:"0" help:"Maximum of these for one workspace; 0 for three quarters."`
 	FanoutWorkers    int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"16" help:"Audiences that this process reads at the same time."`
@@ -108,7 +109,8 @@ func (c Config) check() error {
 		}
 	}
 	for name, n := range map[string]int{
-		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FANOUTS_PER_WORKSPACE": c.FanoutsPerWorkspace,
+		"LEMMA_SEND_WORKERS": c.SendWorkers, "LEMMA_DIRECT_WORKERS": c.DirectWorkers,
+		"LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FANOUTS_PER_WORKSPACE": c.FanoutsPerWorkspace,
 		"LEMMA_FANOUTS_PER_SOURCE": c.FanoutsPerSource,
 		"LEMMA_FLOW_WORKERS":       c.FlowWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
 		"LEMMA_MAX_CONNECTIONS": c.MaxConnections, "LEMMA_EXPORT_WORKERS": c.ExportWorkers,
@@ -186,7 +188,7 @@ func (c Config) server() server.Config {
 	return server.Config{
 		DatabaseURL: c.DatabaseURL, Listen: c.Listen, MetricsListen: c.MetricsListen, WorkListen: c.WorkListen, LMTPListen: c.LMTPListen,
 		MaxConnections: c.MaxConnections,
-		SendWorkers:    c.SendWorkers, FanoutWorkers: c.FanoutWorkers, Sender: c.sender(), Campaigns: c.campaigns(),
+		SendWorkers:    c.SendWorkers, DirectWorkers: c.DirectWorkers, FanoutWorkers: c.FanoutWorkers, Sender: c.sender(), Campaigns: c.campaigns(),
 		Flows:     flows.Config{Workers: c.FlowWorkers, Retention: c.EventRetention},
 		Sources:   audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
 		Exports:   exports.Config{Workers: c.ExportWorkers, Retention: c.ExportRetention},

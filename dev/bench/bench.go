@@ -1,5 +1,5 @@
 // Package bench measures the hot paths of Lemma: campaigns, fan-out, claims, events,
-// flows and webhooks. Each figure has a new database, in a Postgres cluster of its
+// flows, webhooks and direct notifications. Each figure has a new database, in a Postgres cluster of its
 // own with fsync on, so that figures do not influence each other. Every figure also
 // counts missing and duplicate messages, which must be 0.
 package bench
@@ -50,7 +50,9 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		{"campaign_suppressed", b.campaignSuppressed},
 		{"fanout", b.fanout}, {"claim", b.claim},
 		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_execution", b.flowExecution},
-		{"webhook_delivery", b.webhookDelivery}, {"assign", b.assign}, {"evaluate", b.evaluate}, {"hooks", b.hooks}, {"clicks", b.clicks},
+		{"webhook_delivery", b.webhookDelivery}, {"webhook_out", b.webhookOut}, {"campaign_events", b.campaignEvents},
+		{"assign", b.assign}, {"evaluate", b.evaluate}, {"hooks", b.hooks}, {"clicks", b.clicks},
+		{"direct_single", b.directSingle}, {"direct_bulk", b.directBulk},
 		{"export", b.export},
 	} {
 		if len(o.Figures) > 0 && !slices.Contains(o.Figures, f.name) {

@@ -54,7 +54,7 @@ type apiServer struct {
 
 func (b *instance) open(ctx context.Context, clients int) (*apiServer, error) {
 	_, key, err := b.Workspaces.CreateKey(ctx, b.workspace,
-		workspaces.NewKey{ID: lemma.NewID(), Name: "bench", Scopes: []string{"events:write"}})
+		workspaces.NewKey{ID: lemma.NewID(), Name: "bench", Scopes: []string{"events:write", "notifications:send"}})
 	if err != nil {
 		return nil, err
 	}

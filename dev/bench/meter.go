@@ -28,6 +28,7 @@ type figure struct {
 	Against       string  `json:"against,omitempty"`
 	P50Ms         float64 `json:"p50_ms,omitempty"`
 	P99Ms         float64 `json:"p99_ms,omitempty"`
+	SentP99Ms     float64 `json:"sent_p99_ms,omitempty"` // from the acceptance of a request until its outcome is stored
 }
 
 // meter measures one figure: wall clock, CPU time of this process and of Postgres,

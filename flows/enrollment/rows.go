@@ -103,6 +103,7 @@ func (s *StepRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
 		insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event, data)
 		select $1, r.* from unnest($2::uuid[], $3::int[], $4::int[], $5::text[], $6::text[], $7::text[]) as r`,
 		ws, s.enrollments, s.numbers, s.versions, s.nodes, s.events, s.data)
+	s.queueEvents(batch, ws)
 }
 
 // CopyFrom is the number of steps from which COPY costs less than an insert, which needs
@@ -117,6 +118,7 @@ func (s *StepRows) Write(ctx context.Context, tx pgx.Tx, batch *pgx.Batch, ws uu
 		s.Queue(batch, ws)
 		return nil
 	}
+	s.queueEvents(batch, ws)
 	row := make([]any, len(copiedColumns))
 	row[0] = PgUUID(ws)
 	rows := pgx.CopyFromSlice(len(s.enrollments), func(i int) ([]any, error) {

@@ -121,3 +121,19 @@ func (b *Fixture) LastStepOn(id uuid.UUID, node string) (found query.Step) {
 	}
 	return found
 }
+
+// wantEvents checks that events have the enrollments that have started and ended, each
+// once, by the steps of the workspace.
+func (b *Fixture) wantEvents() {
+	b.T.Helper()
+	b.WantCount(0, `
+		with steps as (
+			select case event when 'checked' then 'enrollment.started' else 'enrollment.' || event end as type, enrollment_id, count(*) as n
+			from enrollment_steps where workspace_id = $1 and event in ('checked', 'completed', 'exited') group by 1, 2
+		), events as (
+			select e.type, key, count(*) as n from events_out e, unnest(e.keys) as key
+			where e.workspace_id = $1 and e.type like 'enrollment.%' group by e.type, key
+		)
+		select count(*) from steps s full join events e on e.type = s.type and e.key = s.enrollment_id
+		where s.n is distinct from 1 or e.n is distinct from 1`, b.Workspace)
+}

@@ -68,6 +68,8 @@ func New(t *testing.T, n int, change ...func(*flows.Config)) *Fixture {
 	for _, c := range change {
 		c(&b.Config)
 	}
+	b.Subscribe("enrollment.started", "enrollment.completed", "enrollment.exited")
+	t.Cleanup(b.wantEvents)
 	b.Process = NewProcess(b.Deps, b.Config)
 	hooks.OnSettled(b.WebhookSettled)
 	return b

@@ -72,18 +72,27 @@ func followResults(ctx context.Context, c *client.Client, iteration string, ever
 func drawResults(out io.Writer, r client.IterationResults) error {
 	fmt.Fprintf(out, "%s, cut-off %s\n", r.Status, stampOr(r.CutOffAt, "none"))
 	highest := highestRate(r)
-	err := Table(out, "variant\trecipients\tsent\tconverted\trate\tinterval", r.Series, func(s client.VariantSeries) []string {
-		name := or(s.Variant, "(holdout)")
+	header := "variant\trecipients\tsent\tdelivered\topened\tclicked\tunsubscribed\tcomplained\tconverted\texcluded\trate\tinterval"
+	err := Table(out, header, r.Series, func(s client.VariantSeries) []string {
+		row := []string{or(s.Variant, "(holdout)")}
 		if len(s.Points) == 0 {
-			return []string{name, "0", "0", "", "", ""}
+			return append(row, slices.Repeat([]string{""}, 11)...)
 		}
 		p := s.Points[len(s.Points)-1]
-		row := []string{name, fmt.Sprint(p.Recipients), fmt.Sprint(p.Sent)}
-		if p.Converted == nil || p.Rate == nil || p.Interval == nil {
-			return append(row, "", "", "")
+		for _, n := range []int64{p.Recipients, p.Sent, p.Delivered, p.Opens, p.Clicks, p.Unsubscribes, p.Complaints} {
+			row = append(row, fmt.Sprint(n))
 		}
-		return append(row, fmt.Sprint(*p.Converted), fmt.Sprintf("%.2f %%", 100**p.Rate), bar(*p.Interval, *p.Rate, highest))
+		if p.Converted == nil || p.Rate == nil || p.Interval == nil {
+			return append(row, "", "", "", "")
+		}
+		return append(row, fmt.Sprint(*p.Converted), fmt.Sprint(p.Excluded), fmt.Sprintf("%.2f %%", 100**p.Rate),
+			bar(*p.Interval, *p.Rate, highest))
 	})
+	for _, s := range r.Series {
+		if err == nil && s.StoppedReason != nil {
+			_, err = fmt.Fprintf(out, "%s is stopped: %s\n", printable(or(s.Variant, "")), printable(*s.StoppedReason))
+		}
+	}
 	if err == nil && r.Winner != nil {
 		_, err = fmt.Fprintf(out, "winner: %s\n", printable(*r.Winner))
 	}

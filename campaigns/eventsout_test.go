@@ -1,0 +1,29 @@
+package campaigns
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma/pgtest"
+)
+
+// Each change of a campaign's status is one event. A verb that is repeated or refused is
+// none.
+func TestChangesAreEvents(t *testing.T) {
+	b := setup(t, 10)
+	c := b.draft()
+	request := uuid.New()
+	for range 2 {
+		_, err := b.Send(t.Context(), b.Workspace, c.ID, request)
+		b.Must(err)
+	}
+	b.Must(b.PauseFor(t.Context(), b.Workspace, c.ID, "provider_failing", "535"))
+	b.Must(b.PauseFor(t.Context(), b.Workspace, c.ID, "provider_failing", "535"))
+	got := pgtest.Column[string](t, b.Pool, `select type || ' ' || data::text from events_out where origin_id = $1 order by id`, c.ID)
+	want := []string{"campaign.started {}", `campaign.paused {"detail": "535", "reason": "provider_failing"}`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,58 @@
+package campaigns
+
+import (
+	"fmt"
+
+	"lemma/abtest"
+)
+
+// What an experiment is planned for unless it says otherwise. A power of 80 % is the
+// convention of Cohen 1988.
+const (
+	defaultBaseRate = 0.05
+	defaultEffect   = 0.01
+	plannedPower    = 0.8
+)
+
+// smallestPart is the fraction of an audience that the smallest variant gets at once.
+func (e Experiment) smallestPart() float64 {
+	least := 100
+	for _, v := range e.Variants {
+		least = min(least, v.Weight)
+	}
+	return e.SamplePercent / 100 * (1 - e.HoldoutPercent/100) * float64(least) / 100
+}
+
+// design is what the experiment is planned for.
+func (e Experiment) design() abtest.Design {
+	return abtest.Design{BaseRate: e.BaseRate, Effect: e.Effect, Variants: len(e.Variants), Confidence: e.Confidence, Power: plannedPower}
+}
+
+// warnings says why a sample is too small. n is the number of recipients of the smallest
+// variant.
+func (e Experiment) warnings(n int64) (all []string) {
+	if e.Metric == nil {
+		return nil
+	}
+	if n < e.MinSample {
+		all = append(all, fmt.Sprintf("the smallest variant has %d recipients and min_sample is %d, so there will be no winner", n, e.MinSample))
+	}
+	if w := e.design().Warning(n); w != "" {
+		all = append(all, fmt.Sprintf("the sample is too small for a confidence of %.4g %%: %s", 100*e.Confidence, w))
+	}
+	return all
+}
+
+// Warnings says why the sample of an iteration is too small, by its newest results.
+func (it Iteration) Warnings(results []Tally) []string {
+	if it.Status == IterationSampling || len(results) == 0 {
+		return nil
+	}
+	least, at := int64(-1), results[len(results)-1].At
+	for _, t := range results {
+		if t.At.Equal(at) && t.Ordinal != holdout && (least < 0 || t.Recipients < least) {
+			least = t.Recipients
+		}
+	}
+	return it.warnings(least)
+}

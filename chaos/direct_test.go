@@ -1,0 +1,211 @@
+package chaos
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/pgtest"
+	"lemma/workspaces"
+)
+
+// Servers and workers are killed at random moments while impatient clients send keyed
+// requests, each three times at once, and repeat those without an answer. Every client
+// ends with an answer, those of one key name one notification, and nobody gets more
+// messages than the strategy allows.
+func TestKilledProcessesAndKeys(t *testing.T) {
+	for strategy, bound := range map[string]int{"at_most_once": 1, "at_least_once": 2} {
+		t.Run(strategy, func(t *testing.T) {
+			h := setup(t)
+			h.mail.slow(5 * time.Millisecond)
+			kills := h.kills()
+			c := h.openClients(strategy, min(kills*keysPerKill, 5_000))
+			stop := c.killAtRandom(kills, h.random())
+			answers := c.sendAll()
+			stop()
+			c.verify(answers, bound)
+		})
+	}
+}
+
+// keysPerKill is the number of keys for each kill: 5,000 with 30.
+const keysPerKill = 167
+
+// clients send keyed requests to two servers.
+type clients struct {
+	*env
+	servers  []string // addresses
+	workers  []*worker
+	token    string
+	strategy string
+	keys     int
+	http     *http.Client
+	answered atomic.Int64 // keys with all their answers
+}
+
+func (h *env) openClients(strategy string, keys int) *clients {
+	h.t.Helper()
+	c := &clients{env: h, strategy: strategy, keys: keys, http: &http.Client{Timeout: 400 * time.Millisecond,
+		Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	_, token, err := workspaces.New(h.Pool).CreateKey(h.t.Context(), h.Workspace,
+		workspaces.NewKey{ID: lemma.NewID(), Name: "chaos", Scopes: []string{"notifications:send"}})
+	h.Must(err)
+	c.token = token
+	for range 2 {
+		free, err := net.Listen("tcp", "127.0.0.1:0")
+		h.Must(err)
+		c.servers = append(c.servers, free.Addr().String())
+		h.Must(free.Close())
+	}
+	for i := range c.servers {
+		c.workers = append(c.workers, c.server(i))
+	}
+	for _, address := range c.servers {
+		pgtest.Eventually(h.t, 20*time.Second, "a server answers", func() bool {
+			conn, err := net.Dial("tcp", address)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err == nil
+		})
+	}
+	c.workers = append(c.workers, h.startWorkers(2)...)
+	return c
+}
+
+// server starts a server at its address.
+func (c *clients) server(i int) *worker {
+	return c.start("serve", "LEMMA_LISTEN="+c.servers[i], "LEMMA_METRICS_LISTEN="+c.servers[i])
+}
+
+// killAtRandom kills one process after another while the requests are sent, and starts it
+// again. stop waits for the last.
+func (c *clients) killAtRandom(kills int, random *rand.Rand) (stop func()) {
+	var killer sync.WaitGroup
+	points := killPoints(random, kills, c.keys)
+	killer.Go(func() {
+		for _, at := range points {
+			for c.answered.Load() < int64(at) {
+				time.Sleep(5 * time.Millisecond)
+			}
+			i := random.IntN(len(c.workers))
+			c.workers[i].kill()
+			if i < len(c.servers) {
+				c.workers[i] = c.server(i)
+			} else {
+				c.workers[i] = c.work()
+			}
+		}
+	})
+	return killer.Wait
+}
+
+// sendAll sends each request three times at once, some keys at a time, and returns the
+// notifications of the answers by key.
+func (c *clients) sendAll() [][]string {
+	answers := make([][]string, c.keys)
+	var all sync.WaitGroup
+	next := make(chan int)
+	for range 16 {
+		all.Go(func() {
+			for key := range next {
+				answers[key] = make([]string, 3)
+				var deliveries sync.WaitGroup
+				for i := range answers[key] {
+					deliveries.Go(func() { answers[key][i] = c.insist(key, i) })
+				}
+				deliveries.Wait()
+				c.answered.Add(1)
+			}
+		})
+	}
+	for key := range c.keys {
+		next <- key
+	}
+	close(next)
+	all.Wait()
+	return answers
+}
+
+// insist repeats a request until it is answered with a notification, for two minutes.
+func (c *clients) insist(key, delivery int) string {
+	body, _ := json.Marshal(map[string]any{"key": fmt.Sprint("order-", key), "to": map[string]any{"address": address(key)},
+		"template_id": lemma.FormatID(lemma.PrefixTemplate, c.Template), "provider_id": lemma.FormatID(lemma.PrefixProvider, c.Provider),
+		"from": map[string]any{"email": "shop@shop.example"}, "strategy": c.strategy, "data": map[string]any{"id": key, "name": "Ada"}})
+	for try, begun := 0, time.Now(); time.Since(begun) < 2*time.Minute; try++ {
+		r, err := http.NewRequest(http.MethodPost, "http://"+c.servers[(delivery+try)%len(c.servers)]+"/v1/notifications", bytes.NewReader(body))
+		if err != nil {
+			return ""
+		}
+		r.Header.Set("Authorization", "Bearer "+c.token)
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := c.http.Do(r)
+		if err != nil {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		var sent struct {
+			Notification struct{ ID string } `json:"notification"`
+		}
+		err = json.NewDecoder(answer.Body).Decode(&sent)
+		_ = answer.Body.Close()
+		if err == nil && (answer.StatusCode == http.StatusAccepted || answer.StatusCode == http.StatusOK) {
+			return sent.Notification.ID
+		}
+		if answer.StatusCode != http.StatusConflict && answer.StatusCode < 500 {
+			return fmt.Sprint("status ", answer.StatusCode)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return "no answer"
+}
+
+func address(key int) string { return fmt.Sprintf("order%d@shop.example", key) }
+
+// verify waits until every notification has ended, and compares the answers, Lemma's rows
+// and the messages at the mail server.
+func (c *clients) verify(answers [][]string, bound int) {
+	c.t.Helper()
+	pgtest.Eventually(c.t, 2*time.Minute, "every notification has ended", func() bool {
+		return c.Count(`select count(*) from batches where status in ('ready', 'leased')`) == 0
+	})
+	for key, all := range answers {
+		if _, _, ok := lemma.ParseNotificationID(all[0]); !ok || all[1] != all[0] || all[2] != all[0] {
+			c.t.Errorf("the answers under %d are %q", key, all)
+		}
+	}
+	c.WantCount(c.keys, `select count(*) from notifications`)
+	got := map[string]int{}
+	for _, d := range c.mail.delivered() {
+		got[d.recipient]++
+	}
+	doubled := 0
+	for key := range c.keys {
+		n := got[address(key)]
+		if n > bound {
+			c.t.Errorf("%s got %d messages", address(key), n)
+		}
+		if n == 2 {
+			doubled++
+		}
+	}
+	unknown := c.Count(`select count(*) from attempts where attempt = 1 and outcome = 'unknown'`)
+	if doubled > unknown {
+		c.t.Errorf("%d got two messages, and %d first attempts are unknown", doubled, unknown)
+	}
+	// A notification without a message is one with an unknown outcome.
+	silent := c.keys - len(got)
+	if orphaned := c.Count(`select count(*) from notification_status where status = 'orphaned'`); silent > orphaned {
+		c.t.Errorf("%d got no message, and %d are orphaned", silent, orphaned)
+	}
+	c.t.Logf("%s: %d keys, %d messages, %d twice, %d first attempts unknown, %d without a message", c.strategy, c.keys,
+		len(c.mail.delivered()), doubled, unknown, silent)
+}

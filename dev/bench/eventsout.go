@@ -1,0 +1,183 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/eventsout"
+	"lemma/sender"
+	"lemma/webhooks"
+)
+
+// listen starts a receiver and returns its URL.
+func (r *receiver) listen() (url string, stop func(), err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	return "http://" + listener.Addr().String(), func() { _ = server.Close() }, nil
+}
+
+// duplicates are how many requests had an id that was seen before.
+func (r *receiver) duplicates() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, times := range r.seen {
+		n += times - 1
+	}
+	return n
+}
+
+// webhookOut publishes single events and delivers them to four endpoints of one sink
+// over kept connections: each event is one message.
+func (b *benchmarks) webhookOut(ctx context.Context, e *env, print func(figure) error) error {
+	n := b.n(40_000)
+	e.cfg.Webhooks.AllowPrivate = true
+	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	to := &receiver{seen: make(map[string]int, n)}
+	url, stop, err := to.listen()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	types := []string{eventsout.CampaignStarted, eventsout.CampaignPaused, eventsout.CampaignCompleted, eventsout.CampaignFailed}
+	for _, name := range types {
+		if err := process.subscribe(ctx, url, name); err != nil {
+			return err
+		}
+	}
+	for from := 0; from < n; from += 1000 {
+		all := make([]eventsout.Event, min(1000, n-from))
+		for i := range all {
+			all[i] = eventsout.Event{WorkspaceID: process.workspace, Type: types[i%len(types)], OriginID: lemma.NewID()}
+		}
+		if err := pgx.BeginFunc(ctx, process.Pool, func(tx pgx.Tx) error { return eventsout.Record(ctx, tx, all...) }); err != nil {
+			return err
+		}
+	}
+	m := startMeter(e.postmaster())
+	if err := while(ctx, process.Webhooks.Loop, func() (bool, error) { return process.undelivered(ctx) }); err != nil {
+		return err
+	}
+	f := m.stop("webhook_out", n)
+	f.Missing, f.Duplicates = n-len(to.seen), to.duplicates()
+	return print(f)
+}
+
+// subscribe makes an endpoint that receives types of events.
+func (b *instance) subscribe(ctx context.Context, url string, types ...string) error {
+	_, _, err := b.Webhooks.Create(ctx, b.workspace, webhooks.NewEndpoint{ID: lemma.NewID(), Name: lemma.NewID().String(), URL: url,
+		Subscriptions: []webhooks.Subscription{{Types: types}}})
+	return err
+}
+
+// undelivered reports whether an event is not published or not delivered.
+func (b *instance) undelivered(ctx context.Context) (more bool, err error) {
+	err = b.Pool.QueryRow(ctx, `
+		select exists (select from events_out where published_at is null)
+			or exists (select from outbox where workspace_id = $1 and status = 'pending')`, b.workspace).Scan(&more)
+	return more, err
+}
+
+// campaignEvents measures what the events of a campaign cost: the same campaign in a
+// workspace without subscriptions, and in one with two endpoints that receive all types,
+// until all is delivered. Both are in one database and take turns.
+func (b *benchmarks) campaignEvents(ctx context.Context, e *env, print func(figure) error) error {
+	n := b.n(500_000)
+	e.cfg.Webhooks.AllowPrivate = true
+	without, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), without) }()
+	ws, err := without.Workspaces.Create(ctx, "subscribed")
+	if err != nil {
+		return err
+	}
+	with := &instance{without.Server, without.name, ws.ID}
+	to := &receiver{seen: map[string]int{}}
+	url, stop, err := to.listen()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for range 2 {
+		if err := with.subscribe(ctx, url, eventsout.Types...); err != nil {
+			return err
+		}
+	}
+	if err := without.StartWorkers(ctx); err != nil {
+		return err
+	}
+	cost := map[*instance]float64{}
+	of := map[*instance]materials{}
+	for turn, process := range []*instance{without, with, with, without} {
+		if turn < 2 {
+			if of[process], err = process.materials(ctx, e, n, "null", []byte(`{}`), nil); err != nil {
+				return err
+			}
+		}
+		f, err := e.turnWithEvents(ctx, process, of[process], n)
+		if err != nil {
+			return err
+		}
+		f.Name = map[bool]string{true: "campaign_with_2_endpoints", false: "campaign_without_endpoints"}[process == with]
+		f.Duplicates += to.duplicates()
+		cost[process] += f.CPUUsLemma + f.CPUUsPostgres
+		if turn == 3 {
+			f.Ratio, f.Against = round(cost[with]/cost[without]), "cpu per recipient with endpoints, by without, of two campaigns each"
+		}
+		if err := print(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turnWithEvents sends one more campaign, and ends when its events are delivered.
+func (e *env) turnWithEvents(ctx context.Context, process *instance, m materials, n int) (figure, error) {
+	id, err := process.campaignOf(ctx, m)
+	if err != nil {
+		return figure{}, err
+	}
+	e.null.reset(n)
+	meter := startMeter(e.postmaster())
+	if _, err := process.Campaigns.Send(ctx, process.workspace, id, uuid.Nil); err != nil {
+		return figure{}, err
+	}
+	c, err := process.await(ctx, id)
+	if err != nil {
+		return figure{}, err
+	}
+	for more := true; more; {
+		if more, err = process.undelivered(ctx); err != nil {
+			return figure{}, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	f := meter.stop("", n)
+	if c.Counts.Sent != int64(n) {
+		return f, fmt.Errorf("campaign is %s: %+v", c.Status, c.Counts)
+	}
+	var items int
+	err = process.Pool.QueryRow(ctx, `select coalesce(sum(count), 0) from events_out where workspace_id = $1 and origin_id = $2`,
+		process.workspace, id).Scan(&items)
+	f.Missing, f.Duplicates = n-e.null.count, e.null.duplicates
+	if err == nil && items != 0 && items != n {
+		err = fmt.Errorf("events have %d notifications", items)
+	}
+	return f, err
+}

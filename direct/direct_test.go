@@ -1,0 +1,158 @@
+package direct
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/message"
+	"lemma/notifications"
+	"lemma/pgtest"
+	"lemma/sender"
+)
+
+// Single requests that arrive together share a batch, and all are sent.
+func TestSingleRequestsShareBatches(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	const n = 100
+	tx, err := b.Pool.Begin(context.Background())
+	b.Must(err)
+	defer tx.Rollback(context.Background())
+	_, err = tx.Exec(context.Background(), `lock table notifications in access exclusive mode`)
+	b.Must(err)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			r := b.request("", func(r *Request) { r.To.Address = fmt.Sprintf("a%d@shop.example", i) })
+			s, err := d.Send(context.Background(), b.Workspace, r)
+			if got := answerOf(s, err); got != accepted {
+				t.Error(got)
+			}
+		})
+	}
+	b.WaitForLocks(2)
+	b.Must(tx.Rollback(context.Background()))
+	all.Wait()
+	if batches := b.Count(`select count(*) from batches`); batches > n/5 {
+		t.Errorf("%d batches of %d requests", batches, n)
+	}
+	b.work(b.sender())
+	b.WantCount(n, `select count(*) from notification_status where status = 'sent'`)
+}
+
+// A content of its own is sent as a template is.
+func TestInlineContent(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	var got sender.Message
+	b.carrier.Script = func(m sender.Message, _ int) sender.Receipt { got = m; return sender.Receipt{} }
+	inline := func(r *Request) {
+		r.TemplateID, r.TemplateVersion = nil, 0
+		r.Inline = &message.Content{Subject: "Code {{ code }}", Text: "It is {{ code }}."}
+		r.Data = map[string]json.RawMessage{"code": json.RawMessage(`"4711"`)}
+	}
+	b.send(d, b.request("", inline), accepted)
+	b.send(d, b.request("", inline), accepted)
+	b.work(b.sender())
+	if got.Subject != "Code 4711" || got.Text != "It is 4711." {
+		t.Errorf("sent: %+v", got)
+	}
+	b.WantCount(1, `select count(*) from contents where inline is not null`)
+}
+
+// A request that is repeated after its answer was lost, with the same id, is stored once.
+func TestARequestIsStoredOnce(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	r := b.request("")
+	first := b.send(d, r, accepted)
+	r.Again = true
+	if again := b.send(d, r, accepted); again.Key != first.Key {
+		t.Errorf("again: %v", again)
+	}
+	b.WantCount(1, `select count(*) from notifications`)
+}
+
+// A deadline that has passed skips the notification.
+func TestADeadline(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	past := time.Now().Add(-time.Hour)
+	n := b.send(d, b.request("k", func(r *Request) { r.ExpiresAt = &past }), accepted)
+	_, err := b.sender().Sweep(context.Background())
+	b.Must(err)
+	now, err := b.Ledger.Get(context.Background(), b.Workspace, n.OriginID, n.Key)
+	if err != nil || now.Status != "skipped" || *now.Reason != notifications.Expired || b.calls() != 0 {
+		t.Errorf("it is %v, %v", now, err)
+	}
+}
+
+// Rows of a batch are cancelled one by one, and the others are sent.
+func TestCancelOne(t *testing.T) {
+	b := setup(t)
+	d, s := b.process(), b.sender()
+	later := time.Now().Add(time.Hour)
+	var all []Request
+	for i := range 10 {
+		all = append(all, b.request(fmt.Sprint(i), func(r *Request) { r.SendAt, r.To.Address = &later, fmt.Sprintf("a%d@shop.example", i) }))
+	}
+	done, err := d.SendAll(context.Background(), b.Workspace, all)
+	b.Must(err)
+	var group sync.WaitGroup
+	for _, r := range done[:6] {
+		for range 2 {
+			group.Go(func() {
+				n, err := b.Ledger.CancelOne(context.Background(), b.Workspace, r.Notification.OriginID, r.Notification.Key)
+				if err != nil || n.Status != "cancelled" {
+					t.Errorf("cancelled: %v %v", n.Status, err)
+				}
+			})
+		}
+	}
+	group.Wait()
+	b.Exec(`update batches set due_at = now()`)
+	b.work(s)
+	b.WantCount(1, `select count(*) from batches where status = 'done' and sent = 4 and cancelled = 6 and size = 10`)
+	b.WantCount(4, `select count(*) from notification_status where status = 'sent'`)
+	b.WantCount(6, `select count(*) from notification_status where status = 'cancelled' and attempts = 0 and reason = 'cancelled'`)
+	sent := done[9].Notification
+	if _, err := b.Ledger.CancelOne(context.Background(), b.Workspace, sent.OriginID, sent.Key); lemma.KindOf(err) != lemma.WrongStatus {
+		t.Errorf("a cancel of a sent one: %v", err)
+	}
+	b.send(d, b.request("0", func(r *Request) { r.SendAt = &later }), filtered)
+}
+
+// A provider whose notifications wait is not deleted, also beside a request.
+func TestAProviderInUse(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	b.send(d, b.request(""), accepted)
+	if err := b.Providers.Delete(context.Background(), b.Workspace, b.Provider); lemma.KindOf(err) != lemma.Conflict {
+		t.Errorf("deleted: %v", err)
+	}
+	b.work(b.sender())
+	b.Must(b.Providers.Delete(context.Background(), b.Workspace, b.Provider))
+	if _, err := d.Send(context.Background(), b.Workspace, b.request("")); err == nil { // its content is remembered for a moment
+		t.Error("sent over a deleted provider")
+	}
+	b.WantCount(1, `select count(*) from batches`)
+}
+
+// The sender reads the profiles of an audience again before the call.
+func TestRecheck(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	b.send(d, b.ofProfile(""), accepted)
+	content := pgtest.One[uuid.UUID](t, b.Pool, `select content_id from batches`)
+	now, found, err := d.Recheck(context.Background(), b.Workspace, content, []string{"c1", "gone"})
+	if err != nil || !found || len(now["c1"]) != 1 || len(now["gone"]) != 0 {
+		t.Errorf("read again: %v %v %v", now, found, err)
+	}
+}

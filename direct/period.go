@@ -1,0 +1,166 @@
+package direct
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/migrations"
+)
+
+// keepPeriod is how long a period is kept after the next one began: longer than any seal
+// of a notification that is sent at once.
+const keepPeriod = MostSeal + time.Hour
+
+// lowestID is the lowest UUIDv7 of the current day.
+const lowestID = `(lpad(to_hex((extract(epoch from date_trunc('day', now(), 'UTC')) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid`
+
+// Turn begins the period of the current day, unless it has begun, and drops old ones. It
+// may run in many processes at once; workers call it periodically.
+func (d *Direct) Turn(ctx context.Context) error {
+	if err := d.begin(ctx); err != nil {
+		return err
+	}
+	rows, err := d.Pool.Query(ctx, `
+		select p.id from direct_key_periods p
+		cross join lateral (select n.began_at from direct_key_periods n where n.id > p.id order by n.id limit 1) n
+		where n.began_at < now() - $1::interval order by p.id`, keepPeriod)
+	if err != nil {
+		return fmt.Errorf("find old periods of keys: %w", err)
+	}
+	old, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return fmt.Errorf("find old periods of keys: %w", err)
+	}
+	for _, period := range old {
+		if failed := d.drop(ctx, period); failed != nil {
+			err = errors.Join(err, fmt.Errorf("drop period of keys %s: %w", period, failed))
+		}
+	}
+	return err
+}
+
+// begin begins the period of today when no transaction acquires keys.
+func (d *Direct) begin(ctx context.Context) error {
+	var begun bool
+	err := d.Pool.QueryRow(ctx, `select exists (select from direct_key_periods where id >= `+lowestID+`)`).Scan(&begun)
+	if err == nil && !begun {
+		err = d.alone(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `
+				insert into direct_key_periods (id) select l.id from (select `+lowestID+` as id) l
+				where not exists (select from direct_key_periods p where p.id >= l.id)`)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("begin period of keys: %w", err)
+	}
+	return nil
+}
+
+// alone runs a transaction while no other acquires keys.
+func (d *Direct) alone(ctx context.Context, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `set local lock_timeout = '5s'`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, int64(periodLock)); err != nil {
+			return err
+		}
+		return do(tx)
+	})
+}
+
+// drop ends a period: keys that are still locked or sealed, since their notifications wait
+// or ended late, are moved to the current one, and the partition is dropped. Which they
+// are is read before the lock: an unlocked key of an old period stays unlocked, or is
+// deleted when it is acquired.
+func (d *Direct) drop(ctx context.Context, period uuid.UUID) error {
+	left, err := d.living(ctx, period)
+	if err != nil {
+		return err
+	}
+	return d.alone(ctx, func(tx pgx.Tx) error {
+		carried, err := tx.Exec(ctx, `
+			insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
+			select k.workspace_id, p.id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
+			from unnest($2::uuid[], $3::uuid[]) as r (workspace_id, key)
+			cross join lateral (
+				select k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
+				from direct_keys k where k.workspace_id = r.workspace_id and k.key = r.key and k.period = $1 limit 1) k
+			cross join (select id from direct_key_periods order by id desc limit 1) p
+			on conflict (workspace_id, key, period) do nothing`, period, left.workspaces, left.keys)
+		if err != nil {
+			return err
+		}
+		d.Metrics.carried.Add(float64(carried.RowsAffected()))
+		if _, err := tx.Exec(ctx, `delete from direct_key_periods where id = $1`, period); err != nil {
+			return err
+		}
+		dropped, err := migrations.DropDay(ctx, tx, "direct_keys", period)
+		if err != nil || dropped {
+			return err
+		}
+		_, err = tx.Exec(ctx, `delete from direct_keys where period = $1`, period) // in the default partition: a range
+		return err
+	})
+}
+
+type living struct{ workspaces, keys []uuid.UUID }
+
+const livingPage = 5_000
+
+// living reads the keys of a period that are not unlocked, by pages.
+func (d *Direct) living(ctx context.Context, period uuid.UUID) (left living, err error) {
+	var workspace, key uuid.UUID
+	for {
+		page, err := d.page(ctx, period, workspace, key)
+		if err != nil || len(page) == 0 {
+			return left, err
+		}
+		for from := 0; from < len(page); { // the keys of one workspace together
+			to := from
+			var states []keyState
+			for ; to < len(page) && page[to].Workspace == page[from].Workspace; to++ {
+				states = append(states, page[to].keyState)
+			}
+			found, err := d.notificationsOf(ctx, page[from].Workspace, states)
+			if err != nil {
+				return left, err
+			}
+			for _, k := range page[from:to] {
+				n, ok := found[k.Token]
+				if k.Stored && (!ok || !k.over(n)) || !k.Stored && k.Left > 0 {
+					left.workspaces, left.keys = append(left.workspaces, k.Workspace), append(left.keys, k.Key)
+				}
+			}
+			from = to
+		}
+		workspace, key = page[len(page)-1].Workspace, page[len(page)-1].Key
+	}
+}
+
+// oldKey is a key of an old period.
+type oldKey struct {
+	Workspace, Key uuid.UUID
+	keyState
+}
+
+func (d *Direct) page(ctx context.Context, period, workspace, key uuid.UUID) ([]oldKey, error) {
+	rows, err := d.Pool.Query(ctx, `
+		select k.workspace_id, k.key, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for,
+			greatest(extract(epoch from k.locked_until - now()), 0)::float8, now()
+		from direct_keys k
+		where k.period = $1 and (k.workspace_id, k.key) > ($2, $3) order by k.workspace_id, k.key limit $4`, period, workspace, key, livingPage)
+	if err != nil {
+		return nil, fmt.Errorf("read keys of period %s: %w", period, err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k oldKey, err error) {
+		err = row.Scan(&k.Workspace, &k.Key, &k.Stored, &k.Token, &k.OriginID, &k.MaxAttempts, &k.SealFor, &k.Left, &k.Now)
+		return k, err
+	})
+}

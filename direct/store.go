@@ -1,0 +1,150 @@
+package direct
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/notifications"
+)
+
+// storeTogether stores single requests that arrived together.
+func (d *Direct) storeTogether(ctx context.Context, ws uuid.UUID, all []*request) ([]result, error) {
+	if err := d.storeOpen(ctx, ws, all); err != nil {
+		return nil, err
+	}
+	out := make([]result, len(all))
+	for i, r := range all {
+		out[i] = r.result
+	}
+	return out, nil
+}
+
+// storeOpen stores the notifications of requests that have no answer yet, in one
+// transaction, and answers all. Those whose keys are found unlocked follow in another.
+func (d *Direct) storeOpen(ctx context.Context, ws uuid.UUID, all []*request) error {
+	for range tries {
+		some := open(all)
+		if len(some) == 0 {
+			return nil
+		}
+		if err := d.storeSome(ctx, ws, some); err != nil {
+			return err
+		}
+	}
+	for _, r := range open(all) {
+		r.fail(&Locked{RetryAfter: time.Second}) // others acquire its key again and again
+	}
+	return nil
+}
+
+func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) error {
+	d.at(ctx, "storing")
+	var fresh, others []*request
+	var at time.Time
+	err := pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) (err error) {
+		if fresh, others, err = acquireKeys(ctx, tx, ws, open); err != nil || len(fresh) == 0 {
+			return err
+		}
+		if err := storeContents(ctx, tx, ws, fresh); err != nil {
+			return err
+		}
+		rows := make([]notifications.Direct, len(fresh))
+		for i, r := range fresh {
+			rows[i] = r.row
+		}
+		at, err = d.Ledger.InsertDirect(ctx, tx, ws, rows)
+		return err
+	})
+	if errors.Is(err, notifications.ErrNoProvider) {
+		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a provider was deleted meanwhile; repeat the request"}
+	}
+	if err != nil {
+		return fmt.Errorf("store %d direct notifications: %w", len(open), err)
+	}
+	d.at(ctx, "stored")
+	d.Metrics.together.Observe(float64(len(open)))
+	for _, r := range fresh {
+		r.content.stored.Store(true)
+		r.done, r.held = true, false
+		r.result = Result{Sent: Sent{Notification: r.notification(ws, at)}}
+	}
+	return d.answer(ctx, ws, others)
+}
+
+// acquireKeys separates requests whose notifications are to be stored from those whose keys
+// others have.
+func acquireKeys(ctx context.Context, tx pgx.Tx, ws uuid.UUID, open []*request) (fresh, others []*request, err error) {
+	var keyed, held []*request
+	for _, r := range open {
+		switch {
+		case r.held:
+			held = append(held, r)
+		case r.key != uuid.Nil:
+			keyed = append(keyed, r)
+		}
+	}
+	var acquired, kept map[uuid.UUID]*request
+	if len(keyed) > 0 {
+		if acquired, err = Lock(ctx, tx, ws, keyed, true); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(held) > 0 {
+		if kept, err = Store(ctx, tx, ws, held); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, r := range open {
+		if r.key == uuid.Nil || acquired[r.key] == r || kept[r.key] == r {
+			fresh = append(fresh, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return fresh, others, nil
+}
+
+// notification is the notification that a request has stored, as it is read.
+func (r *request) notification(ws uuid.UUID, at time.Time) notifications.Notification {
+	n := notifications.Notification{WorkspaceID: ws, OriginID: r.row.OriginID, Key: r.row.Key, Channel: r.content.channel,
+		ProfileKey: r.row.ProfileKey, Status: "pending", CreatedAt: at, Delivery: "unknown", Metadata: r.Metadata}
+	if r.row.Address != "" {
+		n.Address = &r.row.Address
+	}
+	if r.row.Skip != "" {
+		n.Status, n.Reason, n.EndedAt = "skipped", &r.row.Skip, &at
+		return n
+	}
+	n.DueAt = &at
+	if !r.row.DueAt.IsZero() {
+		n.DueAt = &r.row.DueAt
+	}
+	if !r.row.ExpiresAt.IsZero() {
+		n.ExpiresAt = &r.row.ExpiresAt
+	}
+	return n
+}
+
+// findAgain answers requests whose notifications an earlier attempt has stored.
+func (d *Direct) findAgain(ctx context.Context, ws uuid.UUID, all []*request) error {
+	for _, r := range all {
+		if r.done || !r.Again {
+			continue
+		}
+		n, err := d.Ledger.Get(ctx, ws, r.row.OriginID, r.row.Key)
+		if lemma.KindOf(err) == lemma.NotFound && err != nil {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r.done, r.result = true, Result{Sent: Sent{Notification: n}}
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package tracking
+
+import (
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// turns says which workspaces are applied, so that each is by one goroutine of a process,
+// and how many events after a failure.
+type turns struct {
+	mu sync.Mutex
+	of map[uuid.UUID]turn
+}
+
+type turn struct {
+	busy  bool
+	most  int       // events of its next chunk
+	after time.Time // when it may begin
+}
+
+// begin takes the turn of a workspace and returns how many events it may apply.
+func (t *turns) begin(ws uuid.UUID) (most int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	one, known := t.of[ws]
+	if !known {
+		one.most = chunk
+	}
+	if one.busy || time.Now().Before(one.after) {
+		return 0, false
+	}
+	one.busy = true
+	t.of[ws] = one
+	return one.most, true
+}
+
+// end halves the next chunk of a workspace that failed, and doubles that of another.
+func (t *turns) end(ws uuid.UUID, most int, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err != nil:
+		t.of[ws] = turn{most: max(1, most/2), after: time.Now().Add(failedFor)}
+	case most < chunk:
+		t.of[ws] = turn{most: min(chunk, most*2)}
+	default:
+		delete(t.of, ws)
+	}
+}

@@ -1,0 +1,131 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/pgerr"
+)
+
+// items returns the ids of an event's items, and the name of their field.
+func (e *waiting) items() (name string, ids []string) {
+	ids = make([]string, len(e.Keys))
+	switch kind, _, _ := strings.Cut(e.Type, "."); kind {
+	case "notification":
+		for i, key := range e.Keys {
+			ids[i] = lemma.FormatNotificationID(e.OriginID, key)
+		}
+		return "notification_ids", ids
+	case "enrollment":
+		for i, key := range e.Keys {
+			ids[i] = lemma.FormatID(lemma.PrefixEnrollment, key)
+		}
+		return "enrollment_ids", ids
+	}
+	return "", nil
+}
+
+// Event is a published event with its items as they are now.
+type Event struct {
+	ID         uuid.UUID
+	Type       string
+	OccurredAt time.Time
+	CampaignID *uuid.UUID
+	FlowID     *uuid.UUID
+	Data       map[string]any
+	Items      []EventItem
+}
+
+// EventItem is a notification or an enrollment of an event. Its fields besides the id
+// are those that it has now; they are empty if it was deleted.
+type EventItem struct {
+	ID         string
+	ProfileKey *string
+	Status     *string
+	Reason     *string
+	Detail     string // why, when the event occurred
+}
+
+// Event reads a published event.
+func (w *Webhooks) Event(ctx context.Context, ws, id uuid.UUID) (Event, error) {
+	var e waiting
+	var root *uuid.UUID
+	var details []string
+	err := w.pool.QueryRow(ctx, `
+		select e.id, e.type, e.origin_id, e.batch_id, e.ordinals, e.keys, e.details, e.data, e.occurred_at,
+			c.id, (select f.id from flows f where f.workspace_id = $1 and f.id = coalesce((
+				select o.flow_id from flow_origins o where o.workspace_id = $1 and o.origin_id = e.origin_id limit 1), e.origin_id))
+		from events_out e
+		left join campaigns c on c.workspace_id = $1 and c.id = e.origin_id
+		where e.workspace_id = $1 and e.id = $2 and e.published_at is not null`, ws, id).
+		Scan(&e.ID, &e.Type, &e.OriginID, &root, &e.Ordinals, &e.Keys, &details, &e.Data, &e.OccurredAt, &e.CampaignID, &e.FlowID)
+	if err := pgerr.Row(err, "event", "read event"); err != nil {
+		return Event{}, err
+	}
+	found := Event{ID: e.ID, Type: e.Type, OccurredAt: e.OccurredAt, CampaignID: e.CampaignID, FlowID: e.FlowID, Data: e.Data}
+	kind, _, _ := strings.Cut(e.Type, ".")
+	switch {
+	case kind == "notification" && root != nil:
+		found.Items, err = w.batchItems(ctx, ws, e.OriginID, *root, e.Ordinals, details)
+	case kind == "notification":
+		found.Items, err = w.notificationItems(ctx, ws, e.OriginID, e.Keys, details)
+	case kind == "enrollment":
+		found.Items, err = w.enrollmentItems(ctx, ws, e.Keys, details)
+	}
+	if err != nil {
+		return Event{}, fmt.Errorf("read items of event %s: %w", id, err)
+	}
+	return found, nil
+}
+
+// batchItems reads notifications by batch and ordinal. details are in the order of ordinals.
+func (w *Webhooks) batchItems(ctx context.Context, ws, origin, root uuid.UUID, ordinals []int16, details []string) ([]EventItem, error) {
+	rows, err := w.pool.Query(ctx, `
+		select s.key, s.profile_key, s.status, s.reason, coalesce(($5::text[])[array_position($4::smallint[], s.ordinal)], '')
+		from notification_status s
+		where s.workspace_id = $1 and s.origin_id = $2 and s.batch_id = $3 and ($4::smallint[] is null or s.ordinal = any($4))
+		order by s.ordinal`, ws, origin, root, ordinals, details)
+	return eventItems(rows, err, func(key uuid.UUID) string { return lemma.FormatNotificationID(origin, key) })
+}
+
+func (w *Webhooks) notificationItems(ctx context.Context, ws, origin uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
+	rows, err := w.pool.Query(ctx, `
+		select r.key, s.profile_key, s.status, s.reason, coalesce(r.detail, '')
+		from unnest($3::uuid[], $4::text[]) with ordinality as r (key, detail, i)
+		left join lateral (
+			select s.profile_key, s.status, s.reason from notification_status s
+			where s.workspace_id = $1 and s.origin_id = $2 and s.key = r.key limit 1
+		) s on true
+		order by r.i`, ws, origin, keys, details)
+	return eventItems(rows, err, func(key uuid.UUID) string { return lemma.FormatNotificationID(origin, key) })
+}
+
+func (w *Webhooks) enrollmentItems(ctx context.Context, ws uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
+	rows, err := w.pool.Query(ctx, `
+		select r.key, e.profile_key, e.status, e.exit_reason, coalesce(r.detail, '')
+		from unnest($2::uuid[], $3::text[]) with ordinality as r (key, detail, i)
+		left join lateral (
+			select e.profile_key, e.status, e.exit_reason from enrollments e
+			where e.workspace_id = $1 and e.id = r.key limit 1
+		) e on true
+		order by r.i`, ws, keys, details)
+	return eventItems(rows, err, func(key uuid.UUID) string { return lemma.FormatID(lemma.PrefixEnrollment, key) })
+}
+
+func eventItems(rows pgx.Rows, err error, format func(uuid.UUID) string) ([]EventItem, error) {
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (i EventItem, err error) {
+		var key uuid.UUID
+		err = row.Scan(&key, &i.ProfileKey, &i.Status, &i.Reason, &i.Detail)
+		i.ID = format(key)
+		return i, err
+	})
+}

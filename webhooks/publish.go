@@ -1,0 +1,374 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+)
+
+// One transaction publishes at most publishMost events with publishItems items, or one
+// event. Together they need some MB of memory.
+const (
+	publishMost  = 100
+	publishItems = 20_000
+)
+
+// Publish writes the messages of events that wait, one for each endpoint that
+// subscribes, and returns how many events there were. Event, numbers and messages are
+// one transaction: an event is published once, and the numbers of an endpoint have no
+// gaps. Any number of processes may publish: each takes events that no other has locked.
+func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
+	var written int
+	err = pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		all, err := waitingEvents(ctx, tx)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		all = atMost(all, publishItems)
+		n = len(all)
+		w.reached("publishing")
+		if err := readItems(ctx, tx, all); err != nil {
+			return err
+		}
+		to, err := subscribers(ctx, tx, all)
+		if err != nil {
+			return err
+		}
+		if written, err = writeEvents(ctx, tx, to); err != nil {
+			return err
+		}
+		return endEvents(ctx, tx, all, to)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("publish events: %w", err)
+	}
+	w.metrics.published(n, written)
+	return n, nil
+}
+
+// waiting is an event that is being published.
+type waiting struct {
+	WorkspaceID, ID uuid.UUID
+	Type            string
+	OriginID        uuid.UUID
+	BatchID         *uuid.UUID
+	Ordinals        []int16
+	Keys            []uuid.UUID
+	Data            map[string]any
+	Count           int
+	OccurredAt      time.Time
+	CampaignID      *uuid.UUID // of its origin
+	FlowID          *uuid.UUID
+	Metadata        map[string]string // of that campaign or flow
+	data            []byte            // the data of its messages, as JSON
+}
+
+// waitingEvents locks the oldest events that wait.
+func waitingEvents(ctx context.Context, tx pgx.Tx) ([]*waiting, error) {
+	rows, _ := tx.Query(ctx, `
+		with due as materialized (
+			select workspace_id, id, type, origin_id, batch_id, ordinals, keys, data, count, occurred_at
+			from events_out where published_at is null order by occurred_at, id limit $1 for update skip locked
+		)
+		select d.workspace_id, d.id, d.type, d.origin_id, d.batch_id, d.ordinals, d.keys, d.data, d.count, d.occurred_at,
+			c.id as campaign_id, f.id as flow_id, coalesce(c.metadata, f.metadata, '{}') as metadata
+		from due d
+		left join lateral (
+			select c.id, c.metadata from campaigns c where c.workspace_id = d.workspace_id and c.id = d.origin_id limit 1
+		) c on true
+		left join lateral (
+			select o.flow_id from flow_origins o where o.workspace_id = d.workspace_id and o.origin_id = d.origin_id limit 1
+		) o on true
+		left join lateral (
+			select f.id, f.metadata from flows f
+			where f.workspace_id = d.workspace_id and f.id = coalesce(o.flow_id, d.origin_id) limit 1
+		) f on true
+		order by d.id`, publishMost)
+	return pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[waiting])
+}
+
+// atMost returns the first events that have so many items together, and at least one.
+func atMost(all []*waiting, items int) []*waiting {
+	for i, e := range all {
+		if items -= e.Count; items < 0 && i > 0 {
+			return all[:i]
+		}
+	}
+	return all
+}
+
+// readItems reads the keys of notifications that an event names by batch and ordinal,
+// as one value, since a row of the answer would cost more than its key.
+// They were written before their batch was claimed, and never change.
+func readItems(ctx context.Context, tx pgx.Tx, all []*waiting) error {
+	batch := &pgx.Batch{}
+	for _, e := range all {
+		if e.BatchID == nil {
+			continue
+		}
+		batch.Queue(`
+			select coalesce(string_agg(uuid_send(n.key), null order by n.ordinal), '') from notifications n
+			where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $3 and ($4::smallint[] is null or n.ordinal = any($4))`,
+			e.WorkspaceID, e.OriginID, *e.BatchID, e.Ordinals).QueryRow(func(row pgx.Row) error {
+			var keys pgtype.DriverBytes
+			err := row.Scan(&keys)
+			for key := range slices.Chunk(keys, 16) {
+				e.Keys = append(e.Keys, uuid.UUID(key))
+			}
+			return err
+		})
+	}
+	if batch.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// subscribed are the events of one endpoint.
+type subscribed struct {
+	WorkspaceID, EndpointID uuid.UUID
+	events                  []*waiting
+}
+
+// subscribers are the endpoints that subscribe to events, in the order in which their
+// rows are locked.
+func subscribers(ctx context.Context, tx pgx.Tx, all []*waiting) ([]*subscribed, error) {
+	of := map[[2]string][]*waiting{} // by workspace and type
+	for _, e := range all {
+		k := [2]string{e.WorkspaceID.String(), e.Type}
+		of[k] = append(of[k], e)
+	}
+	workspaces, types := make([]pgtype.UUID, 0, len(of)), make([]string, 0, len(of))
+	for k, events := range of {
+		workspaces, types = append(workspaces, pgUUID(events[0].WorkspaceID)), append(types, k[1])
+	}
+	rows, err := tx.Query(ctx, `
+		select s.workspace_id, s.type, s.endpoint_id, s.campaign_ids, s.flow_ids, s.metadata
+		from unnest($1::uuid[], $2::text[]) as t (workspace_id, type)
+		cross join lateral (
+			select s.workspace_id, s.type, s.endpoint_id, s.campaign_ids, s.flow_ids, s.metadata from webhook_subscriptions s
+			where s.workspace_id = t.workspace_id and s.type = t.type offset 0
+		) s
+		order by s.workspace_id, s.endpoint_id`, workspaces, types)
+	if err != nil {
+		return nil, err
+	}
+	byEndpoint := map[uuid.UUID]*subscribed{}
+	var order []*subscribed
+	var ws, endpoint uuid.UUID
+	var name string
+	var s Subscription
+	_, err = pgx.ForEachRow(rows, []any{&ws, &name, &endpoint, &s.CampaignIDs, &s.FlowIDs, &s.Metadata}, func() error {
+		to := byEndpoint[endpoint]
+		if to == nil {
+			to = &subscribed{WorkspaceID: ws, EndpointID: endpoint}
+			byEndpoint[endpoint], order = to, append(order, to)
+		}
+		for _, e := range of[[2]string{ws.String(), name}] {
+			if s.selects(e) && !slices.Contains(to.events, e) {
+				to.events = append(to.events, e)
+			}
+		}
+		s = Subscription{}
+		return nil
+	})
+	for _, to := range order {
+		slices.SortFunc(to.events, func(a, b *waiting) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	}
+	return slices.DeleteFunc(order, func(to *subscribed) bool { return len(to.events) == 0 }), err
+}
+
+// selects reports whether an event is of the origins of a subscription.
+func (s Subscription) selects(e *waiting) bool {
+	if len(s.CampaignIDs)+len(s.FlowIDs) > 0 &&
+		(e.CampaignID == nil || !slices.Contains(s.CampaignIDs, *e.CampaignID)) &&
+		(e.FlowID == nil || !slices.Contains(s.FlowIDs, *e.FlowID)) {
+		return false
+	}
+	for key, value := range s.Metadata {
+		if has, ok := e.Metadata[key]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}
+
+// writeEvents numbers the events of each endpoint and writes their messages. The
+// endpoints stay locked until the commit, in one order, so that numbers have no gaps.
+// An endpoint that was deleted meanwhile gets none.
+func writeEvents(ctx context.Context, tx pgx.Tx, to []*subscribed) (written int, err error) {
+	if len(to) == 0 {
+		return 0, nil
+	}
+	var ws, endpoints []pgtype.UUID
+	var counts []int
+	for _, s := range to {
+		ws, endpoints, counts = append(ws, pgUUID(s.WorkspaceID)), append(endpoints, pgUUID(s.EndpointID)), append(counts, len(s.events))
+	}
+	rows, err := tx.Query(ctx, `
+		with locked as materialized (
+			select e.workspace_id, e.id, t.n from unnest($1::uuid[], $2::uuid[], $3::int[]) as t (workspace_id, id, n)
+			cross join lateral (
+				select e.workspace_id, e.id from webhook_endpoints e
+				where e.workspace_id = t.workspace_id and e.id = t.id for no key update
+			) e
+		)
+		update webhook_endpoints e set sequence = e.sequence + l.n
+		from locked l where e.workspace_id = l.workspace_id and e.id = l.id
+		returning e.id, e.sequence`, ws, endpoints, counts)
+	if err != nil {
+		return 0, err
+	}
+	last := map[uuid.UUID]int64{}
+	var id uuid.UUID
+	var sequence int64
+	if _, err = pgx.ForEachRow(rows, []any{&id, &sequence}, func() error { last[id] = sequence; return nil }); err != nil {
+		return 0, err
+	}
+	var m eventMessages
+	for _, s := range to {
+		if sequence, ok := last[s.EndpointID]; ok {
+			if err := m.add(s, sequence-int64(len(s.events))); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(m.ids), m.write(ctx, tx)
+}
+
+// eventMessages are messages by column.
+type eventMessages struct {
+	ws, ids, endpoints, events []pgtype.UUID
+	types, bodies              []string
+	sequences                  []int64
+}
+
+func (m *eventMessages) add(s *subscribed, sequence int64) error {
+	for _, e := range s.events {
+		sequence++
+		body, err := e.body(sequence)
+		if err != nil {
+			return err
+		}
+		m.ws, m.endpoints = append(m.ws, pgUUID(s.WorkspaceID)), append(m.endpoints, pgUUID(s.EndpointID))
+		m.ids, m.events = append(m.ids, pgUUID(eventMessageID(e.ID, s.EndpointID))), append(m.events, pgUUID(e.ID))
+		m.types, m.bodies, m.sequences = append(m.types, e.Type), append(m.bodies, string(body)), append(m.sequences, sequence)
+	}
+	return nil
+}
+
+// eventMessageID is the id of the message of an event to an endpoint.
+func eventMessageID(event, endpoint uuid.UUID) uuid.UUID {
+	return lemma.Key("event-message/1", string(event[:]), string(endpoint[:]))
+}
+
+func (m *eventMessages) write(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `
+		insert into outbox (workspace_id, id, endpoint_id, body, event_id, type, sequence)
+		select ws, id, endpoint, body, event, type, sequence
+		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[])
+			as m (ws, id, endpoint, body, event, type, sequence)`,
+		m.ws, m.ids, m.endpoints, m.bodies, m.events, m.types, m.sequences)
+	return err
+}
+
+// endEvents marks the events that have messages as published, and deletes the others.
+func endEvents(ctx context.Context, tx pgx.Tx, all []*waiting, to []*subscribed) error {
+	sent := map[*waiting]bool{}
+	for _, s := range to {
+		for _, e := range s.events {
+			sent[e] = true
+		}
+	}
+	ws, ids, kept := make([]pgtype.UUID, len(all)), make([]pgtype.UUID, len(all)), make([]bool, len(all))
+	for i, e := range all {
+		ws[i], ids[i], kept[i] = pgUUID(e.WorkspaceID), pgUUID(e.ID), sent[e]
+	}
+	const of = `from (
+			select workspace_id, id, kept from unnest($1::uuid[], $2::uuid[], $3::boolean[]) as r (workspace_id, id, kept) limit $4
+		) r
+		where e.workspace_id = r.workspace_id and e.id = r.id and `
+	if len(sent) > 0 {
+		if _, err := tx.Exec(ctx, `update events_out e set published_at = now() `+of+`r.kept`, ws, ids, kept, len(all)); err != nil {
+			return err
+		}
+	}
+	if len(sent) == len(all) {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `delete from events_out e using `+of[len("from "):]+`not r.kept`, ws, ids, kept, len(all))
+	return err
+}
+
+// eventBody is the body of a message that carries an event.
+type eventBody struct {
+	ID        string          `json:"id"`
+	Type      string          `json:"type"`
+	Timestamp time.Time       `json:"timestamp"`
+	Sequence  int64           `json:"sequence"`
+	Data      json.RawMessage `json:"data"`
+}
+
+// body is the body of the message with a number. The data is appended unparsed: it is
+// most of the body, and the same for each endpoint.
+func (e *waiting) body(sequence int64) ([]byte, error) {
+	if e.data == nil {
+		if err := e.encode(); err != nil {
+			return nil, err
+		}
+	}
+	id := lemma.FormatID(lemma.PrefixEventOut, e.ID)
+	head, err := json.Marshal(eventBody{id, e.Type, e.OccurredAt.UTC(), sequence, json.RawMessage("0")})
+	if err != nil {
+		return nil, err
+	}
+	body := append(make([]byte, 0, len(head)+len(e.data)), head[:len(head)-len("0}")]...)
+	return append(append(body, e.data...), '}'), nil
+}
+
+// encode makes the thin form of an event: its ids, how many, and further facts.
+func (e *waiting) encode() error {
+	data := maps.Clone(e.Data)
+	if data == nil {
+		data = map[string]any{}
+	}
+	if e.CampaignID != nil {
+		data["campaign_id"] = lemma.FormatID(lemma.PrefixCampaign, *e.CampaignID)
+	}
+	if e.FlowID != nil {
+		data["flow_id"] = lemma.FormatID(lemma.PrefixFlow, *e.FlowID)
+	}
+	name, ids := e.items()
+	if name != "" {
+		data["count"] = len(ids)
+	}
+	encoded, err := json.Marshal(data)
+	if err != nil || name == "" {
+		e.data = encoded
+		return err
+	}
+	size := len(encoded) + len(name) + 4
+	for _, id := range ids {
+		size += len(id) + 3
+	}
+	all := append(make([]byte, 0, size), encoded[:len(encoded)-1]...) // count is in it, so that a comma follows
+	all = append(append(append(all, `,"`...), name...), `":[`...)
+	for i, id := range ids { // an id has no character that JSON escapes
+		if i > 0 {
+			all = append(all, ',')
+		}
+		all = append(append(append(all, '"'), id...), '"')
+	}
+	e.data = append(all, "]}"...)
+	return nil
+}

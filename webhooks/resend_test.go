@@ -1,0 +1,188 @@
+package webhooks
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/eventsout"
+	"lemma/page"
+)
+
+func TestMessagesAreSentAgainUnchanged(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e := b.subscriber("/", types(eventsout.CampaignStarted))
+	b.record(b.started(), b.started(), b.started())
+	b.publish(3)
+	b.receiver.status(404)
+	b.run(b.Webhooks, 3)
+	b.Exec(`update outbox set created_at = now() - interval '4 days' where sequence <= 2`)
+	b.due()
+	b.run(b.Webhooks, 3)
+	b.WantCount(2, `select count(*) from outbox where status = 'failed' and sequence <= 2`) // older than GiveUp
+
+	b.receiver.status(200)
+	yesterday := time.Now().Add(-24 * time.Hour)
+	if n, err := b.ResendAll(t.Context(), b.Workspace, e.ID, Range{After: &yesterday}); n != 0 || err != nil {
+		t.Errorf("%d, %v: none of the range has ended", n, err)
+	}
+	if n, err := b.ResendAll(t.Context(), b.Workspace, e.ID, Range{Before: &yesterday}); n != 2 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	b.run(b.Webhooks, 2)
+	bodies := map[string]map[string]int{}
+	for _, r := range b.receiver.all() {
+		id := r.header.Get("webhook-id")
+		if bodies[id] == nil {
+			bodies[id] = map[string]int{}
+		}
+		bodies[id][r.body]++
+	}
+	if len(bodies) != 3 {
+		t.Errorf("%d ids", len(bodies))
+	}
+	for id, of := range bodies {
+		if len(of) != 1 {
+			t.Errorf("%s was sent with %d bodies", id, len(of))
+		}
+	}
+	all, _, err := b.Messages(t.Context(), b.Workspace, e.ID, eventsout.CampaignStarted, page.Query{Status: Delivered, Limit: 10})
+	b.Must(err)
+	if len(all) != 2 || *all[0].Type != eventsout.CampaignStarted || all[0].EventID == nil || *all[0].Sequence > 2 {
+		t.Errorf("%+v", all)
+	}
+	again, err := b.Resend(t.Context(), b.Workspace, e.ID, all[0].ID)
+	b.Must(err)
+	if again.Status != Pending || again.Attempts != 3 {
+		t.Errorf("%+v", again)
+	}
+	b.receiver.status(500)
+	b.run(b.Webhooks, 1)
+	b.WantCount(1, `select count(*) from outbox where id = $1 and status = 'pending'`, all[0].ID) // its three days begin anew
+}
+
+func TestAnAnswerToANodeIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	m := b.written()
+	b.run(b.Webhooks, 1)
+	if _, err := b.Resend(t.Context(), b.Workspace, m.EndpointID, m.ID); lemma.KindOf(err) != lemma.Conflict {
+		t.Error(err)
+	}
+	b.run(b.Webhooks, 0)
+	if _, err := b.Resend(t.Context(), b.Workspace, m.EndpointID, uuid.New()); lemma.KindOf(err) != lemma.NotFound {
+		t.Error(err)
+	}
+}
+
+func TestATestIsSigned(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, secret := b.endpoint("/")
+	id := lemma.NewID()
+	for range 2 {
+		m, err := b.Test(t.Context(), b.Workspace, e.ID, id)
+		b.Must(err)
+		if m.ID != id || *m.Type != "test" || m.Sequence != nil {
+			t.Errorf("%+v", m)
+		}
+	}
+	b.run(b.Webhooks, 1)
+	if err := verifies(t, secret, b.receiver.all()[0]); err != nil {
+		t.Error(err)
+	}
+}
+
+// An endpoint is disabled when an event has failed for DisableAfter, none was delivered
+// meanwhile, and it still fails.
+func TestFailingEndpointsAreDisabled(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change string
+		want   int
+	}{
+		"failing for five days":           {``, 1},
+		"failing for less":                {`update outbox set created_at = now() - interval '4 days 23 hours'`, 0},
+		"a delivery meanwhile":            {`update outbox set status = 'delivered', last_error = null where sequence = 2`, 0},
+		"no failure for a day":            {`update outbox set called_at = now() - interval '25 hours'`, 0},
+		"enabled since the first failure": {`update webhook_endpoints set enabled_at = now() - interval '4 days'`, 0},
+		"failures of flow nodes only":     {`update outbox set event_id = null, sequence = null`, 0},
+		"disabled already":                {`update webhook_endpoints set status = 'disabled', status_reason = '', disabled_at = now()`, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, nil)
+			e := b.subscriber("/", types(eventsout.CampaignStarted))
+			b.Exec(`update webhook_endpoints set enabled_at = now() - interval '6 days'`)
+			b.record(b.started(), b.started())
+			b.publish(2)
+			b.Exec(`update outbox set status = 'failed', last_error = 'timeout', created_at = now() - interval '5 days 1 minute',
+				called_at = now() - interval '1 hour', finished_at = now() - interval '1 hour'`)
+			if c.change != "" {
+				b.Exec(c.change)
+			}
+			n, err := b.DisableFailing(t.Context())
+			b.Must(err)
+			if n != c.want {
+				t.Fatalf("%d were disabled, want %d", n, c.want)
+			}
+			if n == 0 {
+				return
+			}
+			now, err := b.Get(t.Context(), b.Workspace, e.ID)
+			b.Must(err)
+			if now.Status != Disabled || *now.StatusReason != DisabledByFailure || now.DisabledAt == nil || now.Version != 2 {
+				t.Errorf("%+v", now)
+			}
+		})
+	}
+}
+
+// A disabled endpoint is not called. Its events are kept, to be sent again.
+func TestADisabledEndpointIsNotCalled(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e := b.subscriber("/", types(eventsout.CampaignStarted))
+	_, err := b.Update(t.Context(), b.Workspace, e.ID, nil, Patch{Status: new(Disabled)})
+	b.Must(err)
+	b.record(b.started())
+	b.publish(1)
+	b.run(b.Webhooks, 1)
+	if state, reason, _, _, _ := b.row(); state != Failed || reason != ReasonDisabled || len(b.receiver.all()) != 0 {
+		t.Errorf("%s, %s after %d calls", state, reason, len(b.receiver.all()))
+	}
+	if _, err := b.ResendAll(t.Context(), b.Workspace, e.ID, Range{}); lemma.KindOf(err) != lemma.WrongStatus {
+		t.Error(err)
+	}
+	enabled, err := b.Update(t.Context(), b.Workspace, e.ID, nil, Patch{Status: new(Enabled)})
+	b.Must(err)
+	if enabled.Status != Enabled || enabled.StatusReason != nil || enabled.DisabledAt != nil {
+		t.Errorf("%+v", enabled)
+	}
+	n, err := b.ResendAll(t.Context(), b.Workspace, e.ID, Range{})
+	b.Must(err)
+	b.run(b.Webhooks, 1)
+	if n != 1 || len(b.receiver.all()) != 1 {
+		t.Errorf("%d are sent again after %d calls", n, len(b.receiver.all()))
+	}
+}
+
+func TestCleanDeletesOldEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.subscriber("/", types(eventsout.CampaignStarted))
+	b.record(b.started(), b.started(), b.started())
+	b.publish(3)
+	b.record(b.started())
+	b.run(b.Webhooks, 3)
+	b.Exec(`update outbox set finished_at = now() - interval '7 days 1 minute' where sequence <= 2`)
+	b.Exec(`update events_out set published_at = now() - interval '14 days 1 minute'
+		where id in (select event_id from outbox where sequence = 1)`)
+	_, err := b.Clean(t.Context())
+	b.Must(err)
+	b.WantCount(1, `select count(*) from outbox`)
+	b.WantCount(3, `select count(*) from events_out`) // one of them waits
+}

@@ -1,0 +1,110 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/eventsout"
+)
+
+// Subscription selects events for an endpoint: of these types, and of all origins or
+// of some. An event must satisfy the ids and the metadata.
+type Subscription struct {
+	Types       []string          `json:"types"`
+	CampaignIDs []uuid.UUID       `json:"campaign_ids,omitempty"` // with FlowIDs: only of these; both empty: of all
+	FlowIDs     []uuid.UUID       `json:"flow_ids,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"` // only of a campaign or flow that has these entries
+}
+
+// Limits of subscriptions.
+const (
+	MaxSubscriptions = 20  // of an endpoint
+	MaxOrigins       = 100 // campaigns and flows of a subscription
+	MaxMetadata      = 20  // entries of a subscription
+)
+
+func checkSubscriptions(all []Subscription) error {
+	if len(all) > MaxSubscriptions {
+		return lemma.Fault("/subscriptions", "too_many", "must have at most %d entries", MaxSubscriptions)
+	}
+	for i, s := range all {
+		at := fmt.Sprintf("/subscriptions/%d", i)
+		if len(s.Types) == 0 {
+			return lemma.Fault(at+"/types", "required", "must name at least one type")
+		}
+		for j, name := range s.Types {
+			if !eventsout.Known(name) {
+				return lemma.Fault(fmt.Sprintf("%s/types/%d", at, j), "unknown", "must be a type of events")
+			}
+		}
+		switch {
+		case len(s.CampaignIDs)+len(s.FlowIDs) > MaxOrigins:
+			return lemma.Fault(at, "too_many", "must have at most %d campaigns and flows", MaxOrigins)
+		case len(s.Metadata) > MaxMetadata:
+			return lemma.Fault(at+"/metadata", "too_many", "must have at most %d entries", MaxMetadata)
+		}
+	}
+	return nil
+}
+
+// writeSubscriptions replaces the rows of webhook_subscriptions of an endpoint.
+func writeSubscriptions(ctx context.Context, tx pgx.Tx, ws, endpoint uuid.UUID, all []Subscription) error {
+	batch := &pgx.Batch{}
+	batch.Queue(`delete from webhook_subscriptions where workspace_id = $1 and endpoint_id = $2`, ws, endpoint)
+	for i, s := range all {
+		types := slices.Clone(s.Types)
+		slices.Sort(types)
+		batch.Queue(`
+			insert into webhook_subscriptions (workspace_id, type, endpoint_id, position, campaign_ids, flow_ids, metadata)
+			select $1, type, $2, $3, $5, $6, $7 from unnest($4::text[]) as t (type)`,
+			ws, endpoint, i, slices.Compact(types), s.CampaignIDs, s.FlowIDs, s.Metadata)
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("write subscriptions of webhook endpoint %s: %w", endpoint, err)
+	}
+	return nil
+}
+
+// settlingTime is how long a request waits for older transactions.
+const settlingTime = 5 * time.Second
+
+// awaitOlder waits until the transactions that may have read the subscriptions before
+// the caller's commit have ended. Then each change that commits later is reported to
+// the new subscriptions. Such a transaction has changed something already, or runs a
+// statement since before.
+func (w *Webhooks) awaitOlder(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settlingTime)
+	defer cancel()
+	var since time.Time
+	err := w.pool.QueryRow(ctx, `select clock_timestamp()`).Scan(&since)
+	for older := true; err == nil && older; {
+		err = w.pool.QueryRow(ctx, `
+			select exists (select from pg_stat_activity
+				where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
+				  and xact_start <= $1 and (backend_xid is not null or state = 'active' and query_start <= $1))`, since).Scan(&older)
+		if err == nil && older {
+			w.reached("older transaction")
+			select {
+			case <-ctx.Done():
+			case <-time.After(settlingPoll):
+			}
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		return &lemma.Error{Kind: lemma.Unavailable, Code: "transactions_running", Cause: err,
+			Message: "the subscriptions are saved, but a transaction of the database is older than them and may write no events for them: " +
+				"repeat the request"}
+	}
+	if err != nil {
+		return fmt.Errorf("wait for older transactions: %w", err)
+	}
+	return nil
+}
+
+const settlingPoll = 5 * time.Millisecond
