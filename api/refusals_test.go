@@ -140,6 +140,10 @@ func TestAnotherWorkspacesIDs(t *testing.T) {
 		"ntf": b.orphan(campaign, id), "key": b.firstOf("/v1/api_keys")["id"].(string), "whe": w.endpoint, "flw": w.flow, "top": w.topic,
 		"sup": b.do("POST", "/v1/suppressions", good["createSuppression"]).is(201).id(), "evt": event, "enr": enrollment,
 		"itr": b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(nil)})).is(201).text("iteration_id")}
+	out := lemma.NewID()
+	b.Exec(`insert into events_out (workspace_id, id, type, origin_id, count) values ($1, $2, 'campaign.started', $3, 1)`, b.Workspace, out,
+		lemma.NewID())
+	ids[lemma.PrefixEventOut] = lemma.FormatID(lemma.PrefixEventOut, out)
 	before := b.fingerprint()
 	for _, o := range operations() {
 		if !o.hasID() {
