@@ -34,7 +34,7 @@ var unfenced = map[string]string{
 	"campaigns.byPerson iterations":          "acquires the claim if it is free or has expired",
 	"campaigns.checkGuardrail iterations":    "acquires the claim if it is free or has expired",
 	"campaigns.restartSample fanouts":        "a variant is stopped: the holder finds at its next chunk that it has lost its lease",
-	"campaigns.Extend iterations":            "the cut-off of an iteration that is not evaluated; a check of its guardrail does not depend on it",
+	"campaigns.Extend iterations":            "the cut-off of an iteration that is not evaluated; no check of its guardrail reads it",
 	"webhooks.Resend outbox":                 "only of a message that has ended, which nobody leases",
 	"webhooks.ResendAll outbox":              "only of messages that have ended, which nobody leases",
 	"campaigns.SeedCutOff iterations":        "benchmarks; only of an iteration that nobody evaluates",

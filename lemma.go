@@ -45,7 +45,7 @@
 //	message        templates: renders Liquid
 //	campaigns      drafts, schedules and fan-outs
 //	flows          flows, events, enrollments; flows/graph has definitions
-//	direct         direct notifications: one message by one request, and their keys
+//	direct         one message to one recipient by one request, and its key
 //	notifications  notifications, batches, statuses, counts
 //
 // Delivery:

@@ -117,7 +117,8 @@ func TestInputsAreClosed(t *testing.T) {
 		"InFlightOptions/in_flight/map", "FlowRollback/in_flight/map", "SimulationRequest/webhooks",
 		"SimulationRequest/trigger/properties", "NewEnrollment/properties", "NewEvent/properties",
 		"ProviderPatch/config/headers", "ProviderPatch/secrets/headers", // of a gateway
-		"NewWebhookEndpoint/subscriptions/metadata", "WebhookEndpointPatch/subscriptions/metadata", "ProviderPatch/secrets/service_account") // the last: a file of Google
+		"NewWebhookEndpoint/subscriptions/metadata", "WebhookEndpointPatch/subscriptions/metadata",
+		"ProviderPatch/secrets/service_account") // a file of Google
 	var check func(at string, s *openapi3.Schema)
 	check = func(at string, s *openapi3.Schema) {
 		if len(s.AllOf) == 1 { // only to say more about it, such as that it may be null

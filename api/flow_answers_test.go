@@ -243,7 +243,8 @@ func TestCountsOfNodes(t *testing.T) {
 	}
 	if diff := cmp.Diff(object{"total": 1.0, "sent": 0.0, "failed": 0.0, "skipped": 0.0, "orphaned": 0.0, "cancelled": 0.0, "pending": 1.0,
 		"processing": 0.0, "deliveries": noDeliveries(nil), "engagement": object{"opens": 0.0, "unique_opens": 0.0, "clicks": 0.0,
-			"unique_clicks": 0.0, "machine_opens": 0.0, "machine_clicks": 0.0}}, nodes["welcome"]["notifications"]); diff != "" ||
+			"unique_clicks": 0.0, "machine_opens": 0.0, "machine_clicks": 0.0, "conversions": 0.0, "unsubscribes": 0.0}},
+		nodes["welcome"]["notifications"]); diff != "" ||
 		nodes["rest"]["notifications"] != nil || nodes["rest"]["blocked"] != 1.0 {
 		t.Errorf("%s: %s", diff, counts.body)
 	}

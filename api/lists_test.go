@@ -57,6 +57,7 @@ func (b *bundle) createSeveral(w world) {
 		b.do("POST", "/v1/webhook_endpoints", object{"name": name, "url": "https://x.example.com"}).is(201)
 		b.do("POST", "/v1/api_keys", object{"name": name, "scopes": []string{"flows:read"}}).is(201)
 	}
+	b.do("PATCH", "/v1/webhook_endpoints/"+w.endpoint, object{"status": "disabled"}).is(200)
 	b.do("POST", "/v1/data_sources/"+w.source+"/test", nil).is(200)
 	b.do("DELETE", "/v1/api_keys/"+b.do("POST", "/v1/api_keys", object{"name": "Old", "scopes": []string{"flows:read"}}).id(), nil).is(204)
 	b.do("POST", "/v1/campaigns/"+w.campaign+"/send", nil).is(202)

@@ -141,6 +141,10 @@ func TestAnotherWorkspacesIDs(t *testing.T) {
 		"sup": b.do("POST", "/v1/suppressions", good["createSuppression"]).is(201).id(), "evt": event, "enr": enrollment,
 		"exp": b.do("POST", "/v1/exports", object{"type": "events", "format": "csv"}).is(202).id(),
 		"itr": b.do("POST", "/v1/campaigns", w.newCampaign(object{"experiment": experimentWith(nil)})).is(201).text("iteration_id")}
+	out := lemma.NewID()
+	b.Exec(`insert into events_out (workspace_id, id, type, origin_id, count) values ($1, $2, 'campaign.started', $3, 1)`, b.Workspace, out,
+		lemma.NewID())
+	ids[lemma.PrefixEventOut] = lemma.FormatID(lemma.PrefixEventOut, out)
 	before := b.fingerprint()
 	for _, o := range operations() {
 		if !o.hasID() {

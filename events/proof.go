@@ -66,13 +66,15 @@ const proofs = `
 	) any_event
 	cross join (values ('accepted'), ('rejected')) as k (kind)
 	cross join lateral (
-		(select p.* from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt = 1 order by p.occurred_at limit 1)
+		(select ` + ofProof + ` from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt = 1 order by p.occurred_at limit 1)
 		union all
-		(select p.* from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt = 2 order by p.occurred_at limit 1)
+		(select ` + ofProof + ` from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt = 2 order by p.occurred_at limit 1)
 		union all
-		(select p.* from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt is null
+		(select ` + ofProof + ` from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt is null
 		order by p.attempt, p.occurred_at limit 1)
 	) p
 	order by r.ordinal, k.kind, coalesce(p.attempt, 1), p.occurred_at, p.id`
+
+const ofProof = `p.id, p.attempt, p.occurred_at, p.code, p.carrier_id, p.detail`
 
 const ofRow = `p.workspace_id = $1 and p.origin_id = $4 and p.batch_id = $2 and p.ordinal = r.ordinal`

@@ -150,7 +150,8 @@ var expected = []want{
 			`'decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text])))`},
 	{"iterations", "iterations_claim", "CampaignIteration!WinnerOnce",
 		`CHECK ((((evaluating_by IS NULL) = (evaluating_until IS NULL)) ` +
-			`AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text, 'inconclusive'::text]))))) ` +
+			`AND ((evaluating_by IS NULL) OR (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text, ` +
+			`'inconclusive'::text]))))) ` +
 			`NULLABLE evaluating_by, evaluating_until`},
 	{"iterations", "iterations_decided", "CampaignIteration!RolloutIsRecorded",
 		`CHECK ((((winner IS NULL) = (decided_by IS NULL)) AND ((winner IS NULL) = (decided_at IS NULL)) ` +

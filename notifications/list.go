@@ -15,7 +15,8 @@ import (
 // selectStatus reads Notification from the one view that derives a status.
 const selectStatus = `
 	select workspace_id, origin_id, key, coalesce(channel, '') as channel, profile_key, address, status, reason, outcome,
-		attempts::int as attempts,		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at, due_at, expires_at,
+		attempts::int as attempts,
+		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at, due_at, expires_at,
 		coalesce(metadata, '{}')::json as metadata,
 		coalesce(d.delivery, '` + unknownDelivery + `') as delivery, d.delivery_at
 	from notification_status n

@@ -46,7 +46,8 @@ type listed struct {
 const selectDelivery = `
 	select o.id, o.enrollment_id,
 		(select e.flow_id from enrollments e where e.workspace_id = o.workspace_id and e.id = o.enrollment_id) as flow_id,
-		o.event_id, o.type, o.sequence, o.status, o.attempts, coalesce(o.status_code, 0) as status_code, coalesce(o.last_error, '') as reason, o.called_at,
+		o.event_id, o.type, o.sequence, o.status, o.attempts, coalesce(o.status_code, 0) as status_code, coalesce(o.last_error, '') as reason,
+		o.called_at,
 		case when o.status = 'pending' and (o.lease_until is null or o.lease_until <= now()) then o.due_at end as next_at,
 		o.created_at, o.finished_at, coalesce(o.finished_at, o.due_at) as position
 	from outbox o`
@@ -73,9 +74,10 @@ func (w *Webhooks) readDeliveries(ctx context.Context, sql string, args ...any) 
 // Lists of ended messages, the last one first, and of pending messages, the next
 // call first. Pages omit no message that is called meanwhile.
 var (
-	endedList = page.List[listed]{Name: "webhook_messages", Created: "o.created_at", Default: "-finished_at", Orders: map[string]page.Order[listed]{
-		"finished_at": page.ByTime("o.finished_at", func(m listed) time.Time { return m.Position },
-			"o.id", func(m listed) uuid.UUID { return m.ID })}}
+	endedList = page.List[listed]{Name: "webhook_messages", Created: "o.created_at", Default: "-finished_at",
+		Orders: map[string]page.Order[listed]{
+			"finished_at": page.ByTime("o.finished_at", func(m listed) time.Time { return m.Position },
+				"o.id", func(m listed) uuid.UUID { return m.ID })}}
 	pendingList = page.List[listed]{Name: "webhook_messages", Created: "o.created_at", Default: "due_at",
 		Orders: map[string]page.Order[listed]{
 			"due_at": page.ByTime("o.due_at", func(m listed) time.Time { return m.Position },

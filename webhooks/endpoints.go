@@ -63,7 +63,8 @@ func (w *Webhooks) Get(ctx context.Context, ws, id uuid.UUID) (Endpoint, error) 
 	return found, pgerr.Row(err, "webhook endpoint", "get webhook endpoint")
 }
 
-var list = page.Named("webhook_endpoints", "", func(e Endpoint) uuid.UUID { return e.ID }, func(e Endpoint) string { return e.Name })
+var list = page.Named("webhook_endpoints", "", func(e Endpoint) uuid.UUID { return e.ID }, func(e Endpoint) string { return e.Name }).
+	WithStatus("status")
 
 // List reads a page of endpoints.
 func (w *Webhooks) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Endpoint, string, error) {

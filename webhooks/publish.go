@@ -369,6 +369,7 @@ func (e *waiting) encode() error {
 		}
 		all = append(append(append(all, '"'), id...), '"')
 	}
-	e.data = append(all, "]}"...)
+	all = append(all, "]}"...)
+	e.data = all
 	return nil
 }

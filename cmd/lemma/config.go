@@ -188,7 +188,8 @@ func (c Config) server() server.Config {
 	return server.Config{
 		DatabaseURL: c.DatabaseURL, Listen: c.Listen, MetricsListen: c.MetricsListen, WorkListen: c.WorkListen, LMTPListen: c.LMTPListen,
 		MaxConnections: c.MaxConnections,
-		SendWorkers:    c.SendWorkers, DirectWorkers: c.DirectWorkers, FanoutWorkers: c.FanoutWorkers, Sender: c.sender(), Campaigns: c.campaigns(),
+		SendWorkers:    c.SendWorkers, DirectWorkers: c.DirectWorkers, FanoutWorkers: c.FanoutWorkers,
+		Sender: c.sender(), Campaigns: c.campaigns(),
 		Flows:     flows.Config{Workers: c.FlowWorkers, Retention: c.EventRetention},
 		Sources:   audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
 		Exports:   exports.Config{Workers: c.ExportWorkers, Retention: c.ExportRetention},
