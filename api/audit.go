@@ -80,7 +80,8 @@ func (s *server) listAuditLog(ctx context.Context, c *call, _ none) (list[auditB
 	if !ok {
 		return nothing[auditBody](), nil
 	}
-	found, next, err := s.Audit.List(ctx, c.workspace(), audit.Filter{ActorType: c.query("actor_type"), ActorID: key, Action: c.query("action"),
+	found, next, err := s.Audit.List(ctx, c.workspace(), audit.Filter{ActorType: c.query("actor_type"), ActorID: key,
+		Action:       c.query("action"),
 		ResourceType: c.query("resource_type"), ResourceID: c.query("resource_id"), RequestID: c.query("request_id")}, c.page())
 	return listOf(found, next, err, showAudit)
 }

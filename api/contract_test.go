@@ -36,7 +36,8 @@ func TestRoutesAndFileAgree(t *testing.T) {
 		return nil
 	}
 	none := http.NotFoundHandler()
-	if err := chi.Walk(New(Deps{Pages: none, Tracking: none, Exports: &exports.Exports{}}, Options{Metrics: none}).(chi.Router), collect); err != nil {
+	if err := chi.Walk(New(Deps{Pages: none, Tracking: none, Exports: &exports.Exports{}}, Options{Metrics: none}).(chi.Router),
+		collect); err != nil {
 		t.Fatal(err)
 	}
 	for path, item := range contract.Paths.Map() {

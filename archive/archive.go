@@ -85,7 +85,8 @@ var errBusy = errors.New("another process archives it")
 func (a *Archive) begin(ctx context.Context, table, partition string, month time.Time) (e Entry, attempt *blobs.Attempt, err error) {
 	e = Entry{ID: lemma.NewID(), Partition: partition, Table: table, Month: month}
 	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `insert into archives (id, partition, source, month) values ($1, $2, $3, $4) on conflict (partition) do nothing`,
+		if _, err := tx.Exec(ctx, `insert into archives (id, partition, source, month) values ($1, $2, $3, $4)
+			on conflict (partition) do nothing`,
 			e.ID, partition, table, month); err != nil {
 			return err
 		}
@@ -228,6 +229,6 @@ func (a *Archive) Read(ctx context.Context, partition string, to io.Writer) erro
 	if err != nil {
 		return fmt.Errorf("read archive of %s: %w", partition, err)
 	}
-	_, err = io.Copy(to, unpacked)
+	_, err = io.Copy(to, unpacked) //nolint:gosec // Lemma has written it; it is streamed
 	return err
 }

@@ -107,7 +107,8 @@ func TestRetentionArchives(t *testing.T) {
 	if err := migrations.Partitions(t.Context(), f.pool, month); err != nil {
 		t.Fatal(err)
 	}
-	pgtest.Exec(t, f.pool, `insert into batch_log (workspace_id, batch_id, event) values (gen_random_uuid(), '019b8000-0000-7000-8000-000000000000', 'claimed')`)
+	pgtest.Exec(t, f.pool, `insert into batch_log (workspace_id, batch_id, event)
+		values (gen_random_uuid(), '019b8000-0000-7000-8000-000000000000', 'claimed')`)
 	if n := pgtest.One[int](t, f.pool, `select count(*)::int from `+partition); n != 1 {
 		t.Fatalf("%d rows in the partition", n)
 	}
@@ -182,7 +183,8 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 	}
 	f.blobs.Store = whole
 	// A process that dies ends no attempt: its lease expires.
-	pgtest.Exec(t, f.pool, `update blobs set status = 'registered', ended_at = null, leased_by = 'dead', lease_until = now() + interval '1 minute'`)
+	pgtest.Exec(t, f.pool, `update blobs set status = 'registered', ended_at = null, leased_by = 'dead',
+		lease_until = now() + interval '1 minute'`)
 	if err := f.store(); err == nil {
 		t.Error("two processes archive the same partition")
 	}

@@ -51,7 +51,8 @@ func OpenURL(text string, c Credentials) (Store, error) {
 	return nil, errURL
 }
 
-var errURL = errors.New("must be a URL such as file:///var/lib/lemma/blobs or s3://bucket/folder?endpoint=https://s3.example.com&region=eu-1")
+var errURL = errors.New("must be a URL such as file:///var/lib/lemma/blobs or " +
+	"s3://bucket/folder?endpoint=https://s3.example.com&region=eu-1")
 
 // openBucket opens s3://bucket/prefix.
 func openBucket(u *url.URL, c Credentials) (*Bucket, error) {

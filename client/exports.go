@@ -12,7 +12,7 @@ import (
 
 // NewExport is a file of rows that is to be made.
 type NewExport struct {
-	Type        string        `json:"type"`                   // notifications, attempts, enrollments, events, refusals, suppressions, audit_log
+	Type        string        `json:"type"`                   // such as notifications; see the contract
 	Format      string        `json:"format"`                 // csv, ndjson, parquet
 	CSVFormulas string        `json:"csv_formulas,omitempty"` // escape (default), keep
 	Filters     ExportFilters `json:"filters"`

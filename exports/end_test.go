@@ -59,7 +59,8 @@ func TestLinks(t *testing.T) {
 	f.must(err)
 	good, err := f.Link(t.Context(), f.ws, x.ID, time.Minute)
 	f.must(err)
-	for name, path := range map[string]string{"expired": old.URL, "changed": good.URL + "A", "none": DownloadPath, "cut": good.URL[:len(good.URL)-2]} {
+	for name, path := range map[string]string{"expired": old.URL, "changed": good.URL + "A", "none": DownloadPath,
+		"cut": good.URL[:len(good.URL)-2]} {
 		if body, answer := f.fetch(path); answer.StatusCode != http.StatusNotFound || strings.Contains(body, "address") {
 			t.Errorf("%s: %d %q", name, answer.StatusCode, body)
 		}

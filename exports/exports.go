@@ -130,7 +130,8 @@ func (e *Exports) Create(ctx context.Context, ws uuid.UUID, n NewExport) (made E
 		n.CSVFormulas = "escape"
 	}
 	if e.Blobs.Store == nil {
-		return Export{}, &lemma.Error{Kind: lemma.Conflict, Code: "no_blob_store", Message: "this server keeps no exports: its operator must set LEMMA_BLOBS"}
+		return Export{}, &lemma.Error{Kind: lemma.Conflict, Code: "no_blob_store",
+			Message: "this server keeps no exports: its operator must set LEMMA_BLOBS"}
 	}
 	if err := e.check(ctx, ws, n); err != nil {
 		return Export{}, err

@@ -45,7 +45,8 @@ func process(t *testing.T, pool *pgxpool.Pool, dir string, ws uuid.UUID) fixture
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := New(Deps{Pool: pool, Blobs: blobs.New(blobs.Deps{Pool: pool, Store: store}), Links: links.New(pool, pgtest.Box(t))}, Config{PageRows: 7})
+	e := New(Deps{Pool: pool, Blobs: blobs.New(blobs.Deps{Pool: pool, Store: store}), Links: links.New(pool, pgtest.Box(t))},
+		Config{PageRows: 7})
 	return fixture{e, t, pool, dir, ws}
 }
 

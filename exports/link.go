@@ -138,7 +138,7 @@ func (p *patient) Write(b []byte) (int, error) {
 
 // content reads a file from where it is sought.
 type content struct {
-	ctx   context.Context
+	ctx   context.Context //nolint:containedctx // io.ReadSeeker has none: that of the request
 	store blobs.Store
 	file  blobs.Blob
 	at    int64

@@ -77,7 +77,8 @@ func Unsubscribe(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topi
 // Resubscribe reverses Unsubscribe from all marketing. Other suppressions and
 // the topics stay.
 func (s *Suppressions) Resubscribe(ctx context.Context, ws uuid.UUID, r Recipient) error {
-	_, err := fence.Exec(ctx, s.pool, `delete from suppressions where workspace_id = $1 and key = $2 and cause = '`+Unsubscribed+`'`, ws, r.Key)
+	_, err := fence.Exec(ctx, s.pool, `delete from suppressions where workspace_id = $1 and key = $2 and cause = '`+Unsubscribed+`'`,
+		ws, r.Key)
 	if err != nil {
 		return fmt.Errorf("subscribe again: %w", err)
 	}

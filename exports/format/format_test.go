@@ -65,7 +65,8 @@ func TestCSV(t *testing.T) {
 	if err != nil || len(read) != len(texts)+2 {
 		t.Fatalf("%d rows, %v", len(read), err)
 	}
-	want := []string{id, notification, "plain", "2026-03-04T03:06:07.089Z", "-7", "5000000000", "true", "{\"a\": [1,\n\t\t\t 2]}", `{"b": null}`}
+	want := []string{id, notification, "plain", "2026-03-04T03:06:07.089Z", "-7", "5000000000", "true", "{\"a\": [1,\n\t\t\t 2]}",
+		`{"b": null}`}
 	if d := cmp.Diff(want, read[1]); d != "" {
 		t.Error(d)
 	}
@@ -73,7 +74,8 @@ func TestCSV(t *testing.T) {
 	for _, row := range read[2 : len(read)-1] {
 		got = append(got, row[2])
 	}
-	if d := cmp.Diff([]string{`a "quoted", text`, "two\nlines", "", "'=1+1", "+491701234567", "'+49 1", "-5", "'-5+A1", "'@x", "'\tx", ""}, got); d != "" {
+	if d := cmp.Diff([]string{`a "quoted", text`, "two\nlines", "", "'=1+1", "+491701234567", "'+49 1", "-5", "'-5+A1", "'@x", "'\tx",
+		""}, got); d != "" {
 		t.Error(d)
 	}
 	if strings.Trim(strings.Join(read[len(read)-1], ""), ",") != "" {
@@ -100,7 +102,8 @@ func TestNDJSON(t *testing.T) {
 	if d := cmp.Diff(want, row); d != "" {
 		t.Error(d)
 	}
-	if string(lines[3]) != `{"z_id":null,"notification":null,"text":null,"at":null,"small":null,"big":null,"yes":null,"data":null,"binary_data":null}` {
+	if string(lines[3]) != `{"z_id":null,"notification":null,"text":null,"at":null,"small":null,"big":null,"yes":null,`+
+		`"data":null,"binary_data":null}` {
 		t.Errorf("a row of nulls: %s", lines[3])
 	}
 }
@@ -124,7 +127,8 @@ func TestParquet(t *testing.T) {
 	if n != 4 || err != nil && !errors.Is(err, io.EOF) {
 		t.Fatalf("%d rows, %v", n, err)
 	}
-	text, at, small, big, yes, data := "plain", time.Date(2026, 3, 4, 3, 6, 7, 89e6, time.UTC), int64(-7), int64(5e9), true, "{\"a\": [1,\n\t\t\t 2]}"
+	text, at, small, big, yes, data := "plain", time.Date(2026, 3, 4, 3, 6, 7, 89e6, time.UTC), int64(-7), int64(5e9), true,
+		"{\"a\": [1,\n\t\t\t 2]}"
 	if d := cmp.Diff(row{&id, &notification, &text, &at, &small, &big, &yes, &data}, read[0]); d != "" {
 		t.Error(d)
 	}
