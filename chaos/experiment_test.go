@@ -60,7 +60,7 @@ func TestKilledWorkersChooseOneWinner(t *testing.T) {
 func (h *env) experiment(n int) *experiment {
 	h.t.Helper()
 	x := &experiment{env: h, people: h.customer(n), n: n, random: h.random(), campaign: lemma.NewID()}
-	x.people.ExecDB(`create table conversions (id int)`)
+	x.people.ExecDB(`create table conversions (id int, at timestamptz not null default now() - interval '1 minute')`)
 	x.people.ExecDB(`grant select on conversions to ` + pgx.Identifier{x.people.Role}.Sanitize())
 	h.mail.keepAll(h.t, 2*n)
 	h.mail.slow(10 * time.Millisecond)
@@ -70,7 +70,7 @@ func (h *env) experiment(n int) *experiment {
 	c, err := h.campaigns.Create(h.t.Context(), h.Workspace, campaigns.NewCampaign{ID: x.campaign, Name: "chaos",
 		AudienceID: x.people.audience, TemplateID: h.Template, ProviderID: h.Provider, FromName: "Shop", FromEmail: "news@shop.example",
 		Experiment: &campaigns.Experiment{SamplePercent: 50, Duration: time.Hour, MinSample: 100,
-			Metric: &campaigns.Metric{DataSourceID: source, SQL: "select id from conversions"},
+			Metric: &campaigns.Metric{DataSourceID: source, SQL: "select id from conversions where at < :cut_off_at"},
 			Variants: []campaigns.Variant{{Name: "A", Weight: 50, Subject: "A, {{ name }}"},
 				{Name: "B", Weight: 50, Subject: "B, {{ name }}"}}}})
 	h.Must(err)
@@ -152,7 +152,7 @@ func (x *experiment) convert() {
 			leaving = append(leaving, key)
 		}
 	}
-	x.people.ExecDB(`insert into conversions select unnest($1::text[])::int`, converted)
+	x.people.ExecDB(`insert into conversions (id) select unnest($1::text[])::int`, converted)
 	x.people.ExecDB(`delete from people where id = any ($1::text[]::int[])`, leaving)
 	x.people.ExecDB(`insert into people select i, 'late' || i || '@shop.example', 'Name ' || i, false
 		from generate_series($1::int + 1, $1::int + 50) i`, x.n)

@@ -195,7 +195,7 @@ func TestNothingBeginsAfterTheDeadline(t *testing.T) {
 	s := b.sender()
 	c, err := s.Claim(bg, refs[0])
 	b.Must(err)
-	c.slot = &slot{}
+	c.slot = s.acquireNow(bg, refs[0])
 	carrier, d, err := s.prepare(bg, c)
 	b.Must(err)
 	at(s, "committing", 2, func() { c.expires = time.Now() })

@@ -9,7 +9,7 @@
 //   - The process never waits for Sentry, but for at most 2 s at its end.
 //
 // Equal are errors with the same message of the log and the same types. A panic is also
-// told apart by where it occurred.
+// distinguished by where it occurred.
 package sentry
 
 import (
