@@ -27,23 +27,20 @@ func TestASlowMetricHoldsNoOtherWorkspace(t *testing.T) {
 	oc, oit := o.sampled(ab(func(e *Experiment) { e.SamplePercent = 100 }))
 	o.convertBest(oit, 1, 80)
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	b.hang()
 	measured, err := b.startMeasurements(ctx)
 	b.Must(err)
 	b.hangs()
-	if !b.eventually(func() bool {
+	pgtest.Eventually(t, 20*time.Second, "the other workspace is measured", func() bool {
 		return b.Count(`select count(*) from iteration_results where workspace_id = $1 and iteration_id = $2`, o.Workspace, oit.ID) > 0
-	}) {
-		t.Error("the other workspace is not measured")
-	}
+	})
 	for _, it := range []Iteration{first, second, oit} {
 		b.endTest(it)
 	}
 	evaluated, err := b.startEvaluations(ctx)
 	b.Must(err)
-	if !b.eventually(func() bool { return o.iteration(oc).Winner != nil }) {
-		t.Error("the other workspace is not evaluated")
-	}
+	pgtest.Eventually(t, 20*time.Second, "the other workspace is evaluated", func() bool { return o.iteration(oc).Winner != nil })
 	tick, end := context.WithTimeout(ctx, time.Second)
 	defer end()
 	again, err := b.startEvaluations(tick)
@@ -60,17 +57,6 @@ func TestASlowMetricHoldsNoOtherWorkspace(t *testing.T) {
 	stop()
 	_, _ = measured()
 	_, _ = evaluated()
-}
-
-// eventually checks a condition until it is true, for 20 s.
-func (b *bundle) eventually(done func() bool) bool {
-	for range 1000 {
-		if done() {
-			return true
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return false
 }
 
 // Each workspace has one slot, and a process eight.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,13 +47,14 @@ type clients struct {
 	strategy string
 	keys     int
 	http     *http.Client
-	answered atomic.Int64 // keys with all their answers
+	answered chan struct{} // one for each key with all its answers
 }
 
 func (h *env) openClients(strategy string, keys int) *clients {
 	h.t.Helper()
-	c := &clients{env: h, strategy: strategy, keys: keys, http: &http.Client{Timeout: 400 * time.Millisecond,
-		Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	c := &clients{env: h, strategy: strategy, keys: keys, answered: make(chan struct{}, keys),
+		http: &http.Client{Timeout: 400 * time.Millisecond,
+			Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	_, token, err := workspaces.New(h.Pool).CreateKey(h.t.Context(), h.Workspace,
 		workspaces.NewKey{ID: lemma.NewID(), Name: "chaos", Scopes: []string{"notifications:send"}})
 	h.Must(err)
@@ -92,9 +92,10 @@ func (c *clients) killAtRandom(kills int, random *rand.Rand) (stop func()) {
 	var killer sync.WaitGroup
 	points := killPoints(random, kills, c.keys)
 	killer.Go(func() {
+		seen := 0
 		for _, at := range points {
-			for c.answered.Load() < int64(at) {
-				time.Sleep(5 * time.Millisecond)
+			for ; seen < at; seen++ {
+				<-c.answered
 			}
 			i := random.IntN(len(c.workers))
 			c.workers[i].kill()
@@ -123,7 +124,7 @@ func (c *clients) sendAll() [][]string {
 					deliveries.Go(func() { answers[key][i] = c.insist(key, i) })
 				}
 				deliveries.Wait()
-				c.answered.Add(1)
+				c.answered <- struct{}{}
 			}
 		})
 	}
