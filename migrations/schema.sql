@@ -1037,6 +1037,7 @@ create table suppressions (
     address text not null,
     detail text not null default ''::text,
     created_at timestamp with time zone not null default now(),
+    written_by xid8 not null default pg_current_xact_id(),
     constraint suppressions_pkey PRIMARY KEY (workspace_id, key, cause),
     constraint suppressions_cause CHECK ((cause = ANY (ARRAY['hard_bounce'::text, 'soft_bounces'::text, 'complaint'::text, 'token_unregistered'::text, 'unsubscribed'::text, 'manual'::text]))),
     constraint suppressions_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
@@ -1083,6 +1084,7 @@ create table topic_unsubscribes (
     topic_id uuid not null,
     key uuid not null,
     created_at timestamp with time zone not null default now(),
+    written_by xid8 not null default pg_current_xact_id(),
     constraint topic_unsubscribes_pkey PRIMARY KEY (workspace_id, topic_id, key),
     constraint topic_unsubscribes_workspace_id_topic_id_fkey FOREIGN KEY (workspace_id, topic_id) REFERENCES topics(workspace_id, id) ON DELETE CASCADE
 );
@@ -1278,6 +1280,8 @@ CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_i
 CREATE INDEX refusals_profile ON refusals USING btree (workspace_id, flow_id, profile_key, at);
 CREATE INDEX refusals_reason ON refusals USING btree (workspace_id, flow_id, reason, at);
 CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, id);
+CREATE INDEX suppressions_written_by ON suppressions USING btree (workspace_id, written_by);
+CREATE INDEX topic_unsubscribes_written_by ON topic_unsubscribes USING btree (workspace_id, written_by);
 CREATE INDEX tracking_queue_notification ON tracking_queue USING btree (workspace_id, origin_id, key, id);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);

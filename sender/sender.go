@@ -35,6 +35,7 @@ import (
 	"lemma/notifications"
 	"lemma/providers"
 	limits "lemma/slots"
+	"lemma/suppression"
 	"lemma/tracking"
 	"lemma/unsubscribe"
 )
@@ -147,6 +148,7 @@ type Sender struct {
 	errors    CheckErrors
 	pages     *unsubscribe.Pages // nil: no message has a link to unsubscribe
 	tracking  *tracking.Tracking // nil: nothing is tracked
+	checker   *suppression.Checker
 	cfg       Config
 	log       *slog.Logger
 	metrics   *Metrics
@@ -178,10 +180,11 @@ type Deps struct {
 	Providers *providers.Providers
 	Kinds     []Kind
 	Pause     PauseOrigin
-	Recheck   Recheck            // nil: no audience is read again
-	Errors    CheckErrors        // nil: template errors pause nothing
-	Pages     *unsubscribe.Pages // nil: no message has a link to unsubscribe
-	Tracking  *tracking.Tracking // nil: nothing is tracked
+	Recheck   Recheck              // nil: no audience is read again
+	Errors    CheckErrors          // nil: template errors pause nothing
+	Pages     *unsubscribe.Pages   // nil: no message has a link to unsubscribe
+	Tracking  *tracking.Tracking   // nil: nothing is tracked
+	Checker   *suppression.Checker // nil: one of its own
 	Log       *slog.Logger
 	Metrics   *Metrics
 }
@@ -194,14 +197,17 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	}
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
-		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, pages: r.Pages, tracking: r.Tracking, cfg: cfg, log: r.Log,
-		metrics: r.Metrics,
+		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, pages: r.Pages, tracking: r.Tracking, checker: r.Checker,
+		cfg: cfg, log: r.Log, metrics: r.Metrics,
 		process: processName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
 	}
 	s.slots.limit(cfg.Workers, cfg.PerProvider, cfg.PerWorkspace)
 	s.direct.limit(cfg.DirectWorkers, threeQuarters(cfg.DirectWorkers), threeQuarters(cfg.DirectWorkers))
 	for _, k := range r.Kinds {
 		s.kinds[k.Name] = k
+	}
+	if s.checker == nil {
+		s.checker = suppression.NewChecker(r.Pool, nil, suppression.Config{})
 	}
 	if s.log == nil {
 		s.log = slog.Default()

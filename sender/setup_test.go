@@ -17,6 +17,7 @@ import (
 	"lemma/notifications"
 	"lemma/pgtest"
 	"lemma/providers"
+	"lemma/suppression"
 )
 
 // bundle is a workspace with one provider, one origin and a scripted carrier.
@@ -140,7 +141,7 @@ func (b *bundle) senderOf(kind Kind, change ...func(*Config)) *Sender {
 		c(&cfg)
 	}
 	s, err := New(Deps{Pool: b.Pool, Ledger: b.ledger, Templates: message.New(b.Pool), Providers: providers.New(b.Pool, nil, nil),
-		Kinds: []Kind{kind},
+		Kinds: []Kind{kind}, Checker: suppression.NewChecker(b.Pool, nil, suppression.Config{Page: 1, Lookups: 1}),
 		Pause: func(ctx context.Context, ws, origin, _ uuid.UUID, reason, detail string) error {
 			b.paused, b.details = append(b.paused, reason), append(b.details, detail)
 			return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })

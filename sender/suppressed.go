@@ -27,7 +27,7 @@ func (s *Sender) skipSuppressed(ctx context.Context, c *claim, content *content)
 	for i, r := range rows {
 		addresses[i] = r.Address
 	}
-	found, err := suppression.Check(ctx, s.pool, c.WorkspaceID, content.suppressed, addresses)
+	found, err := s.checker.Check(ctx, c.WorkspaceID, content.suppressed, addresses)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}

@@ -202,7 +202,8 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	cfg.Sender.Unreachable = cfg.PublicURL == ""
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
 		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Tracking: s.Tracking,
-		Log: d.Log, Metrics: sender.NewMetrics(s.metrics)}, cfg.Sender)
+		Checker: suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), suppression.Config{}),
+		Log:     d.Log, Metrics: sender.NewMetrics(s.metrics)}, cfg.Sender)
 	if err != nil {
 		return nil, err
 	}

@@ -35,10 +35,18 @@ func KeyOf(channel lemma.Channel, address string) uuid.UUID {
 // Check returns which of the addresses must not be sent to. It reads an index per
 // address, and one row only in a workspace without suppressions.
 func Check(ctx context.Context, db DB, ws uuid.UUID, m Message, addresses []string) ([]Found, error) {
+	return check(ctx, db, ws, m, keysOf(m.Channel, addresses))
+}
+
+func keysOf(channel lemma.Channel, addresses []string) []uuid.UUID {
 	keys := make([]uuid.UUID, len(addresses))
 	for i, address := range addresses {
-		keys[i] = KeyOf(m.Channel, address)
+		keys[i] = KeyOf(channel, address)
 	}
+	return keys
+}
+
+func check(ctx context.Context, db DB, ws uuid.UUID, m Message, keys []uuid.UUID) ([]Found, error) {
 	rows, err := db.Query(ctx, `
 		select r.i::int - 1, s.cause from unnest($2::uuid[]) with ordinality as r (key, i)
 		cross join lateral (
@@ -53,11 +61,11 @@ func Check(ctx context.Context, db DB, ws uuid.UUID, m Message, addresses []stri
 		where exists (select from suppressions where workspace_id = $1) or exists (select from topic_unsubscribes where workspace_id = $1)`,
 		ws, keys, m.Transactional, m.TopicID)
 	if err != nil {
-		return nil, fmt.Errorf("check %d addresses for suppressions: %w", len(addresses), err)
+		return nil, fmt.Errorf("check %d addresses for suppressions: %w", len(keys), err)
 	}
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Found])
 	if err != nil {
-		return nil, fmt.Errorf("check %d addresses for suppressions: %w", len(addresses), err)
+		return nil, fmt.Errorf("check %d addresses for suppressions: %w", len(keys), err)
 	}
 	return found, nil
 }

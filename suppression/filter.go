@@ -1,0 +1,193 @@
+package suppression
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// filter is what a process knows of the lists of a workspace.
+type filter struct {
+	used time.Time // guarded by Checker.mu, as size is
+	size int
+
+	mu     sync.Mutex
+	server time.Time // when the server had started: a restored one may repeat the numbers of transactions
+	since  string    // snapshot: what it sees of the parts that are read is in their segments
+	lists  [2]pairs  // of suppressions, and of recipients that have unsubscribed from a topic
+	asked  int       // addresses that were looked up since the last page
+	reads  bool      // a page
+	isFull bool      // the memory does not suffice for more
+}
+
+// state is the snapshot from which an update reads on, and the number of the segments for
+// which it is enough.
+func (f *filter) state() (since string, segments int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.since, f.segments()
+}
+
+func (f *filter) segments() int { return len(f.lists[0].segments) + len(f.lists[1].segments) }
+
+// Answers of pass.
+const (
+	passed   = iota
+	outdated // a page was read meanwhile: what was read belongs to it, or not
+	useless  // the server is another, or so much was added that the filter has no room
+)
+
+// pass adds what was read for a number of segments, and returns the indexes of the keys
+// that the lists may have.
+func (f *filter) pass(now moment, added [2][]pair, segments int, m Message, keys []uuid.UUID) (open []int, answer int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.segments() != segments:
+		return nil, outdated
+	case !now.server.Equal(f.server) || !f.lists[0].add(added[0]) || !f.lists[1].add(added[1]):
+		return nil, useless
+	}
+	f.since = now.snapshot // it may be older than that of an update beside this one, which does no harm
+	for i, key := range keys {
+		if f.lists[0].may(pair{key: key}) || !m.Transactional && m.TopicID != uuid.Nil && f.lists[1].may(pair{m.TopicID, key}) {
+			open = append(open, i)
+		}
+	}
+	return open, passed
+}
+
+// next decides whether the caller reads a page, and of which list. One reads at a time.
+func (f *filter) next(asked, asks int) (list int, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked += asked
+	if f.asked < asks || f.reads || f.isFull || f.lists[1].whole {
+		return 0, false
+	}
+	if f.lists[0].whole {
+		list = 1
+	}
+	f.asked, f.reads = 0, true
+	return list, true
+}
+
+// begin reads the snapshot before the first page.
+func (f *filter) begin(ctx context.Context, db DB, ws uuid.UUID) error {
+	if since, _ := f.state(); since != "" {
+		return nil
+	}
+	now, _, err := readSince(ctx, db, ws, "")
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.since, f.server = now.snapshot, now.server
+	return nil
+}
+
+// read reads a page into a segment. A snapshot before it is returned with it: what that
+// sees, the page has.
+func (f *filter) read(ctx context.Context, db DB, ws uuid.UUID, list, limit int) (since string, s *segment, isLast bool, err error) {
+	f.mu.Lock()
+	since, end := f.since, f.lists[list].end()
+	f.mu.Unlock()
+	page, err := readPage(ctx, db, ws, list, end, limit)
+	if err != nil {
+		return "", nil, false, err
+	}
+	return since, newSegment(page, end), len(page) < limit, nil
+}
+
+// append adds the segment of a page. The snapshot is again the one before the page, as
+// the page may not see what checks have read since.
+func (f *filter) append(list int, since string, s *segment, isLast bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := &f.lists[list]
+	l.segments, l.whole = append(l.segments, s), isLast
+	f.since, f.reads = since, false
+}
+
+// stop ends the reading of a page that is not added.
+func (f *filter) stop(isFull bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reads, f.isFull = false, isFull
+}
+
+// moment is a snapshot of a server.
+type moment struct {
+	snapshot string
+	server   time.Time
+}
+
+// readSince reads what was written by transactions that a snapshot does not see. Numbers
+// above the present snapshot are left out: a database that was restored into a new server
+// may have them. Without a snapshot it reads nothing but the present one.
+func readSince(ctx context.Context, db DB, ws uuid.UUID, since string) (now moment, added [2][]pair, err error) {
+	rows, err := db.Query(ctx, newPairs, ws, since)
+	if err != nil {
+		return now, added, fmt.Errorf("read new suppressions: %w", err)
+	}
+	var list *int
+	var p struct{ topic, key *uuid.UUID }
+	_, err = pgx.ForEachRow(rows, []any{&now.snapshot, &now.server, &list, &p.topic, &p.key}, func() error {
+		if list != nil {
+			added[*list] = append(added[*list], pair{*p.topic, *p.key})
+		}
+		return nil
+	})
+	if err != nil {
+		return now, added, fmt.Errorf("read new suppressions: %w", err)
+	}
+	return now, added, nil
+}
+
+const newPairs = `
+	select s.now::text, pg_postmaster_start_time(), n.list, n.topic_id, n.key
+	from (select pg_current_snapshot() as now, nullif($2, '')::pg_snapshot as since) s
+	left join lateral (
+		(select 0 as list, '` + noTopic + `'::uuid as topic_id, a.key from suppressions a
+		where a.workspace_id = $1 and a.written_by >= pg_snapshot_xmin(s.since) and a.written_by < pg_snapshot_xmax(s.now)
+		  and not pg_visible_in_snapshot(a.written_by, s.since))
+		union all
+		(select 1, t.topic_id, t.key from topic_unsubscribes t
+		where t.workspace_id = $1 and t.written_by >= pg_snapshot_xmin(s.since) and t.written_by < pg_snapshot_xmax(s.now)
+		  and not pg_visible_in_snapshot(t.written_by, s.since))
+	) n on true`
+
+const noTopic = "00000000-0000-0000-0000-000000000000"
+
+// readPage reads pairs of a list in their order.
+func readPage(ctx context.Context, db DB, ws uuid.UUID, list int, after pair, limit int) ([]pair, error) {
+	sql, args := pageOfSuppressions, []any{ws, limit, after.key}
+	if list == 1 {
+		sql, args = pageOfTopics, append(args, after.topic)
+	}
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read suppressions: %w", err)
+	}
+	read := make([]pair, 0, limit)
+	var p pair
+	if _, err = pgx.ForEachRow(rows, []any{&p.topic, &p.key}, func() error {
+		read = append(read, p)
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read suppressions: %w", err)
+	}
+	return read, nil
+}
+
+const (
+	pageOfSuppressions = `
+	select '` + noTopic + `'::uuid, key from suppressions where workspace_id = $1 and key > $3 order by key limit $2`
+	pageOfTopics = `
+	select topic_id, key from topic_unsubscribes where workspace_id = $1 and (topic_id, key) > ($4, $3) order by topic_id, key limit $2`
+)
