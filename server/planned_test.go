@@ -24,6 +24,7 @@ import (
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
 	"lemma/sender"
+	"lemma/suppression"
 	"lemma/webhooks"
 )
 
@@ -62,7 +63,8 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	var err error
 	p.Server, err = New(Deps{Pool: s.Pool, Box: p.Box, Log: slog.New(slog.DiscardHandler),
 		Kinds: []sender.Kind{accepting("smtp").kind()}}, Config{SendWorkers: 2, PublicURL: "https://lemma.shop.example",
-		Sender: sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often}, Campaigns: campaigns.Config{Grace: often},
+		Sender:  sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often},
+		Checker: suppression.Config{Page: 10, Lookups: 1}, Campaigns: campaigns.Config{Grace: often},
 		Sources: shop.Local, Webhooks: webhooks.Options{AllowPrivate: true}})
 	p.Must(err)
 	t.Cleanup(func() {
@@ -147,6 +149,7 @@ func (p *planned) live() {
 	p.until(`select count(*) = 0 from enrollments where flow_id = any($1) and status = 'active' and resume_at < now()`, []uuid.UUID{polled})
 	all("left", true)
 	p.move()
+	p.suppressions()
 	p.campaign()
 	p.events()
 	for _, once := range []func(context.Context) error{
@@ -155,6 +158,16 @@ func (p *planned) live() {
 	} {
 		p.Must(once(ctx))
 	}
+}
+
+// suppressions fills the lists that the claims of the campaign read and check.
+func (p *planned) suppressions() {
+	topic := lemma.NewID()
+	p.Exec(`insert into topics (workspace_id, id, name) values ($1, $2, 'News')`, p.Workspace, topic)
+	p.Exec(`insert into suppressions (workspace_id, key, cause, id, channel, address)
+		select $1, md5(i::text)::uuid, 'manual', gen_random_uuid(), 'email', i || '@elsewhere.example' from generate_series(1, 15) i`, p.Workspace)
+	p.Exec(`insert into topic_unsubscribes (workspace_id, topic_id, key)
+		select $1, $2, md5(i::text)::uuid from generate_series(1, 15) i`, p.Workspace, topic)
 }
 
 // events receives and applies all types of provider events.
@@ -310,6 +323,9 @@ func (p *planned) fill(pool *pgxpool.Pool, n int) {
 			select $1, $1, id, batch, i % 500, i, 'a@b.example', '{}' from made`,
 		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
 			select $1, batch, i % 500, 1, 'accepted', true, 'response' from made`,
+		`insert into suppressions (workspace_id, key, cause, id, channel, address) select $1, id, 'manual', id, 'email', i::text from made`,
+		`insert into topics (workspace_id, id, name) values ($1, $1, 'filled') on conflict do nothing`,
+		`insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, $1, id from made`,
 		`insert into batch_log (workspace_id, batch_id, event) select $1, id, 'claimed' from made`,
 		`insert into outbox (workspace_id, id, endpoint_id, body, enrollment_id, step, status, finished_at)
 			select $1, id, $1, '{}', id, 1, case when i % 2 = 0 then 'pending' else 'delivered' end, case when i % 2 = 1 then now() end from made`,

@@ -13,21 +13,23 @@ import (
 // the index condition. The others (workspace, origin, flow, status) match a fraction of all
 // rows, so a scan by them alone grows with the table.
 var finds = map[string][]string{
-	"enrollments":      {"id", "profile_key", "resume_at"},
-	"enrollment_keys":  {"uniqueness_key"},
-	"enrollment_steps": {"enrollment_id"},
-	"trigger_events":   {"key", "profile_key", "received_at"},
-	"refusals":         {"key", "profile_key", "enrollment_id", "at"},
-	"notifications":    {"key", "batch_id", "profile_key"},
-	"batches":          {"id", "root_id"},
-	"attempts":         {"batch_id"},
-	"batch_log":        {"batch_id"},
-	"provider_events":  {"batch_id", "key", "id"},
-	"outbox":           {"id", "enrollment_id", "due_at", "finished_at"},
-	"fanout_chunks":    {"campaign_id", "origin_id"},
-	"opt_outs":         {"id"},
-	"deliveries":       {"key"},
-	"soft_bounces":     {"key"},
+	"enrollments":        {"id", "profile_key", "resume_at"},
+	"enrollment_keys":    {"uniqueness_key"},
+	"enrollment_steps":   {"enrollment_id"},
+	"trigger_events":     {"key", "profile_key", "received_at"},
+	"refusals":           {"key", "profile_key", "enrollment_id", "at"},
+	"notifications":      {"key", "batch_id", "profile_key"},
+	"batches":            {"id", "root_id"},
+	"attempts":           {"batch_id"},
+	"batch_log":          {"batch_id"},
+	"provider_events":    {"batch_id", "key", "id"},
+	"outbox":             {"id", "enrollment_id", "due_at", "finished_at"},
+	"fanout_chunks":      {"campaign_id", "origin_id"},
+	"opt_outs":           {"id"},
+	"deliveries":         {"key"},
+	"soft_bounces":       {"key"},
+	"suppressions":       {"key", "id", "written_by"},
+	"topic_unsubscribes": {"key", "written_by"},
 }
 
 // reads are intended scans without such a column, by a part of the statement and the
@@ -53,6 +55,12 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"(*Webhooks).lease", "outbox_due", "skips from one endpoint with due messages to the next"},
 	{"(*Webhooks).Clean", "outbox_", "once an hour"},
+	{"(*Sender).claimAs", "suppressions_", "whether the workspace has any"},
+	{"(*Sender).claimAs", "topic_unsubscribes_", "whether the workspace has any"},
+	{"suppression.check", "suppressions_", "whether the workspace has any"},
+	{"suppression.check", "topic_unsubscribes_", "whether the workspace has any"},
+	{"suppression.readPage", "suppressions_pkey", "a page, in the order of the index"},
+	{"suppression.readPage", "topic_unsubscribes_pkey", "a page, in the order of the index"},
 	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},
 }
 

@@ -76,6 +76,7 @@ type Config struct {
 	FanoutWorkers int // audiences read at a time; 16
 
 	Sender    sender.Config
+	Checker   suppression.Config
 	Campaigns campaigns.Config
 	Flows     flows.Config
 	Sources   audience.Options
@@ -202,7 +203,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	cfg.Sender.Unreachable = cfg.PublicURL == ""
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
 		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Tracking: s.Tracking,
-		Checker: suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), suppression.Config{}),
+		Checker: suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), cfg.Checker),
 		Log:     d.Log, Metrics: sender.NewMetrics(s.metrics)}, cfg.Sender)
 	if err != nil {
 		return nil, err

@@ -84,6 +84,18 @@ func (l listed) fill() *filter {
 	return nil
 }
 
+// begun is a filter that has read the topics, and what sorts before all suppressions.
+func (l listed) begun() *filter {
+	l.Helper()
+	f := l.checker.filter(l.ws)
+	l.must(f.begin(l.Context(), l.pool, l.ws))
+	for i := range f.lists {
+		f.lists[i].segments = []*segment{newSegment(nil, pair{})}
+	}
+	f.lists[1].whole = true
+	return f
+}
+
 func (l listed) want(n int, people ...int) {
 	l.Helper()
 	if got := l.check(n); !slices.Equal(got, people) {
@@ -121,22 +133,23 @@ func TestATransactionThatEndsLate(t *testing.T) {
 	l.must(err)
 	defer func() { _ = late.Rollback(context.WithoutCancel(t.Context())) }()
 	l.suppress(late, 1)
+	_, err = late.Exec(t.Context(), `insert into topic_unsubscribes (workspace_id, topic_id, key) values ($1, $2, $3)`,
+		l.ws, l.topic, KeyOf(lemma.Email, person(5)))
+	l.must(err)
 	l.suppress(l.pool, 2)
 	l.fill()
 	l.want(10, 2)
 	l.suppress(l.pool, 3)
 	l.want(10, 2, 3)
 	l.must(late.Commit(t.Context()))
-	l.want(10, 1, 2, 3)
+	l.want(10, 1, 2, 3, 5)
 }
 
 // A page does not see what a check beside it has read: the next one reads it again.
 func TestAPageBesideAnUpdate(t *testing.T) {
 	l := newList(t, Config{Page: 1000, Lookups: 1_000_000})
-	f := l.checker.filter(l.ws)
+	f := l.begun()
 	l.suppress(l.pool, 100)
-	f.lists[0].segments = []*segment{newSegment(nil, pair{})} // what sorts before all entries is read
-	l.must(f.begin(t.Context(), l.pool, l.ws))
 	since, s, isLast, err := f.read(t.Context(), l.pool, l.ws, 0, 1000)
 	l.must(err)
 	l.suppress(l.pool, 1) // after the page was read
@@ -148,10 +161,8 @@ func TestAPageBesideAnUpdate(t *testing.T) {
 // A check that has read before a page was appended reads again.
 func TestACheckBesideAPage(t *testing.T) {
 	l := newList(t, Config{Page: 1000, Lookups: 1_000_000})
-	f := l.checker.filter(l.ws)
+	f := l.begun()
 	l.suppress(l.pool, 100)
-	f.lists[0].segments = []*segment{newSegment(nil, pair{})}
-	l.must(f.begin(t.Context(), l.pool, l.ws))
 	since, s, isLast, err := f.read(t.Context(), l.pool, l.ws, 0, 1000)
 	l.must(err)
 	l.suppress(l.pool, 1)
