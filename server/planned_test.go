@@ -64,7 +64,7 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	p.Server, err = New(Deps{Pool: s.Pool, Box: p.Box, Log: slog.New(slog.DiscardHandler),
 		Kinds: []sender.Kind{accepting("smtp").kind()}}, Config{SendWorkers: 2, PublicURL: "https://lemma.shop.example",
 		Sender:  sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often},
-		Checker: suppression.Config{Page: 10, Lookups: 1}, Campaigns: campaigns.Config{Grace: often},
+		Checker: suppression.Config{Page: 10, Checks: 1}, Campaigns: campaigns.Config{Grace: often},
 		Sources: shop.Local, Webhooks: webhooks.Options{AllowPrivate: true}})
 	p.Must(err)
 	t.Cleanup(func() {

@@ -13,9 +13,9 @@ import (
 
 // Config has the sizes of a Checker. NewChecker replaces zero values by defaults.
 type Config struct {
-	Page    int // entries of a list that are read at a time; 50,000
-	Lookups int // addresses that are looked up in a workspace before the next page of its lists is read; 2,500
-	Memory  int // bytes, of all workspaces; 256 MiB, for 70 million entries
+	Page   int // entries of a list that are read at a time; 50,000
+	Checks int // addresses that are checked in a workspace before the next page of its lists is read; 2,500
+	Memory int // bytes, of all workspaces; 256 MiB, for 70 million entries
 }
 
 // unusedAfter is when the memory of a workspace may be taken for another.
@@ -43,8 +43,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 // Checker checks addresses as Check does, with less work in workspaces with long lists: a
 // lookup in an index of ten million keys costs as much as a quarter of a message. It reads
-// the lists into filters in memory, a page after so many lookups that reading does not
-// cost more than they did. Check asks the database what was added since, and only about
+// the lists into filters in memory, a page after so many addresses that reading does not cost
+// more than their lookups would. Check asks the database what was added since, and only about
 // the addresses that a filter may have.
 //
 // Nothing that was added is missed: each check reads what the snapshot of the one before
@@ -66,7 +66,7 @@ func NewChecker(pool *pgxpool.Pool, m *Metrics, cfg Config) *Checker {
 		m = NewMetrics(nil)
 	}
 	return &Checker{pool: pool, metrics: m, of: map[uuid.UUID]*filter{},
-		cfg: Config{cmp.Or(cfg.Page, 50_000), cmp.Or(cfg.Lookups, 2500), cmp.Or(cfg.Memory, 256<<20)}}
+		cfg: Config{cmp.Or(cfg.Page, 50_000), cmp.Or(cfg.Checks, 2500), cmp.Or(cfg.Memory, 256<<20)}}
 }
 
 // Check returns which of the addresses must not be sent to. It finds everything that was
@@ -80,8 +80,8 @@ func (c *Checker) Check(ctx context.Context, ws uuid.UUID, m Message, addresses 
 	}
 	c.metrics.checked.WithLabelValues("filter").Add(float64(len(keys) - len(open)))
 	c.metrics.checked.WithLabelValues("database").Add(float64(len(open)))
-	if len(open) == 0 {
-		return nil, nil
+	if err := c.readOn(ctx, ws, f, len(keys)); err != nil || len(open) == 0 {
+		return nil, err
 	}
 	asked := make([]uuid.UUID, len(open))
 	for i, at := range open {
@@ -94,7 +94,7 @@ func (c *Checker) Check(ctx context.Context, ws uuid.UUID, m Message, addresses 
 	for i := range found {
 		found[i].Index = open[found[i].Index]
 	}
-	return found, c.readOn(ctx, ws, f, len(open))
+	return found, nil
 }
 
 // open returns the indexes of the keys that the lists may have.
@@ -127,9 +127,9 @@ func all(n int) []int {
 	return indexes
 }
 
-// readOn reads the next page of the lists when enough addresses were looked up for it.
-func (c *Checker) readOn(ctx context.Context, ws uuid.UUID, f *filter, asked int) error {
-	list, ok := f.next(asked, c.cfg.Lookups)
+// readOn reads the next page of the lists when enough addresses were checked for it.
+func (c *Checker) readOn(ctx context.Context, ws uuid.UUID, f *filter, checked int) error {
+	list, ok := f.next(checked, c.cfg.Checks)
 	if !ok {
 		return nil
 	}

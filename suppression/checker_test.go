@@ -105,7 +105,7 @@ func (l listed) want(n int, people ...int) {
 
 // A filter answers for almost all addresses, and finds what was added after it was read.
 func TestAFilterThatIsWhole(t *testing.T) {
-	l := newList(t, Config{Page: 7, Lookups: 1})
+	l := newList(t, Config{Page: 7, Checks: 1})
 	for i := range 50 {
 		l.suppress(l.pool, 1000+i)
 	}
@@ -128,7 +128,7 @@ func TestAFilterThatIsWhole(t *testing.T) {
 
 // A transaction may begin before the filter is read and end after younger ones were seen.
 func TestATransactionThatEndsLate(t *testing.T) {
-	l := newList(t, Config{Page: 7, Lookups: 1})
+	l := newList(t, Config{Page: 7, Checks: 1})
 	late, err := l.pool.Begin(t.Context())
 	l.must(err)
 	defer func() { _ = late.Rollback(context.WithoutCancel(t.Context())) }()
@@ -147,7 +147,7 @@ func TestATransactionThatEndsLate(t *testing.T) {
 
 // A page does not see what a check beside it has read: the next one reads it again.
 func TestAPageBesideAnUpdate(t *testing.T) {
-	l := newList(t, Config{Page: 1000, Lookups: 1_000_000})
+	l := newList(t, Config{Page: 1000, Checks: 1_000_000})
 	f := l.begun()
 	l.suppress(l.pool, 100)
 	since, s, isLast, err := f.read(t.Context(), l.pool, l.ws, 0, 1000)
@@ -160,7 +160,7 @@ func TestAPageBesideAnUpdate(t *testing.T) {
 
 // A check that has read before a page was appended reads again.
 func TestACheckBesideAPage(t *testing.T) {
-	l := newList(t, Config{Page: 1000, Lookups: 1_000_000})
+	l := newList(t, Config{Page: 1000, Checks: 1_000_000})
 	f := l.begun()
 	l.suppress(l.pool, 100)
 	since, s, isLast, err := f.read(t.Context(), l.pool, l.ws, 0, 1000)
@@ -178,7 +178,7 @@ func TestACheckBesideAPage(t *testing.T) {
 
 // A restored server may repeat the numbers of transactions.
 func TestAnotherServer(t *testing.T) {
-	l := newList(t, Config{Page: 7, Lookups: 1})
+	l := newList(t, Config{Page: 7, Checks: 1})
 	l.suppress(l.pool, 1)
 	f := l.fill()
 	f.server = f.server.Add(-time.Second)
@@ -191,7 +191,7 @@ func TestAnotherServer(t *testing.T) {
 
 // More entries than a segment has room for: the lists are read again.
 func TestAFilterWithoutRoom(t *testing.T) {
-	l := newList(t, Config{Page: 7, Lookups: 1})
+	l := newList(t, Config{Page: 7, Checks: 1})
 	l.suppress(l.pool, 1)
 	f := l.fill()
 	people := make([]int, 1100)
@@ -208,7 +208,7 @@ func TestAFilterWithoutRoom(t *testing.T) {
 
 // Without memory for more, the rest is looked up.
 func TestAFilterWithoutMemory(t *testing.T) {
-	l := newList(t, Config{Page: 3, Lookups: 1, Memory: 2 * newSegment(make([]pair, 3), pair{}).size()})
+	l := newList(t, Config{Page: 3, Checks: 1, Memory: 2 * newSegment(make([]pair, 3), pair{}).size()})
 	people := make([]int, 20)
 	for i := range people {
 		people[i] = i
@@ -226,7 +226,7 @@ func TestAFilterWithoutMemory(t *testing.T) {
 // Whatever commits while lists are read and addresses are checked is found by every check
 // that begins after it.
 func TestNothingThatWasAddedIsMissed(t *testing.T) {
-	l := newList(t, Config{Page: 5, Lookups: 3})
+	l := newList(t, Config{Page: 5, Checks: 3})
 	const people = 400
 	var mu sync.Mutex
 	committed := map[int]bool{}

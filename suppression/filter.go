@@ -15,13 +15,13 @@ type filter struct {
 	used time.Time // guarded by Checker.mu, as size is
 	size int
 
-	mu     sync.Mutex
-	server time.Time // when the server had started: a restored one may repeat the numbers of transactions
-	since  string    // snapshot: what it sees of the parts that are read is in their segments
-	lists  [2]pairs  // of suppressions, and of recipients that have unsubscribed from a topic
-	asked  int       // addresses that were looked up since the last page
-	reads  bool      // a page
-	isFull bool      // the memory does not suffice for more
+	mu      sync.Mutex
+	server  time.Time // when the server had started: a restored one may repeat the numbers of transactions
+	since   string    // snapshot: what it sees of the parts that are read is in their segments
+	lists   [2]pairs  // of suppressions, and of recipients that have unsubscribed from a topic
+	checked int       // addresses since the last page
+	reads   bool      // a page
+	isFull  bool      // the memory does not suffice for more
 }
 
 // state is the snapshot from which an update reads on, and the number of the segments for
@@ -62,17 +62,17 @@ func (f *filter) pass(now moment, added [2][]pair, segments int, m Message, keys
 }
 
 // next decides whether the caller reads a page, and of which list. One reads at a time.
-func (f *filter) next(asked, asks int) (list int, ok bool) {
+func (f *filter) next(checked, most int) (list int, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.asked += asked
-	if f.asked < asks || f.reads || f.isFull || f.lists[1].whole {
+	f.checked += checked
+	if f.checked < most || f.reads || f.isFull || f.lists[1].whole {
 		return 0, false
 	}
 	if f.lists[0].whole {
 		list = 1
 	}
-	f.asked, f.reads = 0, true
+	f.checked, f.reads = 0, true
 	return list, true
 }
 
