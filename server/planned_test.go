@@ -165,7 +165,8 @@ func (p *planned) suppressions() {
 	topic := lemma.NewID()
 	p.Exec(`insert into topics (workspace_id, id, name) values ($1, $2, 'News')`, p.Workspace, topic)
 	p.Exec(`insert into suppressions (workspace_id, key, cause, id, channel, address)
-		select $1, md5(i::text)::uuid, 'manual', gen_random_uuid(), 'email', i || '@elsewhere.example' from generate_series(1, 15) i`, p.Workspace)
+		select $1, md5(i::text)::uuid, 'manual', gen_random_uuid(), 'email', i || '@elsewhere.example' from generate_series(1, 15) i`,
+		p.Workspace)
 	p.Exec(`insert into topic_unsubscribes (workspace_id, topic_id, key)
 		select $1, $2, md5(i::text)::uuid from generate_series(1, 15) i`, p.Workspace, topic)
 }

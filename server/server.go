@@ -49,7 +49,6 @@ import (
 	"lemma/retention"
 	"lemma/secrets"
 	"lemma/sender"
-	"lemma/sender/wire"
 	"lemma/suppression"
 	"lemma/tracking"
 	"lemma/unsubscribe"
@@ -59,51 +58,6 @@ import (
 
 // drainTimeout bounds how long the workers may take to finish their open windows.
 const drainTimeout = 45 * time.Second
-
-// Config is what a process runs with. Zero values are the defaults.
-type Config struct {
-	DatabaseURL     string // of Postgres; required by OpenPool
-	TransactionIdle string // how long a transaction may wait for this process, as Postgres writes it; IdleOfWorkers
-
-	Listen         string // address of the API
-	MetricsListen  string // of /metrics; the API's own listener when equal to Listen, none when empty
-	WorkListen     string // of the health checks and metrics of a process without the API; none when empty
-	LMTPListen     string // of LMTP, for mails about bounces; none when empty
-	MaxConnections int    // open connections to the API, at most; 1,000
-
-	SendWorkers   int // batches sent at a time; 16
-	DirectWorkers int // batches of direct notifications sent at a time, besides SendWorkers; 8
-	FanoutWorkers int // audiences read at a time; 16
-
-	Sender    sender.Config
-	Checker   suppression.Config
-	Campaigns campaigns.Config
-	Flows     flows.Config
-	Sources   audience.Options
-	Webhooks  webhooks.Options
-	Exports   exports.Config
-	Carriers  wire.Operator
-	Retention retention.Config
-	Archive   bool   // partitions are archived before they are dropped; needs Deps.Blobs
-	PublicURL string // under which carriers and recipients reach the API; empty: they cannot
-}
-
-// How long a transaction may wait for its process. No transaction of the API
-// waits for anything outside of Postgres: one that does belongs to a process
-// that hangs, and holds locks that other requests wait for.
-const (
-	IdleOfAPI     = "10s"
-	IdleOfWorkers = "60s"
-)
-
-func (c Config) withDefaults() Config {
-	c.TransactionIdle = cmp.Or(c.TransactionIdle, IdleOfWorkers)
-	c.MaxConnections = cmp.Or(c.MaxConnections, 1000)
-	c.SendWorkers, c.FanoutWorkers = cmp.Or(c.SendWorkers, 16), cmp.Or(c.FanoutWorkers, 16)
-	c.DirectWorkers = cmp.Or(c.DirectWorkers, 8)
-	c.Sender.DirectWorkers = c.DirectWorkers
-	return c
-}
 
 // Deps are what a process needs from outside.
 type Deps struct {
@@ -170,13 +124,6 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Hooks = hooks.New(hooks.Deps{Pool: d.Pool, Providers: s.Providers, Kinds: d.Kinds, PublicURL: cfg.PublicURL, Log: d.Log,
 		Metrics: hooks.NewMetrics(s.metrics)})
 	s.Deliveries = deliveries.New(d.Pool, d.Log, deliveries.NewMetrics(s.metrics))
-	if d.Blobs != nil && cfg.Archive {
-		kept := archive.New(d.Pool, s.Exports.Blobs)
-		cfg.Retention.Archive = func(ctx context.Context, p migrations.Partition) error {
-			return kept.Store(ctx, p.Table, p.Name(), p.Month)
-		}
-	}
-	s.Retention = retention.New(d.Pool, d.Log, retention.NewMetrics(s.metrics), cfg.Retention)
 	cfg.Sources.Metrics = audience.NewMetrics(s.metrics)
 	s.Audiences = audience.New(d.Pool, d.Box, cfg.Sources)
 	s.Templates = message.New(d.Pool)
@@ -190,6 +137,13 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	cfg.Exports.PublicURL = cfg.PublicURL
 	s.Exports = exports.New(exports.Deps{Pool: d.Pool, Links: s.Links, Log: d.Log, Metrics: exports.NewMetrics(s.metrics),
 		Blobs: blobs.New(blobs.Deps{Pool: d.Pool, Store: d.Blobs, Log: d.Log, Metrics: blobs.NewMetrics(s.metrics)})}, cfg.Exports)
+	if d.Blobs != nil && cfg.Archive {
+		kept := archive.New(d.Pool, s.Exports.Blobs)
+		cfg.Retention.Archive = func(ctx context.Context, p migrations.Partition) error {
+			return kept.Store(ctx, p.Table, p.Name(), p.Month)
+		}
+	}
+	s.Retention = retention.New(d.Pool, d.Log, retention.NewMetrics(s.metrics), cfg.Retention)
 	cfg.Campaigns.NoPublicURL, cfg.Flows.NoPublicURL = cfg.PublicURL == "", cfg.PublicURL == ""
 	s.Campaigns = campaigns.New(campaigns.Deps{Pool: d.Pool, Ledger: s.Ledger, Audiences: s.Audiences, Templates: s.Templates,
 		Providers: s.Providers, Log: d.Log, Metrics: campaigns.NewMetrics(s.metrics)}, cfg.Campaigns)
@@ -202,9 +156,9 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		Log: d.Log, Metrics: direct.NewMetrics(s.metrics), NoPublicURL: cfg.PublicURL == ""})
 	cfg.Sender.Unreachable = cfg.PublicURL == ""
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
-		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Tracking: s.Tracking,
-		Checker: suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), cfg.Checker),
-		Log:     d.Log, Metrics: sender.NewMetrics(s.metrics)}, cfg.Sender)
+		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Tracking: s.Tracking, Log: d.Log,
+		Metrics: sender.NewMetrics(s.metrics), Checker: suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), cfg.Checker)},
+		cfg.Sender)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,8 @@ func TestAFilterThatIsWhole(t *testing.T) {
 	f := l.checker.filter(l.ws)
 	now, added, err := readSince(t.Context(), l.pool, l.ws, f.since)
 	l.must(err)
-	open, answer := f.pass(now, added, f.segments(), Message{Channel: lemma.Email}, keysOf(lemma.Email, []string{person(1), person(2), person(3)}))
+	keys := keysOf(lemma.Email, []string{person(1), person(2), person(3)})
+	open, answer := f.pass(now, added, f.segments(), Message{Channel: lemma.Email}, keys)
 	if answer != passed || !slices.Equal(open, []int{2}) {
 		t.Errorf("the filter leaves %v open (%d)", open, answer)
 	}
@@ -170,7 +171,8 @@ func TestACheckBesideAPage(t *testing.T) {
 	now, added, err := readSince(t.Context(), l.pool, l.ws, before)
 	l.must(err)
 	f.append(0, since, s, isLast)
-	if open, answer := f.pass(now, added, segments, Message{Channel: lemma.Email}, keysOf(lemma.Email, []string{person(1)})); answer != outdated {
+	keys := keysOf(lemma.Email, []string{person(1)})
+	if open, answer := f.pass(now, added, segments, Message{Channel: lemma.Email}, keys); answer != outdated {
 		t.Errorf("the check leaves %v open (%d)", open, answer)
 	}
 	l.want(10, 1)

@@ -1,0 +1,60 @@
+package server
+
+import (
+	"cmp"
+
+	"lemma/audience"
+	"lemma/campaigns"
+	"lemma/exports"
+	"lemma/flows"
+	"lemma/retention"
+	"lemma/sender"
+	"lemma/sender/wire"
+	"lemma/suppression"
+	"lemma/webhooks"
+)
+
+// Config is what a process runs with. Zero values are the defaults.
+type Config struct {
+	DatabaseURL     string // of Postgres; required by OpenPool
+	TransactionIdle string // how long a transaction may wait for this process, as Postgres writes it; IdleOfWorkers
+
+	Listen         string // address of the API
+	MetricsListen  string // of /metrics; the API's own listener when equal to Listen, none when empty
+	WorkListen     string // of the health checks and metrics of a process without the API; none when empty
+	LMTPListen     string // of LMTP, for mails about bounces; none when empty
+	MaxConnections int    // open connections to the API, at most; 1,000
+
+	SendWorkers   int // batches sent at a time; 16
+	DirectWorkers int // batches of direct notifications sent at a time, besides SendWorkers; 8
+	FanoutWorkers int // audiences read at a time; 16
+
+	Sender    sender.Config
+	Checker   suppression.Config // of suppressions
+	Campaigns campaigns.Config
+	Flows     flows.Config
+	Sources   audience.Options
+	Webhooks  webhooks.Options
+	Exports   exports.Config
+	Carriers  wire.Operator
+	Retention retention.Config
+	Archive   bool   // partitions are archived before they are dropped; needs Deps.Blobs
+	PublicURL string // under which carriers and recipients reach the API; empty: they cannot
+}
+
+// How long a transaction may wait for its process. No transaction of the API
+// waits for anything outside of Postgres: one that does belongs to a process
+// that hangs, and holds locks that other requests wait for.
+const (
+	IdleOfAPI     = "10s"
+	IdleOfWorkers = "60s"
+)
+
+func (c Config) withDefaults() Config {
+	c.TransactionIdle = cmp.Or(c.TransactionIdle, IdleOfWorkers)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 1000)
+	c.SendWorkers, c.FanoutWorkers = cmp.Or(c.SendWorkers, 16), cmp.Or(c.FanoutWorkers, 16)
+	c.DirectWorkers = cmp.Or(c.DirectWorkers, 8)
+	c.Sender.DirectWorkers = c.DirectWorkers
+	return c
+}
