@@ -81,6 +81,21 @@ func TestArchitecture(t *testing.T) {
 	report(t, testingFaults(all))
 }
 
+// The table of packages in the README is complete.
+func TestREADMEListsEveryPackage(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range packages(t) {
+		name := r.name()
+		if name != "lemma" && !strings.HasPrefix(name, "dev/") && !strings.Contains(string(text), "\n| `"+name+"` | ") {
+			t.Errorf("README.md does not list %s", name)
+		}
+	}
+}
+
 // importFaults are imports that mayImport does not list.
 func importFaults(all []goPackage) (faults []string) {
 	for _, r := range all {

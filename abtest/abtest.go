@@ -46,8 +46,7 @@ func (s Split) Salt() string {
 	return string(s.salt[:len(s.salt)-1])
 }
 
-// Thresholds has for each arm the first bucket after its own. The last is the number
-// of buckets.
+// Thresholds has for each arm the first bucket after its own; the last is the number of buckets.
 func (s Split) Thresholds() []uint64 { return s.ends }
 
 // Bucket is the hash of the profile key, modulo the number of buckets.

@@ -49,7 +49,7 @@ func TestSplitsAreIndependent(t *testing.T) {
 	for i := range n {
 		a := p.Assign(fmt.Sprint(i))
 		if group, variant := p.Deal(fmt.Sprint(i)); group != a.Group || group == Sample && variant != a.Variant {
-			t.Fatalf("%+v, and dealt %s, %d", a, group, variant)
+			t.Fatalf("%+v, and assigned %s, %d", a, group, variant)
 		}
 		switch a.Group {
 		case Holdout:

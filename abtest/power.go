@@ -68,7 +68,7 @@ func (d Design) SmallestEffect(n int64) float64 {
 	return high
 }
 
-// Warning says that n recipients per variant are fewer than the design needs; empty if
+// Warning is for n recipients per variant that are fewer than the design needs; empty if
 // they suffice.
 func (d Design) Warning(n int64) string {
 	needed := d.RequiredSample()

@@ -64,11 +64,7 @@ func (s *server) createKey(ctx context.Context, c *call, in newKey) (createdKey,
 }
 
 func (s *server) getKey(ctx context.Context, c *call, _ none) (keyBody, error) {
-	id, err := c.id(lemma.PrefixKey, "key")
-	if err != nil {
-		return keyBody{}, err
-	}
-	key, err := s.Workspaces.GetKey(ctx, c.workspace(), id)
+	key, err := s.Workspaces.GetKey(ctx, c.workspace(), c.id)
 	return showKey(key), err
 }
 
@@ -76,11 +72,7 @@ func (s *server) getKey(ctx context.Context, c *call, _ none) (keyBody, error) {
 // lock out an admin. Scopes never change, so the scopes that were read are those that
 // are revoked.
 func (s *server) revokeKey(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.id(lemma.PrefixKey, "key")
-	if err != nil {
-		return none{}, err
-	}
-	key, err := s.Workspaces.GetKey(ctx, c.workspace(), id)
+	key, err := s.Workspaces.GetKey(ctx, c.workspace(), c.id)
 	if err != nil {
 		return none{}, err
 	}
@@ -89,6 +81,6 @@ func (s *server) revokeKey(ctx context.Context, c *call, _ none) (none, error) {
 			return none{}, lacking(scope, "a key revokes only keys that it could have made: it does not have the scope "+scope)
 		}
 	}
-	_, err = s.Workspaces.RevokeKey(ctx, c.workspace(), id)
+	_, err = s.Workspaces.RevokeKey(ctx, c.workspace(), c.id)
 	return none{}, err
 }

@@ -87,24 +87,12 @@ func (s *server) createAudience(ctx context.Context, c *call, in newAudience) (a
 }
 
 func (s *server) getAudience(ctx context.Context, c *call, _ none) (audienceBody, error) {
-	id, err := c.id(lemma.PrefixAudience, "audience")
-	if err != nil {
-		return audienceBody{}, err
-	}
-	found, err := s.Audiences.Get(ctx, c.workspace(), id)
+	found, err := s.Audiences.Get(ctx, c.workspace(), c.id)
 	return showAudience(found), err
 }
 
 func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) (audienceBody, error) {
-	id, err := c.id(lemma.PrefixAudience, "audience")
-	if err != nil {
-		return audienceBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return audienceBody{}, err
-	}
-	if _, err := s.Audiences.Get(ctx, c.workspace(), id); err != nil {
+	if _, err := s.Audiences.Get(ctx, c.workspace(), c.id); err != nil {
 		return audienceBody{}, err
 	}
 	p := audience.Patch{Name: in.Name, SQL: in.SQL, KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn.patched(),
@@ -117,12 +105,12 @@ func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) 
 		}
 		p.DataSourceID = &source
 	}
-	changed, err := s.Audiences.Update(ctx, c.workspace(), id, version, p)
+	changed, err := s.Audiences.Update(ctx, c.workspace(), c.id, c.ifMatch, p)
 	if err != nil {
 		return audienceBody{}, ofSource(err)
 	}
 	shown := showAudience(changed)
-	shown.Warnings, err = s.FlowReader.MissingColumns(ctx, c.workspace(), id)
+	shown.Warnings, err = s.FlowReader.MissingColumns(ctx, c.workspace(), c.id)
 	if len(shown.Warnings) > 0 && !c.key.Has("flows:read") {
 		shown.Warnings = []string{"flows read what is not there any more; which is for keys with flows:read to see"}
 	}
@@ -130,11 +118,7 @@ func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) 
 }
 
 func (s *server) deleteAudience(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.id(lemma.PrefixAudience, "audience")
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.usedBy(ctx, c, id, s.Audiences.Delete(ctx, c.workspace(), id))
+	return none{}, s.usedBy(ctx, c, s.Audiences.Delete(ctx, c.workspace(), c.id))
 }
 
 type audienceValidation struct {
@@ -161,15 +145,11 @@ type audiencePreview struct {
 }
 
 func (s *server) previewAudience(ctx context.Context, c *call, _ none) (audiencePreview, error) {
-	id, err := c.id(lemma.PrefixAudience, "audience")
-	if err != nil {
-		return audiencePreview{}, err
-	}
 	rows := c.number("rows")
 	if rows == 0 {
 		rows = 10
 	}
-	found, err := s.Audiences.Preview(ctx, c.workspace(), id, rows)
+	found, err := s.Audiences.Preview(ctx, c.workspace(), c.id, rows)
 	return audiencePreview{Columns: each(found.Columns, column), Rows: append([][]any{}, found.Rows...)}, ofSource(err)
 }
 
@@ -181,11 +161,7 @@ type audienceCounts struct {
 }
 
 func (s *server) countAudience(ctx context.Context, c *call, _ none) (audienceCounts, error) {
-	id, err := c.id(lemma.PrefixAudience, "audience")
-	if err != nil {
-		return audienceCounts{}, err
-	}
-	n, err := s.Audiences.Count(ctx, c.workspace(), id, lemma.Channel(c.query("channel")))
+	n, err := s.Audiences.Count(ctx, c.workspace(), c.id, lemma.Channel(c.query("channel")))
 	return audienceCounts{Rows: n.Rows, Sendable: n.Sendable, Truncated: n.Truncated, SkippedBy: present(map[string]int64{
 		notifications.MissingAddress: n.MissingAddress, notifications.InvalidAddress: n.InvalidAddress,
 		notifications.DuplicateAddress: n.DuplicateAddress,

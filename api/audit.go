@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -36,22 +35,15 @@ func (s *server) audited(ctx context.Context, e endpoint, c *call) context.Conte
 	if e.operation == nil || !c.writes(e) || !audits(e) { // tests have endpoints without an operation
 		return ctx
 	}
-	of, rest, _ := strings.Cut(strings.TrimPrefix(e.path, "/v1/"), "/")
-	id := chi.URLParam(c.request, "id")
-	if prefix, ok := made[of]; ok && rest == "" && e.method == http.MethodPost {
-		id = lemma.FormatID(prefix, c.newID)
+	of, id := collection(e.path), chi.URLParam(c.request, "id")
+	if created, ok := resources[of]; ok && e.method == http.MethodPost && e.path == "/v1/"+of {
+		id = lemma.FormatID(created.prefix, c.newID)
 	}
 	key := c.key.ID
 	ctx, _ = audit.With(ctx, audit.Record{WorkspaceID: c.workspace(), ActorType: audit.APIKey, ActorID: &key,
 		Action: e.operation.OperationID, ResourceType: of, ResourceID: id, RequestID: requestID(c.request.Context())})
 	return ctx
 }
-
-// made are the prefixes of what a POST to a path creates.
-var made = map[string]string{"data_sources": lemma.PrefixDataSource, "audiences": lemma.PrefixAudience, "templates": lemma.PrefixTemplate,
-	"providers": lemma.PrefixProvider, "campaigns": lemma.PrefixCampaign, "flows": lemma.PrefixFlow, "api_keys": lemma.PrefixKey,
-	"webhook_endpoints": lemma.PrefixEndpoint, "suppressions": lemma.PrefixSuppression, "topics": lemma.PrefixTopic,
-	"exports": lemma.PrefixExport}
 
 type auditBody struct {
 	ID           string     `json:"id"`

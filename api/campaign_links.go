@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 
-	"lemma"
 	"lemma/campaigns"
 )
 
@@ -20,11 +19,7 @@ type linkBody struct {
 }
 
 func (s *server) listLinks(ctx context.Context, c *call, _ none) (linkList, error) {
-	id, err := c.id(lemma.PrefixCampaign, "campaign")
-	if err != nil {
-		return linkList{}, err
-	}
-	found, err := s.Campaigns.Links(ctx, c.workspace(), id)
+	found, err := s.Campaigns.Links(ctx, c.workspace(), c.id)
 	return linkList{each(found, func(l campaigns.Link) linkBody {
 		return linkBody{orNull(l.Variant), l.Number, l.URL, l.Clicks, l.MachineClicks}
 	})}, err

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"lemma"
 	"lemma/campaigns"
 	"lemma/notifications"
 )
@@ -14,11 +13,7 @@ import (
 // verb is the handler of a verb that takes an id and returns the campaign.
 func (s *server) verb(ctx context.Context, c *call,
 	do func(ctx context.Context, ws, campaign, request uuid.UUID) (campaigns.Campaign, error)) (campaignBody, error) {
-	id, err := c.id(lemma.PrefixCampaign, "campaign")
-	if err != nil {
-		return campaignBody{}, err
-	}
-	now, err := do(ctx, c.workspace(), id, c.newID)
+	now, err := do(ctx, c.workspace(), c.id, c.newID)
 	return s.showCampaign(now), err
 }
 
@@ -30,21 +25,17 @@ func (s *server) sendCampaign(ctx context.Context, c *call, _ none) (any, error)
 	if err := c.need("audiences:query"); err != nil {
 		return nil, err
 	}
-	id, err := c.id(lemma.PrefixCampaign, "campaign")
-	if err != nil {
-		return nil, err
-	}
-	now, err := s.Campaigns.Get(ctx, c.workspace(), id)
+	now, err := s.Campaigns.Get(ctx, c.workspace(), c.id)
 	if err != nil {
 		return nil, err
 	}
 	if err := may(now, "send"); err != nil {
 		return nil, err
 	}
-	if err := s.Campaigns.CheckSend(ctx, c.workspace(), id); err != nil {
+	if err := s.Campaigns.CheckSend(ctx, c.workspace(), c.id); err != nil {
 		return nil, err
 	}
-	return s.preview(ctx, c, id)
+	return s.previewCampaign(ctx, c, none{})
 }
 
 type schedule struct {
@@ -53,15 +44,11 @@ type schedule struct {
 }
 
 func (s *server) scheduleCampaign(ctx context.Context, c *call, in schedule) (campaignBody, error) {
-	id, err := c.id(lemma.PrefixCampaign, "campaign")
-	if err != nil {
-		return campaignBody{}, err
-	}
 	at, err := in.instant()
 	if err != nil {
 		return campaignBody{}, err
 	}
-	now, err := s.Campaigns.Schedule(ctx, c.workspace(), id, at, c.newID)
+	now, err := s.Campaigns.Schedule(ctx, c.workspace(), c.id, at, c.newID)
 	return s.showCampaign(now), err
 }
 
@@ -99,22 +86,18 @@ func (b cancellation) status() int {
 }
 
 func (s *server) cancelCampaign(ctx context.Context, c *call, _ none) (cancellation, error) {
-	id, err := c.id(lemma.PrefixCampaign, "campaign")
-	if err != nil {
-		return cancellation{}, err
-	}
 	if c.dryRun() {
-		now, err := s.Campaigns.Get(ctx, c.workspace(), id)
+		now, err := s.Campaigns.Get(ctx, c.workspace(), c.id)
 		if err != nil {
 			return cancellation{}, err
 		}
 		if err := may(now, "cancel"); err != nil {
 			return cancellation{}, err
 		}
-		found, err := notifications.ReadCancelled(ctx, s.Pool, c.workspace(), id)
+		found, err := notifications.ReadCancelled(ctx, s.Pool, c.workspace(), c.id)
 		return cancellation{s.showCampaign(now), found.InFlight, found.Cancelled, true}, err
 	}
-	now, found, err := s.Campaigns.Cancel(ctx, c.workspace(), id, c.newID)
+	now, found, err := s.Campaigns.Cancel(ctx, c.workspace(), c.id, c.newID)
 	return cancellation{s.showCampaign(now), found.InFlight, found.Cancelled, false}, err
 }
 
@@ -166,20 +149,12 @@ func headersOf(rendered [][2]string) map[string]string {
 }
 
 func (s *server) previewCampaign(ctx context.Context, c *call, _ none) (campaignPreview, error) {
-	id, err := c.id(lemma.PrefixCampaign, "campaign")
-	if err != nil {
-		return campaignPreview{}, err
-	}
-	return s.preview(ctx, c, id)
-}
-
-func (s *server) preview(ctx context.Context, c *call, id uuid.UUID) (campaignPreview, error) {
 	var r campaigns.Preview
 	var err error
 	if c.request.URL.Query().Has("variant") {
-		r, err = s.Campaigns.PreviewVariant(ctx, c.workspace(), id, c.query("variant"))
+		r, err = s.Campaigns.PreviewVariant(ctx, c.workspace(), c.id, c.query("variant"))
 	} else {
-		r, err = s.Campaigns.Preview(ctx, c.workspace(), id)
+		r, err = s.Campaigns.Preview(ctx, c.workspace(), c.id)
 	}
 	variants := func(v campaigns.VariantPreview) variantPreview {
 		return variantPreview{v.Name, showRenderedRows(v.RenderedRows)}

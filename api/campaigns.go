@@ -85,28 +85,16 @@ func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (c
 }
 
 func (s *server) getCampaign(ctx context.Context, c *call, _ none) (campaignBody, error) {
-	id, err := c.id(lemma.PrefixCampaign, "campaign")
-	if err != nil {
-		return campaignBody{}, err
-	}
-	found, err := s.Campaigns.Get(ctx, c.workspace(), id)
+	found, err := s.Campaigns.Get(ctx, c.workspace(), c.id)
 	return s.showCampaign(found), err
 }
 
 func (s *server) updateCampaign(ctx context.Context, c *call, in campaignPatch) (campaignBody, error) {
-	id, err := c.id(lemma.PrefixCampaign, "campaign")
-	if err != nil {
-		return campaignBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return campaignBody{}, err
-	}
 	p, err := in.patch()
 	if err != nil {
 		return campaignBody{}, err
 	}
-	changed, err := s.Campaigns.Update(ctx, c.workspace(), id, version, p)
+	changed, err := s.Campaigns.Update(ctx, c.workspace(), c.id, c.ifMatch, p)
 	return s.showCampaign(changed), err
 }
 
@@ -144,11 +132,7 @@ func (in campaignPatch) patch() (campaigns.Patch, error) {
 }
 
 func (s *server) deleteCampaign(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.id(lemma.PrefixCampaign, "campaign")
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.Campaigns.Delete(ctx, c.workspace(), id)
+	return none{}, s.Campaigns.Delete(ctx, c.workspace(), c.id)
 }
 
 // referenced are the ids that a campaign's body names, nil where it names none.

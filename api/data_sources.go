@@ -54,33 +54,17 @@ func (s *server) createDataSource(ctx context.Context, c *call, in newDataSource
 }
 
 func (s *server) getDataSource(ctx context.Context, c *call, _ none) (dataSourceBody, error) {
-	id, err := c.id(lemma.PrefixDataSource, "data source")
-	if err != nil {
-		return dataSourceBody{}, err
-	}
-	found, err := s.Audiences.GetSource(ctx, c.workspace(), id)
+	found, err := s.Audiences.GetSource(ctx, c.workspace(), c.id)
 	return showDataSource(found), err
 }
 
 func (s *server) updateDataSource(ctx context.Context, c *call, in dataSourcePatch) (dataSourceBody, error) {
-	id, err := c.id(lemma.PrefixDataSource, "data source")
-	if err != nil {
-		return dataSourceBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return dataSourceBody{}, err
-	}
-	changed, err := s.Audiences.UpdateSource(ctx, c.workspace(), id, version, audience.SourcePatch{Name: in.Name, DSN: in.DSN})
+	changed, err := s.Audiences.UpdateSource(ctx, c.workspace(), c.id, c.ifMatch, audience.SourcePatch{Name: in.Name, DSN: in.DSN})
 	return showDataSource(changed), blame(err, "/dsn")
 }
 
 func (s *server) deleteDataSource(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.id(lemma.PrefixDataSource, "data source")
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.usedBy(ctx, c, id, s.Audiences.DeleteSource(ctx, c.workspace(), id))
+	return none{}, s.usedBy(ctx, c, s.Audiences.DeleteSource(ctx, c.workspace(), c.id))
 }
 
 type sourceTest struct {
@@ -91,11 +75,7 @@ type sourceTest struct {
 // testDataSource reports a failed test as a fault of the DSN, which the caller can
 // correct.
 func (s *server) testDataSource(ctx context.Context, c *call, _ none) (sourceTest, error) {
-	id, err := c.id(lemma.PrefixDataSource, "data source")
-	if err != nil {
-		return sourceTest{}, err
-	}
-	report, err := s.Audiences.TestSource(ctx, c.workspace(), id)
+	report, err := s.Audiences.TestSource(ctx, c.workspace(), c.id)
 	return sourceTest{DataSource: showDataSource(report.Source), ServerVersion: report.Version}, blame(err, "/dsn")
 }
 
@@ -119,11 +99,7 @@ type tableColumnBody struct {
 }
 
 func (s *server) readSchema(ctx context.Context, c *call, _ none) (sourceSchema, error) {
-	id, err := c.id(lemma.PrefixDataSource, "data source")
-	if err != nil {
-		return sourceSchema{}, err
-	}
-	found, err := s.Audiences.Schema(ctx, c.workspace(), id)
+	found, err := s.Audiences.Schema(ctx, c.workspace(), c.id)
 	return sourceSchema{Tables: each(found.Tables, showTable), Truncated: found.Truncated}, blame(err, "/dsn")
 }
 

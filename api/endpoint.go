@@ -5,15 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
-	"lemma"
 	"lemma/audience"
 	"lemma/workspaces"
 )
@@ -46,12 +42,15 @@ type action struct {
 }
 
 // on makes an action of a handler from a request struct to a response struct. The request
-// has been checked against the contract and the struct's tags before the handler runs.
+// has been checked against the contract and the struct's tags before the handler runs, and
+// call has the ids of the path.
 func on[In, Out any](handle func(context.Context, *call, In) (Out, error)) action {
 	return action{writes: true, handle: func(ctx context.Context, c *call) (any, error) {
 		var in In
-		if err := c.bind(&in); err != nil {
-			return nil, err
+		for _, read := range []func() error{func() error { return c.bind(&in) }, c.readPath, c.readIfMatch} {
+			if err := read(); err != nil {
+				return nil, err
+			}
 		}
 		return handle(audience.ForCaller(ctx, c.key.Has("audiences:query")), c, in)
 	}}
@@ -82,6 +81,9 @@ type none struct{}
 type call struct {
 	request *http.Request
 	key     workspaces.Key // of the request
+	id      uuid.UUID      // in the path
+	version int            // in the path
+	ifMatch *int           // the version in If-Match; nil without one
 	body    []byte         // checked JSON, or nothing
 	newID   uuid.UUID      // for the row that the request creates; the same in each attempt
 	attempt int            // from 1; counts attempts under the same Idempotency-Key that crashed or ended with a 5xx
@@ -103,15 +105,6 @@ func (c *call) bind(in any) error {
 	return validateTags(in)
 }
 
-// id reads the id in the path. A text that is no id is answered like an unknown id.
-func (c *call) id(prefix, what string) (uuid.UUID, error) {
-	id, ok := lemma.ParseID(prefix, chi.URLParam(c.request, "id"))
-	if !ok {
-		return uuid.Nil, lemma.Missing(what)
-	}
-	return id, nil
-}
-
 // query returns the value of a query parameter, empty without one.
 func (c *call) query(name string) string { return c.request.URL.Query().Get(name) }
 
@@ -129,35 +122,6 @@ func (c *call) need(scope string) error {
 	}
 	return nil
 }
-
-// ifMatch reads the version in If-Match, nil without the header (RFC 9110, 13.1.1). A weak
-// tag, and one that Lemma never returned, match nothing. Of several tags the highest
-// counts: versions only grow, so a caller that knows it cannot match with a lower one.
-func (c *call) ifMatch() (*int, error) {
-	list := strings.TrimSpace(strings.Join(c.request.Header.Values("If-Match"), ","))
-	if list == "" || list == "*" {
-		return nil, nil
-	}
-	if !entityTags.MatchString(list) {
-		return nil, faultAt("If-Match:", "bad_format", `must be an ETag as it was answered, such as "3" with its quotes`)
-	}
-	newest := -1
-	for _, tag := range entityTag.FindAllString(list, -1) {
-		if version, err := strconv.Atoi(strings.Trim(tag, `"`)); err == nil {
-			newest = max(newest, version)
-		}
-	}
-	if newest < 0 {
-		return nil, &lemma.Error{Kind: lemma.Stale, Message: "If-Match is not the ETag of any version of this"}
-	}
-	return &newest, nil
-}
-
-// entityTags is a list of entity-tags, entityTag one of them (RFC 9110, 8.8.3).
-var (
-	entityTag  = regexp.MustCompile(`(?:W/)?"[\x21\x23-\x7e\x80-\x{10ffff}]*"`)
-	entityTags = regexp.MustCompile(`^` + entityTag.String() + `(?:[ \t]*,[ \t]*(?:` + entityTag.String() + `)?)*$`)
-)
 
 // A response struct implements these for parts of the response beyond its JSON.
 type (

@@ -40,8 +40,6 @@ func showEnrollment(e query.Enrollment) enrollmentBody {
 		Failures: e.Failures, Trigger: e.Source, CreatedAt: e.EnrolledAt.UTC(), EndedAt: utc(e.EndedAt)}
 }
 
-func (c *call) enrollmentID() (uuid.UUID, error) { return c.id(lemma.PrefixEnrollment, "enrollment") }
-
 func (s *server) listEnrollments(ctx context.Context, c *call, _ none) (list[enrollmentBody], error) {
 	flow, ok := c.filterID("flow_id", lemma.PrefixFlow)
 	if !ok {
@@ -51,14 +49,10 @@ func (s *server) listEnrollments(ctx context.Context, c *call, _ none) (list[enr
 }
 
 func (s *server) listEnrollmentsOfFlow(ctx context.Context, c *call, _ none) (list[enrollmentBody], error) {
-	id, err := c.flowID()
-	if err != nil {
+	if _, err := s.Flows.Get(ctx, c.workspace(), c.id); err != nil {
 		return list[enrollmentBody]{}, err
 	}
-	if _, err := s.Flows.Get(ctx, c.workspace(), id); err != nil {
-		return list[enrollmentBody]{}, err
-	}
-	return s.enrollmentsOf(ctx, c, &id)
+	return s.enrollmentsOf(ctx, c, &c.id)
 }
 
 // enrollmentsOf lists the enrollments of a flow, or of all flows if it is nil.
@@ -70,11 +64,7 @@ func (s *server) enrollmentsOf(ctx context.Context, c *call, flow *uuid.UUID) (l
 }
 
 func (s *server) getEnrollment(ctx context.Context, c *call, _ none) (enrollmentBody, error) {
-	id, err := c.enrollmentID()
-	if err != nil {
-		return enrollmentBody{}, err
-	}
-	found, err := s.FlowReader.GetEnrollment(ctx, c.workspace(), id)
+	found, err := s.FlowReader.GetEnrollment(ctx, c.workspace(), c.id)
 	return showEnrollment(found), err
 }
 
@@ -118,11 +108,7 @@ func showEnrollmentStep(n query.Step) enrollmentStepBody {
 }
 
 func (s *server) readEnrollmentHistory(ctx context.Context, c *call, _ none) (enrollmentHistory, error) {
-	id, err := c.enrollmentID()
-	if err != nil {
-		return enrollmentHistory{}, err
-	}
-	now, steps, err := s.FlowReader.Steps(ctx, c.workspace(), id)
+	now, steps, err := s.FlowReader.Steps(ctx, c.workspace(), c.id)
 	return enrollmentHistory{showEnrollment(now), each(steps, showEnrollmentStep)}, err
 }
 
@@ -131,14 +117,10 @@ type exit struct {
 }
 
 func (s *server) exitEnrollment(ctx context.Context, c *call, in exit) (enrollmentBody, error) {
-	id, err := c.enrollmentID()
-	if err != nil {
+	if err := s.Flows.Exit(ctx, c.workspace(), c.id, in.Note, c.actor()); err != nil {
 		return enrollmentBody{}, err
 	}
-	if err := s.Flows.Exit(ctx, c.workspace(), id, in.Note, c.actor()); err != nil {
-		return enrollmentBody{}, err
-	}
-	now, err := s.FlowReader.GetEnrollment(ctx, c.workspace(), id)
+	now, err := s.FlowReader.GetEnrollment(ctx, c.workspace(), c.id)
 	return showEnrollment(now), err
 }
 
@@ -148,14 +130,10 @@ type move struct {
 }
 
 func (s *server) moveEnrollment(ctx context.Context, c *call, in move) (enrollmentBody, error) {
-	id, err := c.enrollmentID()
-	if err != nil {
+	if err := s.Flows.Move(ctx, c.workspace(), c.id, in.Version, in.Node, c.actor()); err != nil {
 		return enrollmentBody{}, err
 	}
-	if err := s.Flows.Move(ctx, c.workspace(), id, in.Version, in.Node, c.actor()); err != nil {
-		return enrollmentBody{}, err
-	}
-	now, err := s.FlowReader.GetEnrollment(ctx, c.workspace(), id)
+	now, err := s.FlowReader.GetEnrollment(ctx, c.workspace(), c.id)
 	return showEnrollment(now), err
 }
 
@@ -212,11 +190,7 @@ func (b enrolled) status() int {
 func (b enrolled) location() string { return "/v1/enrollments/" + *b.EnrollmentID }
 
 func (s *server) enroll(ctx context.Context, c *call, in newEnrollment) (enrolled, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return enrolled{}, err
-	}
-	r, err := s.Flows.Intake.Enroll(ctx, c.workspace(), id, in.enrolling(c.retry(0)), c.dryRun())
+	r, err := s.Flows.Intake.Enroll(ctx, c.workspace(), c.id, in.enrolling(c.retry(0)), c.dryRun())
 	return enrolled{c.shownTo(r), orNull(in.SourceID), c.dryRun()}, err
 }
 
@@ -247,10 +221,6 @@ type enrollItem struct {
 }
 
 func (s *server) enrollBulk(ctx context.Context, c *call, in newEnrollments) (enrollResults, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return enrollResults{}, err
-	}
 	all, err := readItems[newEnrollment](ctx, s, c, "enrollments", "NewEnrollment", in.Enrollments)
 	if err != nil {
 		return enrollResults{}, err
@@ -259,7 +229,7 @@ func (s *server) enrollBulk(ctx context.Context, c *call, in newEnrollments) (en
 	for _, i := range all.sound {
 		requested = append(requested, all.items[i].value.enrolling(c.retry(i)))
 	}
-	done, err := s.Flows.Intake.EnrollAll(ctx, c.workspace(), id, requested, c.dryRun())
+	done, err := s.Flows.Intake.EnrollAll(ctx, c.workspace(), c.id, requested, c.dryRun())
 	if err != nil {
 		return enrollResults{}, err
 	}

@@ -179,10 +179,6 @@ type eventWithResults struct {
 }
 
 func (s *server) getEvent(ctx context.Context, c *call, _ none) (eventWithResults, error) {
-	id, err := c.id(lemma.PrefixEvent, "event")
-	if err != nil {
-		return eventWithResults{}, err
-	}
-	found, results, err := s.FlowReader.GetEvent(ctx, c.workspace(), id)
+	found, results, err := s.FlowReader.GetEvent(ctx, c.workspace(), c.id)
 	return eventWithResults{showEvent(found), each(results, showResult)}, err
 }

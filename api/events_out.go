@@ -71,13 +71,9 @@ type resentBody struct {
 }
 
 func (s *server) resendMessages(ctx context.Context, c *call, in resend) (resentBody, error) {
-	id, err := c.endpointID()
-	if err != nil {
-		return resentBody{}, err
-	}
 	if in.MessageID == nil {
 		r := webhooks.Range{After: in.CreatedAfter, Before: in.CreatedBefore, Statuses: in.Statuses}
-		n, err := s.Webhooks.ResendAll(ctx, c.workspace(), id, r)
+		n, err := s.Webhooks.ResendAll(ctx, c.workspace(), c.id, r)
 		return resentBody{n}, err
 	}
 	if in.CreatedAfter != nil || in.CreatedBefore != nil || in.Statuses != nil {
@@ -87,16 +83,12 @@ func (s *server) resendMessages(ctx context.Context, c *call, in resend) (resent
 	if !ok {
 		return resentBody{}, lemma.Missing("message of this webhook endpoint")
 	}
-	_, err = s.Webhooks.Resend(ctx, c.workspace(), id, message)
+	_, err := s.Webhooks.Resend(ctx, c.workspace(), c.id, message)
 	return resentBody{1}, err
 }
 
 func (s *server) testEndpoint(ctx context.Context, c *call, _ none) (messageBody, error) {
-	id, err := c.endpointID()
-	if err != nil {
-		return messageBody{}, err
-	}
-	written, err := s.Webhooks.Test(ctx, c.workspace(), id, c.newID)
+	written, err := s.Webhooks.Test(ctx, c.workspace(), c.id, c.newID)
 	return showMessage(written), err
 }
 
@@ -120,11 +112,7 @@ type eventOutItem struct {
 }
 
 func (s *server) getEventOut(ctx context.Context, c *call, _ none) (eventOutBody, error) {
-	id, err := c.id(lemma.PrefixEventOut, "event")
-	if err != nil {
-		return eventOutBody{}, err
-	}
-	e, err := s.Webhooks.Event(ctx, c.workspace(), id)
+	e, err := s.Webhooks.Event(ctx, c.workspace(), c.id)
 	items := each(e.Items, func(i webhooks.EventItem) eventOutItem {
 		return eventOutItem{i.ID, orNull(i.Detail), i.ProfileKey, i.Status, i.Reason}
 	})

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"lemma"
 	"lemma/exports"
 )
@@ -105,8 +103,6 @@ func (n newExport) filters() (exports.Filters, error) {
 	return f, nil
 }
 
-func (c *call) exportID() (uuid.UUID, error) { return c.id(lemma.PrefixExport, "export") }
-
 func (s *server) listExports(ctx context.Context, c *call, _ none) (list[exportBody], error) {
 	found, next, err := s.Exports.List(ctx, c.workspace(), c.page())
 	return listOf(found, next, err, showExport)
@@ -130,11 +126,7 @@ func (s *server) createExport(ctx context.Context, c *call, in newExport) (expor
 
 // getExport has a link to the file if the key may read its rows.
 func (s *server) getExport(ctx context.Context, c *call, _ none) (exportBody, error) {
-	id, err := c.exportID()
-	if err != nil {
-		return exportBody{}, err
-	}
-	found, err := s.Exports.Get(ctx, c.workspace(), id)
+	found, err := s.Exports.Get(ctx, c.workspace(), c.id)
 	if err != nil {
 		return exportBody{}, err
 	}
@@ -142,7 +134,7 @@ func (s *server) getExport(ctx context.Context, c *call, _ none) (exportBody, er
 	if found.Status != exports.Completed || !c.key.Has(exports.Scope(found.Type)) {
 		return body, nil
 	}
-	link, err := s.Exports.Link(ctx, c.workspace(), id, linkTime)
+	link, err := s.Exports.Link(ctx, c.workspace(), c.id, linkTime)
 	if err != nil {
 		return exportBody{}, err
 	}
@@ -151,18 +143,10 @@ func (s *server) getExport(ctx context.Context, c *call, _ none) (exportBody, er
 }
 
 func (s *server) cancelExport(ctx context.Context, c *call, _ none) (exportBody, error) {
-	id, err := c.exportID()
-	if err != nil {
-		return exportBody{}, err
-	}
-	done, err := s.Exports.Cancel(ctx, c.workspace(), id)
+	done, err := s.Exports.Cancel(ctx, c.workspace(), c.id)
 	return showExport(done), err
 }
 
 func (s *server) deleteExport(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.exportID()
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.Exports.Delete(ctx, c.workspace(), id)
+	return none{}, s.Exports.Delete(ctx, c.workspace(), c.id)
 }

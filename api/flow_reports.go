@@ -115,15 +115,11 @@ func showNodeCounts(n query.NodeCount) nodeCounts {
 }
 
 func (s *server) countFlow(ctx context.Context, c *call, _ none) (flowCounts, error) {
-	id, err := c.flowID()
+	version, err := s.shown(ctx, c)
 	if err != nil {
 		return flowCounts{}, err
 	}
-	version, err := s.shown(ctx, c, id)
-	if err != nil {
-		return flowCounts{}, err
-	}
-	n, err := s.FlowReader.Counts(ctx, c.workspace(), id, version)
+	n, err := s.FlowReader.Counts(ctx, c.workspace(), c.id, version)
 	b := flowCounts{Version: n.Version, Enrolled: n.Enrolled, Active: n.Active, Completed: n.Completed, Exited: n.Exited, Refused: n.Refused,
 		ExitedBy: present(n.ExitReasons), Goals: n.Goals, BlockedBy: present(n.BlockedBy), Nodes: each(n.Nodes, showNodeCounts),
 		RefusalsBy: present(n.Refusals), Poll: showPoll(n.AudiencePoll), MessagesBlocked: showBlocked(n.MessagesBlocked)}
@@ -149,11 +145,7 @@ func showRefusal(r query.Refusal) refusalBody {
 }
 
 func (s *server) listRefusals(ctx context.Context, c *call, _ none) (list[refusalBody], error) {
-	id, err := c.flowID()
-	if err != nil {
-		return list[refusalBody]{}, err
-	}
-	found, next, err := s.FlowReader.Refusals(ctx, c.workspace(), id, c.query("profile_key"), c.query("reason"), c.page())
+	found, next, err := s.FlowReader.Refusals(ctx, c.workspace(), c.id, c.query("profile_key"), c.query("reason"), c.page())
 	return listOf(found, next, err, showRefusal)
 }
 
@@ -166,11 +158,7 @@ type flowExplanation struct {
 }
 
 func (s *server) explainFlow(ctx context.Context, c *call, _ none) (flowExplanation, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return flowExplanation{}, err
-	}
-	e, err := s.FlowReader.Explain(ctx, c.workspace(), id, c.query("profile_key"))
+	e, err := s.FlowReader.Explain(ctx, c.workspace(), c.id, c.query("profile_key"))
 	return flowExplanation{Summary: e.Summary, Facts: each(e.Facts, asIs), Enrollments: each(e.Enrollments, showEnrollment),
 		Refusals: each(e.Refusals, showRefusal), Events: each(e.Events, showEvent)}, err
 }
@@ -248,12 +236,8 @@ func showSimulatedStep(n execution.SimulatedStep) simulatedStepBody {
 }
 
 func (s *server) simulateFlowVersion(ctx context.Context, c *call, in simulation) (simulationBody, error) {
-	id, n, err := c.flowVersion()
-	if err != nil {
-		return simulationBody{}, err
-	}
 	later := func(e simulatedEvent) intake.Event { return e.of(in.ProfileKey) }
-	made, err := s.FlowReader.Simulate(ctx, c.workspace(), id, n,
+	made, err := s.FlowReader.Simulate(ctx, c.workspace(), c.id, c.version,
 		query.Simulation{ProfileKey: in.ProfileKey, Source: in.Trigger.Type, Trigger: in.Trigger.of(in.ProfileKey), At: in.At,
 			Events: each(in.Events, later), Webhooks: in.Webhooks})
 	return simulationBody{Enrolled: made.Enrolled, Reason: orNull(made.Reason), Path: each(made.Path, showSimulatedStep), Status: made.Status,

@@ -84,29 +84,17 @@ func showPlannedNode(n flows.PlannedNode) plannedNode {
 func showTimer(t flows.TimerChange) timerBody { return timerBody(t) }
 
 func (s *server) planFlowVersion(ctx context.Context, c *call, in inFlightOptions) (planBody, error) {
-	id, n, err := c.flowVersion()
-	if err != nil {
-		return planBody{}, err
-	}
-	plan, err := s.Flows.Plan(ctx, c.workspace(), id, n, in.InFlight.ask())
+	plan, err := s.Flows.Plan(ctx, c.workspace(), c.id, c.version, in.InFlight.ask())
 	return showPlan(plan), inDefinition(err)
 }
 
 // publishFlowVersion returns the flow, or with dry_run a plan.
 func (s *server) publishFlowVersion(ctx context.Context, c *call, in inFlightOptions) (any, error) {
-	id, n, err := c.flowVersion()
-	if err != nil {
-		return nil, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return nil, err
-	}
 	if c.dryRun() {
-		plan, err := s.Flows.Preview(ctx, c.workspace(), id, n, version, in.InFlight.ask())
+		plan, err := s.Flows.Preview(ctx, c.workspace(), c.id, c.version, c.ifMatch, in.InFlight.ask())
 		return showPlan(plan), inDefinition(err)
 	}
-	now, err := s.Flows.Publish(ctx, c.workspace(), id, n, version, in.InFlight.ask(), c.actor())
+	now, err := s.Flows.Publish(ctx, c.workspace(), c.id, c.version, c.ifMatch, in.InFlight.ask(), c.actor())
 	return showFlow(now), inDefinition(err)
 }
 
@@ -116,26 +104,14 @@ type rollback struct {
 }
 
 func (s *server) rollbackFlow(ctx context.Context, c *call, in rollback) (flowBody, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return flowBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return flowBody{}, err
-	}
-	now, err := s.Flows.Rollback(ctx, c.workspace(), id, in.ToVersion, version, in.InFlight.ask(), c.actor())
+	now, err := s.Flows.Rollback(ctx, c.workspace(), c.id, in.ToVersion, c.ifMatch, in.InFlight.ask(), c.actor())
 	return showFlow(now), inDefinition(err)
 }
 
 // flowVerb is the handler of a verb that takes an id and returns the flow.
 func (s *server) flowVerb(ctx context.Context, c *call,
 	do func(ctx context.Context, ws, flow uuid.UUID, by *flows.Actor) (flows.Flow, error)) (flowBody, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return flowBody{}, err
-	}
-	now, err := do(ctx, c.workspace(), id, c.actor())
+	now, err := do(ctx, c.workspace(), c.id, c.actor())
 	return showFlow(now), err
 }
 
@@ -156,15 +132,11 @@ type resumption struct {
 }
 
 func (s *server) resumeFlow(ctx context.Context, c *call, in resumption) (flowBody, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return flowBody{}, err
-	}
 	catchUp, err := in.duration()
 	if err != nil {
 		return flowBody{}, err
 	}
-	now, err := s.Flows.Resume(ctx, c.workspace(), id, catchUp, c.actor())
+	now, err := s.Flows.Resume(ctx, c.workspace(), c.id, catchUp, c.actor())
 	return showFlow(now), err
 }
 
@@ -207,10 +179,6 @@ func objectOf(data map[string]any) map[string]any {
 }
 
 func (s *server) readFlowHistory(ctx context.Context, c *call, _ none) (list[flowLogBody], error) {
-	id, err := c.flowID()
-	if err != nil {
-		return list[flowLogBody]{}, err
-	}
-	found, next, err := s.FlowReader.History(ctx, c.workspace(), id, c.page())
+	found, next, err := s.FlowReader.History(ctx, c.workspace(), c.id, c.page())
 	return listOf(found, next, err, showLogLine)
 }

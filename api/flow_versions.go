@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-	"github.com/google/uuid"
-
 	"lemma"
 	"lemma/flows"
 	"lemma/flows/graph"
@@ -52,18 +49,6 @@ type newFlowVersion struct {
 	Definition json.RawMessage `json:"definition"` // as it was written
 }
 
-// flowVersion reads the flow and the version in the path.
-func (c *call) flowVersion() (flow uuid.UUID, n int, err error) {
-	if flow, err = c.flowID(); err != nil {
-		return flow, 0, err
-	}
-	number, err := strconv.ParseInt(chi.URLParam(c.request, "n"), 10, 32)
-	if err != nil || number < 1 {
-		return flow, 0, lemma.Missing("flow version")
-	}
-	return flow, int(number), nil
-}
-
 // inDefinition puts the pointers of a definition's faults below /definition.
 func inDefinition(err error) error {
 	var e *lemma.Error
@@ -93,55 +78,27 @@ func outOfDefinition(pointer string) bool {
 }
 
 func (s *server) listFlowVersions(ctx context.Context, c *call, _ none) (list[versionSummary], error) {
-	id, err := c.flowID()
-	if err != nil {
-		return list[versionSummary]{}, err
-	}
-	found, next, err := s.Flows.ListVersions(ctx, c.workspace(), id, c.page())
+	found, next, err := s.Flows.ListVersions(ctx, c.workspace(), c.id, c.page())
 	return listOf(found, next, err, showSummary)
 }
 
 func (s *server) createFlowVersion(ctx context.Context, c *call, in newFlowVersion) (flowVersionBody, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return flowVersionBody{}, err
-	}
-	made, err := s.Flows.CreateVersion(ctx, c.workspace(), id, in.Definition, c.newID)
+	made, err := s.Flows.CreateVersion(ctx, c.workspace(), c.id, in.Definition, c.newID)
 	return showFlowVersion(made), inDefinition(err)
 }
 
 func (s *server) getFlowVersion(ctx context.Context, c *call, _ none) (flowVersionBody, error) {
-	id, n, err := c.flowVersion()
-	if err != nil {
-		return flowVersionBody{}, err
-	}
-	found, err := s.Flows.GetVersion(ctx, c.workspace(), id, n)
+	found, err := s.Flows.GetVersion(ctx, c.workspace(), c.id, c.version)
 	return showFlowVersion(found), err
 }
 
 func (s *server) updateFlowVersion(ctx context.Context, c *call, in newFlowVersion) (flowVersionBody, error) {
-	id, n, err := c.flowVersion()
-	if err != nil {
-		return flowVersionBody{}, err
-	}
-	revision, err := c.ifMatch()
-	if err != nil {
-		return flowVersionBody{}, err
-	}
-	changed, err := s.Flows.UpdateVersion(ctx, c.workspace(), id, n, revision, in.Definition)
+	changed, err := s.Flows.UpdateVersion(ctx, c.workspace(), c.id, c.version, c.ifMatch, in.Definition)
 	return showFlowVersion(changed), inDefinition(err)
 }
 
 func (s *server) deleteFlowVersion(ctx context.Context, c *call, _ none) (none, error) {
-	id, n, err := c.flowVersion()
-	if err != nil {
-		return none{}, err
-	}
-	revision, err := c.ifMatch()
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.Flows.DeleteVersion(ctx, c.workspace(), id, n, revision)
+	return none{}, s.Flows.DeleteVersion(ctx, c.workspace(), c.id, c.version, c.ifMatch)
 }
 
 type validationBody struct {
@@ -155,11 +112,7 @@ type validationBody struct {
 func (b validationBody) etag() int { return b.version }
 
 func (s *server) validateFlowVersion(ctx context.Context, c *call, _ none) (validationBody, error) {
-	id, n, err := c.flowVersion()
-	if err != nil {
-		return validationBody{}, err
-	}
-	v, err := s.Flows.Validate(ctx, c.workspace(), id, n)
+	v, err := s.Flows.Validate(ctx, c.workspace(), c.id, c.version)
 	return validationBody{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs), Columns: each(v.Columns, asIs),
 		version: v.ETag}, err
 }
@@ -182,28 +135,24 @@ type diffBody struct {
 }
 
 func (s *server) diffFlowVersions(ctx context.Context, c *call, _ none) (diffBody, error) {
-	id, err := c.flowID()
+	from, to, err := s.compared(ctx, c)
 	if err != nil {
 		return diffBody{}, err
 	}
-	from, to, err := s.compared(ctx, c, id)
-	if err != nil {
-		return diffBody{}, err
-	}
-	changes, err := s.Flows.Diff(ctx, c.workspace(), id, from, to)
+	changes, err := s.Flows.Diff(ctx, c.workspace(), c.id, from, to)
 	return diffBody{From: from, To: to, Changes: each(changes, showChange)}, err
 }
 
 // compared returns the versions of a diff: by default from the live to the newest one.
-func (s *server) compared(ctx context.Context, c *call, flow uuid.UUID) (from, to int, err error) {
+func (s *server) compared(ctx context.Context, c *call) (from, to int, err error) {
 	from, to = c.number("from"), c.number("to")
 	if to == 0 {
-		if to, err = s.newest(ctx, c, flow); err != nil {
+		if to, err = s.newest(ctx, c); err != nil {
 			return from, to, err
 		}
 	}
 	if from == 0 {
-		now, err := s.Flows.Get(ctx, c.workspace(), flow)
+		now, err := s.Flows.Get(ctx, c.workspace(), c.id)
 		if err != nil {
 			return from, to, err
 		}
@@ -216,22 +165,22 @@ func (s *server) compared(ctx context.Context, c *call, flow uuid.UUID) (from, t
 
 // shown returns the version of a request that names none: the live one, or else the
 // newest.
-func (s *server) shown(ctx context.Context, c *call, flow uuid.UUID) (int, error) {
+func (s *server) shown(ctx context.Context, c *call) (int, error) {
 	if n := c.number("version"); n != 0 {
 		return n, nil
 	}
-	now, err := s.Flows.Get(ctx, c.workspace(), flow)
+	now, err := s.Flows.Get(ctx, c.workspace(), c.id)
 	if err != nil {
 		return 0, err
 	}
 	if now.LiveVersion != nil {
 		return *now.LiveVersion, nil
 	}
-	return s.newest(ctx, c, flow)
+	return s.newest(ctx, c)
 }
 
-func (s *server) newest(ctx context.Context, c *call, flow uuid.UUID) (int, error) {
-	found, _, err := s.Flows.ListVersions(ctx, c.workspace(), flow, page.Query{Limit: 1})
+func (s *server) newest(ctx context.Context, c *call) (int, error) {
+	found, _, err := s.Flows.ListVersions(ctx, c.workspace(), c.id, page.Query{Limit: 1})
 	if err != nil {
 		return 0, err
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/google/uuid"
-
 	"lemma"
 	"lemma/flows"
 )
@@ -54,8 +52,6 @@ func (c *call) actor() *flows.Actor {
 	return &flows.Actor{APIKeyID: c.key.ID, Request: c.newID}
 }
 
-func (c *call) flowID() (uuid.UUID, error) { return c.id(lemma.PrefixFlow, "flow") }
-
 func (s *server) listFlows(ctx context.Context, c *call, _ none) (list[flowBody], error) {
 	found, next, err := s.Flows.List(ctx, c.workspace(), c.page())
 	return listOf(found, next, err, showFlow)
@@ -68,31 +64,15 @@ func (s *server) createFlow(ctx context.Context, c *call, in newFlow) (flowBody,
 }
 
 func (s *server) getFlow(ctx context.Context, c *call, _ none) (flowBody, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return flowBody{}, err
-	}
-	found, err := s.Flows.Get(ctx, c.workspace(), id)
+	found, err := s.Flows.Get(ctx, c.workspace(), c.id)
 	return showFlow(found), err
 }
 
 func (s *server) updateFlow(ctx context.Context, c *call, in flowPatch) (flowBody, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return flowBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return flowBody{}, err
-	}
-	changed, err := s.Flows.Update(ctx, c.workspace(), id, version, flows.Patch(in))
+	changed, err := s.Flows.Update(ctx, c.workspace(), c.id, c.ifMatch, flows.Patch(in))
 	return showFlow(changed), err
 }
 
 func (s *server) deleteFlow(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.flowID()
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.Flows.Delete(ctx, c.workspace(), id)
+	return none{}, s.Flows.Delete(ctx, c.workspace(), c.id)
 }

@@ -111,11 +111,7 @@ func showAssignmentPlan(p abtest.Plan) assignmentPlan {
 }
 
 func (s *server) getIteration(ctx context.Context, c *call, _ none) (iterationBody, error) {
-	id, err := c.id(lemma.PrefixIteration, "iteration")
-	if err != nil {
-		return iterationBody{}, err
-	}
-	it, err := s.Campaigns.GetIteration(ctx, c.workspace(), id)
+	it, err := s.Campaigns.GetIteration(ctx, c.workspace(), c.id)
 	return s.showIteration(ctx, it, err)
 }
 
@@ -124,20 +120,12 @@ type winnerChoice struct {
 }
 
 func (s *server) selectWinner(ctx context.Context, c *call, in winnerChoice) (iterationBody, error) {
-	id, err := c.id(lemma.PrefixIteration, "iteration")
-	if err != nil {
-		return iterationBody{}, err
-	}
-	it, err := s.Campaigns.SelectWinner(ctx, c.workspace(), id, in.Variant, c.newID)
+	it, err := s.Campaigns.SelectWinner(ctx, c.workspace(), c.id, in.Variant, c.newID)
 	return s.showIteration(ctx, it, err)
 }
 
 func (s *server) stopIteration(ctx context.Context, c *call, _ none) (iterationBody, error) {
-	id, err := c.id(lemma.PrefixIteration, "iteration")
-	if err != nil {
-		return iterationBody{}, err
-	}
-	it, err := s.Campaigns.StopIteration(ctx, c.workspace(), id, c.newID)
+	it, err := s.Campaigns.StopIteration(ctx, c.workspace(), c.id, c.newID)
 	return s.showIteration(ctx, it, err)
 }
 
@@ -146,11 +134,7 @@ type extension struct {
 }
 
 func (s *server) extendIteration(ctx context.Context, c *call, in extension) (iterationBody, error) {
-	id, err := c.id(lemma.PrefixIteration, "iteration")
-	if err != nil {
-		return iterationBody{}, err
-	}
-	it, err := s.Campaigns.Extend(ctx, c.workspace(), id, in.Until, c.newID)
+	it, err := s.Campaigns.Extend(ctx, c.workspace(), c.id, in.Until, c.newID)
 	return s.showIteration(ctx, it, err)
 }
 
@@ -169,12 +153,8 @@ func showAssignment(profile string, a campaigns.Assigned) assignmentBody {
 }
 
 func (s *server) readAssignment(ctx context.Context, c *call, _ none) (assignmentBody, error) {
-	id, err := c.id(lemma.PrefixIteration, "iteration")
-	if err != nil {
-		return assignmentBody{}, err
-	}
 	profile := c.query("profile_key")
-	a, err := s.Campaigns.Assignment(ctx, c.workspace(), id, profile)
+	a, err := s.Campaigns.Assignment(ctx, c.workspace(), c.id, profile)
 	return showAssignment(profile, a), err
 }
 
@@ -211,15 +191,11 @@ type pointBody struct {
 }
 
 func (s *server) readResults(ctx context.Context, c *call, _ none) (resultsBody, error) {
-	id, err := c.id(lemma.PrefixIteration, "iteration")
+	it, err := s.Campaigns.GetIteration(ctx, c.workspace(), c.id)
 	if err != nil {
 		return resultsBody{}, err
 	}
-	it, err := s.Campaigns.GetIteration(ctx, c.workspace(), id)
-	if err != nil {
-		return resultsBody{}, err
-	}
-	all, err := s.Campaigns.Results(ctx, c.workspace(), id)
+	all, err := s.Campaigns.Results(ctx, c.workspace(), c.id)
 	if err != nil {
 		return resultsBody{}, err
 	}

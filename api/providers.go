@@ -114,24 +114,12 @@ func (s *server) createProvider(ctx context.Context, c *call, in newProvider) (p
 }
 
 func (s *server) getProvider(ctx context.Context, c *call, _ none) (providerBody, error) {
-	id, err := c.id(lemma.PrefixProvider, "provider")
-	if err != nil {
-		return providerBody{}, err
-	}
-	found, err := s.Providers.Get(ctx, c.workspace(), id)
+	found, err := s.Providers.Get(ctx, c.workspace(), c.id)
 	return s.showProvider(found), err
 }
 
 func (s *server) updateProvider(ctx context.Context, c *call, in providerPatch) (providerBody, error) {
-	id, err := c.id(lemma.PrefixProvider, "provider")
-	if err != nil {
-		return providerBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return providerBody{}, err
-	}
-	changed, err := s.Providers.Update(ctx, c.workspace(), id, version, in.patch())
+	changed, err := s.Providers.Update(ctx, c.workspace(), c.id, c.ifMatch, in.patch())
 	return s.showProvider(changed), err
 }
 
@@ -144,9 +132,5 @@ func (in providerPatch) patch() providers.Patch {
 }
 
 func (s *server) deleteProvider(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.id(lemma.PrefixProvider, "provider")
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.usedBy(ctx, c, id, s.Providers.Delete(ctx, c.workspace(), id))
+	return none{}, s.usedBy(ctx, c, s.Providers.Delete(ctx, c.workspace(), c.id))
 }

@@ -48,11 +48,7 @@ func (s *server) renderTemplate(ctx context.Context, c *call, in renderRequest) 
 
 // compiled returns a version of a template; 0 is the newest.
 func (s *server) compiled(ctx context.Context, c *call, version int) (*message.Compiled, int, error) {
-	id, err := c.id(lemma.PrefixTemplate, "template")
-	if err != nil {
-		return nil, 0, err
-	}
-	now, err := s.Templates.Get(ctx, c.workspace(), id)
+	now, err := s.Templates.Get(ctx, c.workspace(), c.id)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -62,7 +58,7 @@ func (s *server) compiled(ctx context.Context, c *call, version int) (*message.C
 	if version == 0 {
 		version = now.Version
 	}
-	compiled, err := s.Templates.Compiled(ctx, c.workspace(), id, version)
+	compiled, err := s.Templates.Compiled(ctx, c.workspace(), c.id, version)
 	return compiled, version, err
 }
 

@@ -45,10 +45,6 @@ type newSuppression struct {
 	Detail  string        `json:"detail"`
 }
 
-func (c *call) suppressionID() (uuid.UUID, error) {
-	return c.id(lemma.PrefixSuppression, "suppression")
-}
-
 // suppressionFilter reads the filter of the list and of the export.
 func (c *call) suppressionFilter() suppression.Filter {
 	return suppression.Filter{Channel: lemma.Channel(c.query("channel")), Address: c.query("address"), Cause: c.query("cause")}
@@ -71,20 +67,12 @@ func (s *server) createSuppression(ctx context.Context, c *call, in newSuppressi
 }
 
 func (s *server) getSuppression(ctx context.Context, c *call, _ none) (suppressionBody, error) {
-	id, err := c.suppressionID()
-	if err != nil {
-		return suppressionBody{}, err
-	}
-	found, err := s.Suppressions.Get(ctx, c.workspace(), id)
+	found, err := s.Suppressions.Get(ctx, c.workspace(), c.id)
 	return showSuppression(found), err
 }
 
 func (s *server) deleteSuppression(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.suppressionID()
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.Suppressions.Delete(ctx, c.workspace(), id)
+	return none{}, s.Suppressions.Delete(ctx, c.workspace(), c.id)
 }
 
 type importedBody struct {

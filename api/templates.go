@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"lemma"
 	"lemma/message"
 )
@@ -48,33 +46,17 @@ func (s *server) createTemplate(ctx context.Context, c *call, in newTemplate) (t
 }
 
 func (s *server) getTemplate(ctx context.Context, c *call, _ none) (templateBody, error) {
-	id, err := c.id(lemma.PrefixTemplate, "template")
-	if err != nil {
-		return templateBody{}, err
-	}
-	found, err := s.Templates.Get(ctx, c.workspace(), id)
+	found, err := s.Templates.Get(ctx, c.workspace(), c.id)
 	return showTemplate(found), err
 }
 
 func (s *server) updateTemplate(ctx context.Context, c *call, in templatePatch) (templateBody, error) {
-	id, err := c.id(lemma.PrefixTemplate, "template")
-	if err != nil {
-		return templateBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return templateBody{}, err
-	}
-	changed, err := s.Templates.Update(ctx, c.workspace(), id, version, in.Name)
+	changed, err := s.Templates.Update(ctx, c.workspace(), c.id, c.ifMatch, in.Name)
 	return showTemplate(changed), err
 }
 
 func (s *server) deleteTemplate(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.id(lemma.PrefixTemplate, "template")
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.usedBy(ctx, c, id, s.Templates.Delete(ctx, c.workspace(), id))
+	return none{}, s.usedBy(ctx, c, s.Templates.Delete(ctx, c.workspace(), c.id))
 }
 
 type templateValidation struct {
@@ -105,36 +87,16 @@ func showVersion(v message.Version) versionBody {
 }
 
 func (s *server) listVersions(ctx context.Context, c *call, _ none) (list[versionBody], error) {
-	id, err := c.id(lemma.PrefixTemplate, "template")
-	if err != nil {
-		return list[versionBody]{}, err
-	}
-	found, next, err := s.Templates.Versions(ctx, c.workspace(), id, c.page())
+	found, next, err := s.Templates.Versions(ctx, c.workspace(), c.id, c.page())
 	return listOf(found, next, err, showVersion)
 }
 
 func (s *server) createVersion(ctx context.Context, c *call, in content) (versionBody, error) {
-	id, err := c.id(lemma.PrefixTemplate, "template")
-	if err != nil {
-		return versionBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return versionBody{}, err
-	}
-	made, err := s.Templates.AddVersion(ctx, c.workspace(), id, version, in.message(), c.newID)
+	made, err := s.Templates.AddVersion(ctx, c.workspace(), c.id, c.ifMatch, in.message(), c.newID)
 	return showVersion(made), err
 }
 
 func (s *server) getVersion(ctx context.Context, c *call, _ none) (versionBody, error) {
-	id, err := c.id(lemma.PrefixTemplate, "template")
-	if err != nil {
-		return versionBody{}, err
-	}
-	n, err := strconv.ParseInt(chi.URLParam(c.request, "n"), 10, 32)
-	if err != nil {
-		return versionBody{}, lemma.Missing("template version")
-	}
-	found, err := s.Templates.Version(ctx, c.workspace(), id, int(n))
+	found, err := s.Templates.Version(ctx, c.workspace(), c.id, c.version)
 	return showVersion(found), err
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/uuid"
-
 	"lemma"
 	"lemma/suppression"
 )
@@ -37,8 +35,6 @@ type topicPatch struct {
 	Description *string `json:"description"`
 }
 
-func (c *call) topicID() (uuid.UUID, error) { return c.id(lemma.PrefixTopic, "topic") }
-
 func (s *server) listTopics(ctx context.Context, c *call, _ none) (list[topicBody], error) {
 	found, next, err := s.Suppressions.Topics(ctx, c.workspace(), c.page())
 	return listOf(found, next, err, showTopic)
@@ -50,33 +46,17 @@ func (s *server) createTopic(ctx context.Context, c *call, in newTopic) (topicBo
 }
 
 func (s *server) getTopic(ctx context.Context, c *call, _ none) (topicBody, error) {
-	id, err := c.topicID()
-	if err != nil {
-		return topicBody{}, err
-	}
-	found, err := s.Suppressions.Topic(ctx, c.workspace(), id)
+	found, err := s.Suppressions.Topic(ctx, c.workspace(), c.id)
 	return showTopic(found), err
 }
 
 func (s *server) updateTopic(ctx context.Context, c *call, in topicPatch) (topicBody, error) {
-	id, err := c.topicID()
-	if err != nil {
-		return topicBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return topicBody{}, err
-	}
-	changed, err := s.Suppressions.UpdateTopic(ctx, c.workspace(), id, version, suppression.TopicPatch(in))
+	changed, err := s.Suppressions.UpdateTopic(ctx, c.workspace(), c.id, c.ifMatch, suppression.TopicPatch(in))
 	return showTopic(changed), err
 }
 
 func (s *server) deleteTopic(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.topicID()
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.usedBy(ctx, c, id, s.Suppressions.DeleteTopic(ctx, c.workspace(), id))
+	return none{}, s.usedBy(ctx, c, s.Suppressions.DeleteTopic(ctx, c.workspace(), c.id))
 }
 
 type preferencesBody struct {

@@ -68,11 +68,7 @@ type trialTLS struct {
 
 // testProvider sends one message and returns the conversation with the server.
 func (s *server) testProvider(ctx context.Context, c *call, in trialRequest) (trialBody, error) {
-	id, err := c.id(lemma.PrefixProvider, "provider")
-	if err != nil {
-		return trialBody{}, err
-	}
-	provider, err := s.Providers.Get(ctx, c.workspace(), id)
+	provider, err := s.Providers.Get(ctx, c.workspace(), c.id)
 	if err != nil {
 		return trialBody{}, err
 	}
@@ -82,7 +78,7 @@ func (s *server) testProvider(ctx context.Context, c *call, in trialRequest) (tr
 	}
 	m.Notification = lemma.FormatID(lemma.PrefixNotification, c.newID)
 	m.Attempt, m.To, m.Date, m.Seed = 1, in.To, time.Now(), c.newID
-	made, err := s.Sender.Test(ctx, c.workspace(), id, m, func(ctx context.Context) error {
+	made, err := s.Sender.Test(ctx, c.workspace(), c.id, m, func(ctx context.Context) error {
 		first, err := s.answers.callOnce(ctx, c.held)
 		if err == nil && !first {
 			err = errCalledBefore

@@ -56,15 +56,15 @@ func TestProviderTest(t *testing.T) {
 	if got.text("outcome") != "accepted" || got.json["failure_of"] != nil || got.json["truncated"] != false {
 		t.Errorf("%s", got.body)
 	}
-	talk := strings.Join(got.lines(), "\n")
+	conversation := strings.Join(got.lines(), "\n")
 	for _, want := range []string{"connected: 127.0.0.1:", "received: 220 ", "sent: EHLO lemma.test", "sent: MAIL FROM:<news@shop.example>",
 		"sent: RCPT TO:<Ada@shop.example>", "sent: DATA", "received: 354 ", "Subject: Test message", "sent: QUIT"} {
-		if !strings.Contains(talk, want) {
-			t.Errorf("no %q in %s", want, talk)
+		if !strings.Contains(conversation, want) {
+			t.Errorf("no %q in %s", want, conversation)
 		}
 	}
-	if strings.Contains(talk, "This is a test message") {
-		t.Errorf("the body is shown: %s", talk)
+	if strings.Contains(conversation, "This is a test message") {
+		t.Errorf("the body is shown: %s", conversation)
 	}
 	if caught := far.Ledger(); len(caught) != 1 || caught[0].Recipient != "Ada@shop.example" {
 		t.Errorf("caught %+v", caught)

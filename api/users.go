@@ -17,7 +17,7 @@ const mostUsers = 5
 
 // usedBy adds the users of a resource to the refusal to delete it, as far as the key may
 // read them. The domain packages cannot do this, since they do not import each other.
-func (s *server) usedBy(ctx context.Context, c *call, id uuid.UUID, err error) error {
+func (s *server) usedBy(ctx context.Context, c *call, err error) error {
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Code != "in_use" {
 		return err
@@ -33,7 +33,7 @@ func (s *server) usedBy(ctx context.Context, c *call, id uuid.UUID, err error) e
 		if !c.key.Has(users.scope) {
 			continue
 		}
-		found, failed := users.find(ctx, c.workspace(), id, mostUsers+1)
+		found, failed := users.find(ctx, c.workspace(), c.id, mostUsers+1)
 		if failed != nil {
 			return failed
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/google/uuid"
-
 	"lemma"
 	"lemma/webhooks"
 )
@@ -129,8 +127,6 @@ type endpointPatch struct {
 	Status        *string             `json:"status"`
 }
 
-func (c *call) endpointID() (uuid.UUID, error) { return c.id(lemma.PrefixEndpoint, "webhook endpoint") }
-
 func (s *server) listEndpoints(ctx context.Context, c *call, _ none) (list[endpointBody], error) {
 	found, next, err := s.Webhooks.List(ctx, c.workspace(), c.page())
 	return listOf(found, next, err, showEndpoint)
@@ -147,36 +143,20 @@ func (s *server) createEndpoint(ctx context.Context, c *call, in newEndpoint) (e
 }
 
 func (s *server) getEndpoint(ctx context.Context, c *call, _ none) (endpointWithHealth, error) {
-	id, err := c.endpointID()
+	found, err := s.Webhooks.Get(ctx, c.workspace(), c.id)
 	if err != nil {
 		return endpointWithHealth{}, err
 	}
-	found, err := s.Webhooks.Get(ctx, c.workspace(), id)
-	if err != nil {
-		return endpointWithHealth{}, err
-	}
-	health, err := s.Webhooks.Health(ctx, c.workspace(), id)
+	health, err := s.Webhooks.Health(ctx, c.workspace(), c.id)
 	return endpointWithHealth{showEndpoint(found), showHealth(health)}, err
 }
 
 func (s *server) listMessages(ctx context.Context, c *call, _ none) (list[messageBody], error) {
-	id, err := c.endpointID()
-	if err != nil {
-		return list[messageBody]{}, err
-	}
-	found, next, err := s.Webhooks.Messages(ctx, c.workspace(), id, c.query("type"), c.page())
+	found, next, err := s.Webhooks.Messages(ctx, c.workspace(), c.id, c.query("type"), c.page())
 	return listOf(found, next, err, showMessage)
 }
 
 func (s *server) updateEndpoint(ctx context.Context, c *call, in endpointPatch) (endpointBody, error) {
-	id, err := c.endpointID()
-	if err != nil {
-		return endpointBody{}, err
-	}
-	version, err := c.ifMatch()
-	if err != nil {
-		return endpointBody{}, err
-	}
 	p := webhooks.Patch{Name: in.Name, URL: in.URL, Status: in.Status}
 	if in.Subscriptions != nil {
 		subscriptions, err := readSubscriptions(*in.Subscriptions)
@@ -185,23 +165,15 @@ func (s *server) updateEndpoint(ctx context.Context, c *call, in endpointPatch) 
 		}
 		p.Subscriptions = &subscriptions
 	}
-	changed, err := s.Webhooks.Update(ctx, c.workspace(), id, version, p)
+	changed, err := s.Webhooks.Update(ctx, c.workspace(), c.id, c.ifMatch, p)
 	return showEndpoint(changed), err
 }
 
 func (s *server) deleteEndpoint(ctx context.Context, c *call, _ none) (none, error) {
-	id, err := c.endpointID()
-	if err != nil {
-		return none{}, err
-	}
-	return none{}, s.usedBy(ctx, c, id, s.Webhooks.Delete(ctx, c.workspace(), id))
+	return none{}, s.usedBy(ctx, c, s.Webhooks.Delete(ctx, c.workspace(), c.id))
 }
 
 func (s *server) rotateEndpoint(ctx context.Context, c *call, _ none) (endpointWithSecret, error) {
-	id, err := c.endpointID()
-	if err != nil {
-		return endpointWithSecret{}, err
-	}
-	now, secret, err := s.Webhooks.Rotate(ctx, c.workspace(), id, c.newID)
+	now, secret, err := s.Webhooks.Rotate(ctx, c.workspace(), c.id, c.newID)
 	return endpointWithSecret{showEndpoint(now), &secret}, err
 }

@@ -76,15 +76,12 @@ type pagePatch struct {
 }
 
 func (s *server) updateWorkspace(ctx context.Context, c *call, in workspacePatch) (workspaceBody, error) {
-	version, err := c.ifMatch()
-	if err != nil {
-		return workspaceBody{}, err
-	}
+	var err error
 	patch := workspaces.Patch{Page: workspaces.PagePatch(in.Page), TrackingURL: in.Tracking}
 	if patch.LockFor, patch.SealFor, err = in.Keys.read("/keys"); err != nil {
 		return workspaceBody{}, err
 	}
-	changed, err := s.Workspaces.Update(ctx, c.workspace(), version, patch)
+	changed, err := s.Workspaces.Update(ctx, c.workspace(), c.ifMatch, patch)
 	return showWorkspace(changed), err
 }
 

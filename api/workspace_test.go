@@ -15,7 +15,7 @@ func (b *bundle) checkWorkspace() {
 	if got := b.do("GET", "/v1/workspace", nil).is(200); got.header.Get("ETag") != `"1"` {
 		b.T.Errorf("ETag %s", got.header.Get("ETag"))
 	}
-	page := object{"title": "Letters", "text": "one\ntwo", "unsubscribe_label": "Stop", "color": "#a03020", "background": "#101010",
+	page := object{"title": "News", "text": "one\ntwo", "unsubscribe_label": "Stop", "color": "#a03020", "background": "#101010",
 		"language": "de"}
 	b.do("PATCH", "/v1/workspace", object{"page": page}, header("If-Match", `"1"`)).is(200)
 	changed := b.do("PATCH", "/v1/workspace", object{"page": object{"title": "", "language": "fr"}}, header("If-Match", `"2"`)).is(200)

@@ -29,8 +29,7 @@ func ForCaller(ctx context.Context, readsRows bool) context.Context {
 	return context.WithValue(ctx, textsKey{}, noTexts)
 }
 
-// MayReadRows reports whether the caller of ctx may get data of rows, by messages or
-// counts. It is true without a caller.
+// MayReadRows reports whether the caller of ctx may get data of rows. It is true without a caller.
 func MayReadRows(ctx context.Context) bool { return textsFor(ctx) != noTexts }
 
 func textsFor(ctx context.Context) texts {

@@ -1,4 +1,4 @@
-// Package audit records who changed what. It guarantees:
+// Package audit records each change with its actor. It guarantees:
 //
 //   - The record of a change is written by the transaction of the change: there is no
 //     change without its record, and no record of a change that was rolled back.

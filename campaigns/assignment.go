@@ -54,5 +54,5 @@ func (it Iteration) assigned(profile string) Assigned {
 	return shown
 }
 
-// Plan is the plan by which profiles are assigned, so that anybody can recompute it.
+// Plan is the plan by which profiles are assigned, so that any client can recompute it.
 func (it Iteration) Plan() abtest.Plan { return assignmentPlan(it.ID, it.Experiment) }

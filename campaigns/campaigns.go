@@ -123,8 +123,7 @@ func (c *Campaigns) at(ctx context.Context, point string, campaign uuid.UUID) {
 	}
 }
 
-// Drain makes running fan-outs stop between two chunks and release their lease,
-// so that another process continues them.
+// Drain makes fan-outs stop after their chunk and release their lease for other processes.
 func (c *Campaigns) Drain() { c.drain() }
 
 // Deps are the packages that campaigns call.

@@ -12,7 +12,7 @@ import (
 	"lemma/message"
 )
 
-// Metric says which recipients have converted.
+// Metric selects the recipients that have converted.
 type Metric struct {
 	Type         MetricType // empty: the one of the field that is given
 	Event        string     // of EventMetric: a trigger event after the start

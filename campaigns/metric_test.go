@@ -161,7 +161,7 @@ func TestASplit(t *testing.T) {
 }
 
 // A stop rolls out nothing, and the campaign completes with its sample. Opted-out
-// profiles outside the sample are recorded: nobody else is sent to at their address.
+// profiles outside the sample are recorded: no other profile is sent to at their address.
 func TestAStop(t *testing.T) {
 	b := experiments(t, 300)
 	ctx := context.Background()

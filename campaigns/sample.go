@@ -6,8 +6,8 @@ import (
 	"lemma/abtest"
 )
 
-// What an experiment is planned for unless it says otherwise. A power of 80 % is the
-// convention of Cohen 1988.
+// The plan of an experiment without values of its own. A power of 80 % is the convention
+// of Cohen 1988.
 const (
 	defaultBaseRate = 0.05
 	defaultEffect   = 0.01
@@ -28,7 +28,7 @@ func (e Experiment) design() abtest.Design {
 	return abtest.Design{BaseRate: e.BaseRate, Effect: e.Effect, Variants: len(e.Variants), Confidence: e.Confidence, Power: plannedPower}
 }
 
-// warnings says why a sample is too small. n is the number of recipients of the smallest
+// warnings are why a sample is too small. n is the number of recipients of the smallest
 // variant.
 func (e Experiment) warnings(n int64) (all []string) {
 	if e.Metric == nil {
@@ -43,7 +43,7 @@ func (e Experiment) warnings(n int64) (all []string) {
 	return all
 }
 
-// Warnings says why the sample of an iteration is too small, by its newest results.
+// Warnings are why the sample of an iteration is too small, by its newest results.
 func (it Iteration) Warnings(results []Tally) []string {
 	if it.Status == IterationSampling || len(results) == 0 {
 		return nil

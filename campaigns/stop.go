@@ -126,6 +126,5 @@ func lockForChunk(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
 	return nil
 }
 
-// lockKey is the random half of an id. Two campaigns with the same key only wait
-// for each other.
+// lockKey is the random half of an id. Campaigns with the same key only wait for each other.
 func lockKey(id uuid.UUID) int64 { return int64(binary.BigEndian.Uint64(id[8:])) }

@@ -18,14 +18,16 @@ import (
 
 // Servers and workers are killed at random moments while impatient clients send keyed
 // requests, each three times at once, and repeat those without an answer. Every client
-// ends with an answer, those of one key name one notification, and nobody gets more
+// ends with an answer, those of one key name one notification, and no recipient gets more
 // messages than the strategy allows.
 func TestKilledProcessesAndKeys(t *testing.T) {
+	t.Parallel()
 	for strategy, bound := range map[string]int{"at_most_once": 1, "at_least_once": 2} {
 		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
 			h := setup(t)
 			h.mail.slow(5 * time.Millisecond)
-			kills := h.kills()
+			kills := h.kills(5)
 			c := h.openClients(strategy, min(kills*keysPerKill, 5_000))
 			stop := c.killAtRandom(kills, h.random())
 			answers := c.sendAll()
@@ -203,10 +205,10 @@ func (c *clients) verify(answers [][]string, bound int) {
 		c.t.Errorf("%d got two messages, and %d first attempts are unknown", doubled, unknown)
 	}
 	// A notification without a message is one with an unknown outcome.
-	silent := c.keys - len(got)
-	if orphaned := c.Count(`select count(*) from notification_status where status = 'orphaned'`); silent > orphaned {
-		c.t.Errorf("%d got no message, and %d are orphaned", silent, orphaned)
+	missing := c.keys - len(got)
+	if orphaned := c.Count(`select count(*) from notification_status where status = 'orphaned'`); missing > orphaned {
+		c.t.Errorf("%d got no message, and %d are orphaned", missing, orphaned)
 	}
 	c.t.Logf("%s: %d keys, %d messages, %d twice, %d first attempts unknown, %d without a message", c.strategy, c.keys,
-		len(c.mail.delivered()), doubled, unknown, silent)
+		len(c.mail.delivered()), doubled, unknown, missing)
 }

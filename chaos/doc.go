@@ -19,9 +19,7 @@
 // Each test fails without the guard that it is about. `go test -overlay` removes a
 // guard without a change of the file, and with GOFLAGS also in the workers' binary.
 //
-// Random kills log their seed, and LEMMA_CHAOS_SEED repeats them. LEMMA_CHAOS_KILLS=50
-// kills 50 workers in each campaign with events or with an experiment, which then has
-// 20,000 profiles.
-//
-// With LEMMA_CHAOS_KILLS=30, 30 processes are killed while 5,000 keyed requests are sent.
+// Random kills log their seed, and LEMMA_CHAOS_SEED repeats them. By default 5 to 20
+// workers are killed in a test, with 400 profiles or 167 keyed requests for each.
+// LEMMA_CHAOS_KILLS=50 kills 50 in each test, with 20,000 profiles or 5,000 requests.
 package chaos

@@ -10,6 +10,7 @@ import (
 // All workers get SIGTERM in the middle of a campaign, as in a deployment. They exit
 // without unknown outcomes, and another worker finishes the campaign.
 func TestShutdownLeavesNothingUnknown(t *testing.T) {
+	t.Parallel()
 	h := setup(t)
 	people := h.customer(4000)
 	h.mail.slow(20 * time.Millisecond) // a batch takes 10 s, a window 200 ms

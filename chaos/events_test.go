@@ -22,13 +22,13 @@ var eventTimes = []string{"LEMMA_EVENT_WAIT=10m"}
 // perKill is the number of profiles for each kill.
 const perKill = 400
 
-// kills is how often a worker is killed in a campaign: LEMMA_CHAOS_KILLS, or 10. With 50
-// kills a campaign has 20,000 profiles.
-func (h *env) kills() int {
+// kills is how often a worker is killed in a campaign: LEMMA_CHAOS_KILLS, or otherwise. With
+// 50 kills a campaign has 20,000 profiles.
+func (h *env) kills(otherwise int) int {
 	h.t.Helper()
 	text := os.Getenv("LEMMA_CHAOS_KILLS")
 	if text == "" {
-		return 10
+		return otherwise
 	}
 	n, err := strconv.Atoi(text)
 	h.Must(err)
@@ -42,6 +42,7 @@ func overCarriers(t *testing.T, test func(h *env, r *reporter)) {
 		open func(*env) *reporter
 	}{{"ses", (*env).openSES}, {"http", (*env).openGateway}} {
 		t.Run(c.kind, func(t *testing.T) {
+			t.Parallel()
 			h := setup(t)
 			r := c.open(h)
 			r.delay = 20 * time.Millisecond
@@ -54,7 +55,7 @@ func overCarriers(t *testing.T, test func(h *env, r *reporter)) {
 // returns its totals. It ends with messages that no kill can reach.
 func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
 	h.t.Helper()
-	kills, random := h.kills(), h.random()
+	kills, random := h.kills(5), h.random()
 	people := h.customer(kills * perKill)
 	workers := h.startWorkers(3, g.settings...)
 	id := h.send(people)
@@ -77,6 +78,7 @@ func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
 
 // Every event arrives, in order: no profile gets two copies, and all are sent.
 func TestKilledWorkersWithAllEvents(t *testing.T) {
+	t.Parallel()
 	overCarriers(t, func(h *env, r *reporter) {
 		id, sum := h.killedCampaign(r)
 		h.wantAllSentOnce(id, sum)
@@ -85,6 +87,7 @@ func TestKilledWorkersWithAllEvents(t *testing.T) {
 
 // Events arrive later than leases expire: second attempts wait for them.
 func TestKilledWorkersWithLateEvents(t *testing.T) {
+	t.Parallel()
 	overCarriers(t, func(h *env, r *reporter) {
 		r.lag = 4 * time.Second // a lease is 2 s
 		id, sum := h.killedCampaign(r)
@@ -121,6 +124,7 @@ func (h *env) wantSent(id uuid.UUID) {
 // One event of ten is lost: as many profiles get two copies as calls were in flight at a
 // kill and have a lost event. A call is in flight until its outcome is committed.
 func TestKilledWorkersWithLostEvents(t *testing.T) {
+	t.Parallel()
 	overCarriers(t, func(h *env, r *reporter) {
 		random := h.random()
 		r.loses = func(acceptance) bool { return random.IntN(10) == 0 }
@@ -167,9 +171,10 @@ func (h *env) wantComputedCopies(id uuid.UUID, r *reporter) {
 // API: an address is not called once it is suppressed, but for a window that was being
 // opened.
 func TestKilledWorkersCallNoSuppressedAddress(t *testing.T) {
+	t.Parallel()
 	overCarriers(t, func(h *env, r *reporter) {
 		random := h.random()
-		list, people := suppression.New(h.Pool), h.kills()*perKill
+		list, people := suppression.New(h.Pool), h.kills(5)*perKill
 		r.more = func(a acceptance) []event {
 			if random.IntN(4) != 0 {
 				return nil

@@ -36,8 +36,9 @@ type experiment struct {
 // Workers are killed while they read the audience, send the sample, evaluate, read the
 // audience again and roll out. People join and leave before the rollout.
 func TestKilledWorkersChooseOneWinner(t *testing.T) {
+	t.Parallel()
 	h := setup(t)
-	kills := h.kills()
+	kills := h.kills(8)
 	evaluations := kills / 5 // each kills both workers, as does each reading
 	senders := (kills - 4 - 2*evaluations) / 2
 	x := h.experiment(kills * perKill)
@@ -47,7 +48,7 @@ func TestKilledWorkersChooseOneWinner(t *testing.T) {
 	x.sampled()
 	x.convert()
 	x.killEvaluators(evaluations)
-	x.people.proxy.slow(100 * time.Millisecond)
+	x.people.proxy.slow(200 * time.Millisecond)
 	x.people.proxy.thaw()
 	x.killReaders()
 	x.killSenders(senders, h.mail.received())
@@ -64,7 +65,7 @@ func (h *env) experiment(n int) *experiment {
 	x.people.ExecDB(`grant select on conversions to ` + pgx.Identifier{x.people.Role}.Sanitize())
 	h.mail.keepAll(h.t, 2*n)
 	h.mail.slow(10 * time.Millisecond)
-	x.people.proxy.slow(100 * time.Millisecond)
+	x.people.proxy.slow(200 * time.Millisecond)
 	x.workers = h.startWorkers(2)
 	source := pgtest.One[uuid.UUID](h.t, h.Pool, `select data_source_id from audiences where id = $1`, x.people.audience)
 	c, err := h.campaigns.Create(h.t.Context(), h.Workspace, campaigns.NewCampaign{ID: x.campaign, Name: "chaos",

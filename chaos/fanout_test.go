@@ -22,7 +22,7 @@ func (h *env) reading(id uuid.UUID, run int, within time.Duration) {
 // one, and returns the first while it reads.
 func (h *env) interrupted(people *customer, settings ...string) (*worker, uuid.UUID) {
 	h.t.Helper()
-	people.proxy.slow(100 * time.Millisecond)
+	people.proxy.slow(400 * time.Millisecond)
 	first := h.startWorkers(1, settings...)[0]
 	id := h.send(people)
 	h.waitForMessages(1, 20*time.Second)
@@ -34,8 +34,9 @@ func (h *env) interrupted(people *customer, settings ...string) (*worker, uuid.U
 // A worker gets SIGTERM while it reads an audience. Another one continues at once,
 // without waiting for the end of a lease or for a sweep.
 func TestAShutdownReleasesTheFanout(t *testing.T) {
+	t.Parallel()
 	h := setup(t)
-	people := h.customer(20_000)
+	people := h.customer(10_000)
 	first, id := h.interrupted(people, append(longLeases, "LEMMA_SWEEP_EVERY=10m")...)
 	first.shutDown()
 	begun := time.Now()
@@ -49,8 +50,9 @@ func TestAShutdownReleasesTheFanout(t *testing.T) {
 // A worker is killed while it reads an audience. Another one continues when the lease
 // (LEMMA_LEASE) has expired.
 func TestAKilledFanoutIsTakenOverAfterItsLease(t *testing.T) {
+	t.Parallel()
 	h := setup(t)
-	people := h.customer(20_000)
+	people := h.customer(10_000)
 	first, id := h.interrupted(people, "LEMMA_LEASE=4s")
 	first.kill()
 	begun := time.Now()

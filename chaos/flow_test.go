@@ -9,27 +9,29 @@ import (
 	"lemma/pgtest"
 )
 
-// Workers are killed 50 times at random moments, sometimes all at once. Meanwhile
-// 20,000 profiles are enrolled, each by an event that is recorded twice, and execute
-// shortFlow. All complete, every node acts once, and no profile is enrolled twice.
-// If no kill hit a shard lease or left an unknown outcome, the test repeats.
+// Workers are killed at random moments, sometimes all at once. Meanwhile profiles are
+// enrolled, each by an event that is recorded twice, and execute shortFlow. All complete,
+// every node acts once, and no profile is enrolled twice. If no kill hit a shard lease or
+// left an unknown outcome, the test repeats.
 func TestKilledWorkersLoseNoEnrollment(t *testing.T) {
-	const size = 20_000
-	people := size
+	t.Parallel()
 	h := setup(t)
+	kills := h.kills(20)
+	size := kills * perKill
+	people := size
 	c := h.customer(people)
 	f := h.flows()
 	flow := h.live(f, c, shortFlow)
 	workers, random := h.startWorkers(3), h.random()
 
-	held := h.killDuringFlow(f, workers, random, 1, people)
+	held := h.killDuringFlow(f, workers, random, kills, 1, people)
 	sum := h.verifyFlow(flow)
 	for more := 0; more < 3 && (held == 0 || sum.Unknown == 0); more++ {
 		first, last := people+1, people+size
 		c.ExecDB(`insert into people select i, 'p' || i || '@shop.example', 'Name ' || i, false
 			from generate_series($1::int, $2::int) i`, first, last)
 		people = last
-		held += h.killDuringFlow(f, workers, random, first, last)
+		held += h.killDuringFlow(f, workers, random, kills, first, last)
 		sum = h.verifyFlow(flow)
 	}
 	if held == 0 {
@@ -45,9 +47,9 @@ func TestKilledWorkersLoseNoEnrollment(t *testing.T) {
 
 // killDuringFlow kills workers while profiles first to last execute the flow, and
 // returns how many shards were leased when all workers were killed.
-func (h *env) killDuringFlow(f *flows.Flows, workers []*worker, random *rand.Rand, first, last int) (held int) {
+func (h *env) killDuringFlow(f *flows.Flows, workers []*worker, random *rand.Rand, kills, first, last int) (held int) {
 	h.t.Helper()
-	const kills, chunk = 50, 400
+	const chunk = perKill
 	before := h.processed()
 	recorded := make(chan error, 1)
 	go func() {
@@ -72,7 +74,7 @@ func (h *env) killDuringFlow(f *flows.Flows, workers []*worker, random *rand.Ran
 			h.expireOldShardLeases()
 			return h.processed() >= before+at
 		})
-		if i%10 == 0 {
+		if i%5 == 0 {
 			for _, w := range workers {
 				w.kill()
 			}

@@ -11,9 +11,10 @@ import (
 // Two processes read one audience at the same time, because the first one's lease
 // has expired, and all of River's jobs are deleted twice. Each profile gets one message.
 func TestTwoFanoutsAtOnceAndLostJobs(t *testing.T) {
+	t.Parallel()
 	h := setup(t)
-	people := h.customer(12_000)
-	people.proxy.slow(150 * time.Millisecond)
+	people := h.customer(10_000)
+	people.proxy.slow(400 * time.Millisecond)
 	h.mail.slow(5 * time.Millisecond)
 	workers := h.startWorkers(2, append(longLeases, "LEMMA_FANOUT_WORKERS=1", "LEMMA_SEND_WORKERS=1")...)
 	id := h.send(people)

@@ -23,6 +23,7 @@ const faultyFor = 8 * time.Second
 // mail server has faults too. Meanwhile two campaigns run, one of which is paused and
 // resumed repeatedly, and a flow. Everything completes without a violation.
 func TestFaultyConnectionsToPostgres(t *testing.T) {
+	t.Parallel()
 	const people, enrolled = 2000, 300
 	h := setup(t)
 	c := h.customer(people)

@@ -15,6 +15,7 @@ import (
 // machine. It loses its leases to the reaper and continues. It changes no outcome that
 // was decided meanwhile.
 func TestAWorkerThatIsFrozenPastItsLease(t *testing.T) {
+	t.Parallel()
 	h := setup(t)
 	people := h.customer(3000)
 	h.mail.slow(10 * time.Millisecond)

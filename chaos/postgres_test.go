@@ -11,11 +11,13 @@ import (
 // Postgres ends in the middle of a campaign and restarts before the leases expire.
 // Outcomes are committed late, and none is unknown.
 func TestAShortPostgresOutage(t *testing.T) {
+	t.Parallel()
 	for _, how := range []struct {
 		name string
 		end  func(*postgres.Cluster) error
 	}{{"stopped", (*postgres.Cluster).Stop}, {"crashed", (*postgres.Cluster).Crash}} {
 		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
 			h, c := setupOwnCluster(t)
 			people := h.customer(3000)
 			h.mail.slow(5 * time.Millisecond)
@@ -42,6 +44,7 @@ func TestAShortPostgresOutage(t *testing.T) {
 
 // Postgres crashes and restarts after the leases have expired.
 func TestAPostgresOutageLongerThanLeases(t *testing.T) {
+	t.Parallel()
 	h, c := setupOwnCluster(t)
 	people := h.customer(3000)
 	h.mail.slow(5 * time.Millisecond)

@@ -18,6 +18,7 @@ import (
 // one that allows all errors completes it. No profile gets two messages, and those that
 // failed stay skipped.
 func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
+	t.Parallel()
 	h := setup(t)
 	people := h.customerOf(`insert into people select i, 'p' || i || '@shop.example',
 		case when i % 2 = 1 or i > 1618 then 'Name ' || i else '' end, false from generate_series(1, 1732) i`)

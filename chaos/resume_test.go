@@ -13,6 +13,7 @@ import (
 // address. After the resume they are skipped with the reason, and all others get
 // their message.
 func TestAResumeSkipsProfilesThatOptedOut(t *testing.T) {
+	t.Parallel()
 	h := setup(t)
 	people := h.customer(3000)
 	h.mail.slow(10 * time.Millisecond)
@@ -21,9 +22,7 @@ func TestAResumeSkipsProfilesThatOptedOut(t *testing.T) {
 	h.waitForMessages(200, 20*time.Second)
 	_, err := h.campaigns.Pause(t.Context(), h.Workspace, id, uuid.Nil)
 	h.Must(err)
-	pgtest.Eventually(h.t, 20*time.Second, "all calls have ended", func() bool {
-		return h.Count(`select count(*) from batches where status = 'leased'`) == 0
-	})
+	h.waitForCalls()
 	before := h.mail.received()
 
 	people.ExecDB(`update people set opted_out = true where id % 10 = 1`)

@@ -196,6 +196,14 @@ func (h *env) waitForEnd(within time.Duration) {
 	})
 }
 
+// waitForCalls waits until no batch is being called.
+func (h *env) waitForCalls() {
+	h.t.Helper()
+	pgtest.Eventually(h.t, 30*time.Second, "all calls have ended", func() bool {
+		return h.Count(`select count(*) from batches where status = 'leased'`) == 0
+	})
+}
+
 // A server outage of 300 ms pauses nothing, and the rest is sent.
 func TestAShortServerOutagePausesNothing(t *testing.T) {
 	for _, o := range origins {
@@ -249,6 +257,7 @@ func TestALongServerOutagePauses(t *testing.T) {
 				strings.Contains(detail, "connect_backoff") || !stopped {
 				t.Errorf("it is paused for %s: %s; the first cause is %q", reason, detail, first)
 			}
+			h.waitForCalls()
 			h.mail.restart(t)
 			h.Must(resume())
 			h.waitForEnd(90 * time.Second)
@@ -275,6 +284,7 @@ func TestAServerThatRefusesTheSenderPausesAtOnce(t *testing.T) {
 			if _, reason, detail := status(); reason != "provider_refused" || !strings.Contains(detail, "sender_rejected (550)") {
 				t.Errorf("it is paused for %s: %s", reason, detail)
 			}
+			h.waitForCalls() // a refusal after the resume pauses again
 			h.mail.setFaults(func(catcher.Event, int) catcher.Fault { return catcher.Fault{} })
 			h.Must(resume())
 			h.waitForEnd(3 * time.Minute)

@@ -128,6 +128,7 @@ func twilioSignature(called string, form url.Values) string {
 // Half of the status callbacks are lost. Twilio is asked for the messages to a number
 // before a second attempt, so that no profile gets two copies.
 func TestKilledWorkersAskTwilio(t *testing.T) {
+	t.Parallel()
 	h := setup(t)
 	w := h.openTwilio()
 	random := h.random()

@@ -55,7 +55,7 @@ type Variant struct {
 	SendOffset      string  `json:"send_offset"` // ISO 8601
 }
 
-// Metric says which recipients have converted.
+// Metric selects the recipients that have converted.
 type Metric struct {
 	Type         *string `json:"type"` // event, sql, unique_opens, unique_clicks
 	Event        *string `json:"event"`

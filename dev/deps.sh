@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes sure that the parts named as arguments are on this machine: go,
 # postgres, mariadb, node. What is missing is installed by apt where there is one
-# and we may use it; otherwise this says what is needed, and fails.
+# and we may use it; otherwise this prints what is needed, and fails.
 set -eu
 
 have_postgres() {

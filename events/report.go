@@ -13,7 +13,7 @@ import (
 type Report struct {
 	ID           string // the carrier's id of the report; empty when it has none
 	Notification string // the public id (ntf_...) that was sent with the message; empty when the report has none
-	Attempt      int    // of the call; 0 when the report does not tell
+	Attempt      int    // of the call; 0 when the report does not have it
 	CarrierID    string // the carrier's id of the message
 	Address      string // the recipient, of a report without a notification, such as STOP; empty otherwise
 	Type         Type

@@ -75,9 +75,6 @@ func Types() []string { return slices.Sorted(maps.Keys(types)) }
 // Scope is what a caller needs to read the rows of a type.
 func Scope(name string) string { return types[name].scope }
 
-// Columns are the columns of the files of a type.
-func Columns(name string) []format.Column { return types[name].columns }
-
 // check returns the faults of a request.
 func (e *Exports) check(ctx context.Context, ws uuid.UUID, n NewExport) error {
 	kind, ok := types[n.Type]

@@ -1,5 +1,5 @@
 -- +goose Up
--- Experiments of campaigns (A/B tests): variants, who decides, what is recorded.
+-- Experiments of campaigns (A/B tests): variants, decisions, what is recorded.
 
 create table iterations (
     workspace_id     uuid not null,

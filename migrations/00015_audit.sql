@@ -1,5 +1,5 @@
 -- +goose Up
--- Who changed what: a row is written by the transaction of the change. Rows leave by
+-- Changes with their actors: a row is written by the transaction of the change. Rows leave by
 -- partition only.
 create table audit_log (
     workspace_id  uuid not null,

@@ -31,13 +31,9 @@ const daysAhead = 7
 // created for rows that are in the default partition.
 const monthsAhead = 3
 
-// Partitions creates the missing partitions of now's month and the next three, and of
-// now's day and the next seven.
-// It may be repeated and run in many processes at once; workers call it
-// periodically.
-//
-// A month or day whose first rows are in the default partition stays there. This is
-// logged; no row is lost, but dropping the month is slow.
+// Partitions creates the missing partitions of this month and the next three, and of this
+// day and the next seven. It logs those whose first rows are in the default partition, where
+// they stay.
 func Partitions(ctx context.Context, pool *pgxpool.Pool, now time.Time) error {
 	return locked(ctx, pool, func() error { return makePartitions(ctx, pool, now) })
 }

@@ -134,7 +134,7 @@ type directBatches struct {
 
 // arrangeDirect deals the notifications to batches.
 func arrangeDirect(all []Direct) (r directRows, b directBatches) {
-	open := map[alike]int{} // the batch of a kind that has room
+	open := map[alike]int{} // the batch of a kind that has space
 	for _, d := range all {
 		r.origins, r.keys, r.contents = append(r.origins, wire(d.OriginID)), append(r.keys, wire(d.Key)), append(r.contents, wire(d.ContentID))
 		r.profiles, r.addresses, r.payloads = append(r.profiles, d.ProfileKey), append(r.addresses, d.Address), append(r.payloads, d.Payload)

@@ -63,10 +63,9 @@ type row struct {
 	Payload string // "": not read yet, or rendered
 }
 
-// Claim leases a batch that is ready, due, and not held back by its gate or its
-// provider's circuit. It uses a new token, and the lease ends at database time plus
-// Config.Lease. It returns nil when there is nothing to claim, as for a job that runs
-// twice.
+// Claim leases a batch that is ready, due, and not held back by its gate or its provider's
+// circuit, for Config.Lease by the database's clock. The claim is nil if there is none, as
+// for a job that runs twice.
 func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, error) {
 	return s.claimAs(ctx, ref, s.token())
 }

@@ -31,8 +31,7 @@ func (w *worker) Timeout(*river.Job[notifications.BatchSend]) time.Duration {
 	return JobTimeout(w.sender.cfg)
 }
 
-// JobTimeout is the longest that a batch_send job may run. River must not rescue one
-// earlier.
+// JobTimeout is the longest that a batch_send job may run, before which River must not rescue it.
 func JobTimeout(cfg Config) time.Duration { return 3 * cfg.withDefaults().Lease }
 
 // Register adds the sender's workers to a River client's.

@@ -109,12 +109,10 @@ func (c Config) withDefaults() Config {
 
 func threeQuarters(n int) int { return (3*n + 3) / 4 }
 
-// margin is the part of a lease after the last call: for the commit, and for clocks
-// that differ.
+// margin is the part of a lease after the last call, for the commit and for different clocks.
 func (c Config) margin() time.Duration { return c.Lease / 5 }
 
-// renderFor is how long a window may be rendered. The last message may take
-// message.MaxTime more.
+// renderFor is how long a window may be rendered; the last message takes message.MaxTime more.
 func (c Config) renderFor() time.Duration { return min(time.Second, c.margin()/2) }
 
 // Check rejects times with which a call or rendering could outlive its lease

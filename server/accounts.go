@@ -64,7 +64,7 @@ func (k carriers) check(kind string, config, secrets json.RawMessage) error {
 	return nil
 }
 
-// receives reports whether an account is configured to receive webhooks that tell of
+// receives reports whether an account is configured to receive webhooks about
 // accepted messages too.
 func (k carriers) receives(kind string, channel lemma.Channel, config, secrets json.RawMessage) bool {
 	receiver := k.find(kind).Receiver

@@ -54,7 +54,7 @@ func betrayer(t *testing.T, mechanism string) (host, port string) {
 func betray(conn net.Conn, mechanism string) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "220 betrayer\r\n")
-	said := ""
+	echoed := ""
 	in := bufio.NewReader(conn)
 	for {
 		line, err := in.ReadString('\n')
@@ -69,18 +69,18 @@ func betray(conn net.Conn, mechanism string) {
 		case line == "AUTH LOGIN":
 			fmt.Fprintf(conn, "334 VXNlcm5hbWU6\r\n")
 		case verb == "AUTH":
-			said += repeat(rest[6:])
-			fmt.Fprintf(conn, "235 %s\r\n", said)
+			echoed += repeat(rest[6:])
+			fmt.Fprintf(conn, "235 %s\r\n", echoed)
 		case verb == "MAIL", verb == "QUIT":
-			fmt.Fprintf(conn, "250-%s\r\n250 %s\r\n", line, said)
+			fmt.Fprintf(conn, "250-%s\r\n250 %s\r\n", line, echoed)
 		case verb == "RCPT":
-			fmt.Fprintf(conn, "550 5.1.1 %s %s\r\n", line, said)
+			fmt.Fprintf(conn, "550 5.1.1 %s %s\r\n", line, echoed)
 		case verb == "RSET":
 			fmt.Fprintf(conn, "250 ok\r\n")
 		default: // the two steps of AUTH LOGIN
-			code := map[bool]int{true: 334, false: 235}[said == ""]
-			said += repeat(line)
-			fmt.Fprintf(conn, "%d %s\r\n", code, said)
+			code := map[bool]int{true: 334, false: 235}[echoed == ""]
+			echoed += repeat(line)
+			fmt.Fprintf(conn, "%d %s\r\n", code, echoed)
 		}
 	}
 }
@@ -97,15 +97,15 @@ func repeat(encoded string) string {
 // headers that are base64.
 func repeatRequest(r sendertest.Received) sendertest.Reply {
 	reply := sendertest.Reply{Status: 403, Header: map[string]string{}}
-	said := map[string]any{"message": "refused", "__type": "SignatureDoesNotMatch", "error": "refused"}
+	echoed := map[string]any{"message": "refused", "__type": "SignatureDoesNotMatch", "error": "refused"}
 	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
 		value := strings.Join(r.Header[name], " ")
 		reply.Header["X-Repeated-"+name] = value
-		said["header-"+name] = []string{value, url.QueryEscape(value), base64.StdEncoding.EncodeToString([]byte("a" + value))}
-		said["error"] = fmt.Sprint(said["error"], " ", value)
+		echoed["header-"+name] = []string{value, url.QueryEscape(value), base64.StdEncoding.EncodeToString([]byte("a" + value))}
+		echoed["error"] = fmt.Sprint(echoed["error"], " ", value)
 	}
-	said["body"] = string(r.Body)
-	body, _ := json.Marshal(said)
+	echoed["body"] = string(r.Body)
+	body, _ := json.Marshal(echoed)
 	reply.Body = string(body)
 	return reply
 }

@@ -15,7 +15,7 @@ import (
 // seedChunk is the number of rows of one COPY, which is sorted by key.
 const seedChunk = 250_000
 
-// Seed adds n complaints of addresses that nobody has. It is for benchmarks.
+// Seed adds n complaints of addresses that no profile has. It is for benchmarks.
 func (s *Suppressions) Seed(ctx context.Context, ws uuid.UUID, n int) error {
 	type entry struct {
 		key     uuid.UUID

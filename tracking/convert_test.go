@@ -54,7 +54,7 @@ func TestConversionsWithinTheirTime(t *testing.T) {
 	b.triggerEvent(2, "bought", b.sent.Add(-time.Millisecond), now)               // before the message
 	b.triggerEvent(3, "bought", b.sent.Add(30*time.Minute), now)                  // too late
 	b.triggerEvent(4, "looked", b.sent.Add(time.Minute), now)                     // an event of other messages
-	b.triggerEvent(99, "bought", b.sent.Add(time.Minute), now)                    // of nobody who has a message
+	b.triggerEvent(99, "bought", b.sent.Add(time.Minute), now)                    // of no profile with a message
 	b.convert(0)
 	if n := b.conversions(); n != 2 {
 		t.Errorf("%d conversions, want those of profiles 0 and 1", n)

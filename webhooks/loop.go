@@ -34,8 +34,7 @@ func (w *Webhooks) Loop(ctx context.Context) {
 	}
 }
 
-// Wake makes Loop poll at once. It is called after the commit of new messages, and
-// is only a hint.
+// Wake makes Loop poll at once. It is a hint after the commit of new messages.
 func (w *Webhooks) Wake() { notify(w.wake) }
 
 // notify sends a signal unless one is pending.

@@ -72,7 +72,7 @@ func TestAnEventIsPublishedToItsSubscribers(t *testing.T) {
 	completed := b.started()
 	completed.Type = eventsout.CampaignCompleted
 	b.record(b.started(), paused, completed)
-	b.WantCount(2, `select count(*) from events_out`) // nobody subscribes to campaign.completed
+	b.WantCount(2, `select count(*) from events_out`) // no endpoint subscribes to campaign.completed
 	b.publish(2)
 	b.publish(0)
 	b.run(b.Webhooks, 3)

@@ -43,8 +43,7 @@ type Workspaces struct {
 // New returns Workspaces on a pool.
 func New(pool *pgxpool.Pool) *Workspaces { return &Workspaces{pool, pool} }
 
-// AuthenticateOn gives Authenticate a pool of its own, so that it does not wait for the
-// connections of requests that are carried out.
+// AuthenticateOn gives Authenticate a pool of its own, so that it waits for no other request.
 func (w *Workspaces) AuthenticateOn(pool *pgxpool.Pool) { w.auth = pool }
 
 // Create makes a workspace. A name that another workspace has is a Conflict.

@@ -127,8 +127,7 @@ func (c *Catcher) SetFaults(faults func(Event) Fault) {
 // Stats are the totals so far.
 func (c *Catcher) Stats() Stats { return c.ledger.stats() }
 
-// Ledger is every message that was kept, one entry for each recipient, in the
-// order of arrival.
+// Ledger has an entry for each recipient of the kept messages, in the order of arrival.
 func (c *Catcher) Ledger() []Entry { return c.ledger.all() }
 
 // Copies counts messages by Message-ID.

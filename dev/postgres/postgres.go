@@ -114,12 +114,10 @@ func (c *Cluster) PID() int {
 // Version is the major version of Postgres.
 func (c *Cluster) Version() int { return c.bin.Version }
 
-// Stop ends sessions, writes a checkpoint and waits for the end of the postmaster:
-// Postgres's fast shutdown. Stopping twice is harmless.
+// Stop is Postgres's fast shutdown, and waits for its end. Stopping twice is harmless.
 func (c *Cluster) Stop() error { return c.end(syscall.SIGINT) }
 
-// Crash stops without a checkpoint, as a power cut would: Postgres's
-// immediate shutdown. The next Start recovers.
+// Crash is Postgres's immediate shutdown, without a checkpoint. The next Start recovers.
 func (c *Cluster) Crash() error { return c.end(syscall.SIGQUIT) }
 
 func (c *Cluster) end(sig syscall.Signal) error {

@@ -24,8 +24,7 @@ type Shop struct {
 	admin string // DSN of a role that may write
 }
 
-// readerOf names the role that reads a shop. Roles belong to the whole server,
-// so that two shops on one need two names.
+// readerOf names the role that reads a shop. Shops of one server have different roles.
 func readerOf(database string) string { return database + "_reader" }
 
 //go:embed shop.sql

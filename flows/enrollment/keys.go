@@ -12,8 +12,7 @@ import (
 	"lemma"
 )
 
-// RefusalKey is the key of a refusal, made of the trigger's key: a trigger that is
-// repeated has one refusal.
+// RefusalKey is the key of a trigger's refusal: a repeated trigger has one refusal.
 func RefusalKey(trigger uuid.UUID) uuid.UUID { return lemma.Key("refusal/1", string(trigger[:])) }
 
 // OriginOf is the origin of an enrollment's notifications: one for each flow and month of

@@ -224,8 +224,7 @@ func (t *Execution) FailuresBy(blocked string) int {
 	return t.Failures
 }
 
-// waited reports whether the node's wait has begun, and so is over: only enrollments that
-// are due by the database's clock are executed.
+// waited reports whether the node's wait is over: only enrollments that are due are executed.
 func (t *Execution) waited() bool { return t.waitingSince != nil }
 
 func (t *Execution) delay(node *graph.Compiled) need {

@@ -111,16 +111,13 @@ func (g *Graph) Node(id string) (*Compiled, bool) {
 	return n, ok
 }
 
-// Order lists the nodes topologically: the start first, and among candidates the smallest
-// id.
+// Order lists the nodes topologically: the start first, and of candidates the smallest id.
 func (g *Graph) Order() []string { return slices.Clone(g.order) }
 
-// Columns are those of the profile that conditions and nodes read, sorted; those that
-// templates read are not among them.
+// Columns are those of the profile that conditions and nodes read, but not templates, sorted.
 func (g *Graph) Columns() []string { return slices.Clone(g.columns) }
 
-// AllColumns reports whether a condition reads the profile as a whole, or by a computed
-// name, so that every column has to be read.
+// AllColumns reports whether a condition reads the profile as a whole or by a computed name.
 func (g *Graph) AllColumns() bool { return g.allColumns }
 
 // Triggers are what can enroll.
@@ -132,10 +129,7 @@ func (g *Graph) ExitOn() []CompiledExit { return slices.Clone(g.exits) }
 // Listens maps each event's name to what the flow uses it for: exit, trigger, wait.
 func (g *Graph) Listens() map[string][]string { return maps.Clone(g.listens) }
 
-// Arm returns the arm of a split for a profile, always the same one: xxhash64 of the salt,
-// a zero byte and the profile's key, modulo the sum of the weights. The default salt is
-// the flow's id as the API writes it, a slash and the node's id, so that any client can
-// recompute it.
+// Arm returns the arm of a split for a profile, as docs/reference/node-types.md describes it.
 func (c *Compiled) Arm(profileKey string) int { return c.arms.Arm(profileKey) }
 
 // AfterWebhook is the node that follows an answer with this status; 0 is a message that

@@ -23,8 +23,7 @@ const conditionTime = 5 * time.Second
 var errConditionTime = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
 	Message: "the conditions on the events before this one took too long: send it again in another request"}
 
-// Overloaded reports whether an event was not recorded because the conditions on other
-// events took too long. It can be sent again.
+// Overloaded reports whether conditions took too long. The event can be sent again.
 func (r Recorded) Overloaded() bool { return admission.IsOverloaded(r.Err) }
 
 // exhausted reports whether conditions on further events are not evaluated.

@@ -101,6 +101,5 @@ func (t *transaction) needVersions(all []*Trigger) error {
 	return t.versions.Need(need)
 }
 
-// bucketOf maps profiles to 256 locks of a workspace: a bulk of a thousand must not fill
-// the lock table. Profiles of one bucket only wait for each other.
+// bucketOf maps profiles to 256 locks of a workspace, so that a bulk does not fill the lock table.
 func bucketOf(profile string) int32 { return int32(xxhash.Sum64String(profile) % 256) }

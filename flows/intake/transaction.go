@@ -194,10 +194,9 @@ func rounds(all []*Trigger) [][]int {
 	return enrollment.OnceEach(places, func(i int) string { return all[i].profile })
 }
 
-// byOrder is the time of a trigger in a transaction: a microsecond for each place, so that
-// a later event has a later time, and an enrollment or a wait can determine which events came
-// after it. For events of profiles with active enrollments it is only the earliest time:
-// see orderEvents. base is the parameter with the transaction's time.
+// byOrder is the time of a trigger: the transaction's, in the parameter base, and a
+// microsecond for each place, so that a later event has a later time. Of profiles with
+// active enrollments it is only the earliest time: see orderEvents.
 func byOrder(base string) string {
 	return `coalesce(` + base + `::timestamptz, now()) + r.place * interval '1 microsecond'`
 }

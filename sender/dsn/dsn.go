@@ -72,8 +72,7 @@ type receiver struct{ key report.Key }
 // New makes a receiver of mails to one account, whose key proves its Message-IDs.
 func New(key report.Key) sender.Receiver { return receiver{key} }
 
-// FailuresOnly is part of sender.FailuresOnly: mail servers report what they could not
-// deliver.
+// FailuresOnly is part of sender.FailuresOnly: mail servers report only failures.
 func (r receiver) FailuresOnly() {}
 
 // Receive reads a mail, which is the body of the request. The end of a mail may be

@@ -262,7 +262,7 @@ func TestRefusals(t *testing.T) {
 		} {
 			want := c.want
 			if f == Postmark && want == sender.ErrReplayed {
-				want = nil // nothing of a request tells when it was made
+				want = nil // nothing in a request has the time when it was made
 			}
 			if f == SendGrid && c.name == "truncated" {
 				want = sender.ErrForged // the body is signed

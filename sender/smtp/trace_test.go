@@ -14,7 +14,7 @@ import (
 )
 
 // traced sends a message to a server and returns what was recorded.
-func traced(t *testing.T, s *server, more, password string, o Options, change func(*carrier)) (talk []string, r sender.Receipt) {
+func traced(t *testing.T, s *server, more, password string, o Options, change func(*carrier)) (conversation []string, r sender.Receipt) {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(s.address)
 	var secrets []byte
@@ -50,9 +50,9 @@ func traced(t *testing.T, s *server, more, password string, o Options, change fu
 		if one.TLS != nil {
 			text = fmt.Sprint(one.TLS.Version, one.TLS.Names)
 		}
-		talk = append(talk, one.Type[:1]+" "+strings.ReplaceAll(text, s.address, "server"))
+		conversation = append(conversation, one.Type[:1]+" "+strings.ReplaceAll(text, s.address, "server"))
 	}
-	return talk, r
+	return conversation, r
 }
 
 // The conversation is recorded line by line, without the password and the body.

@@ -21,7 +21,7 @@ var statuses = map[string]events.Type{
 	"sent": events.TypeAccepted, "delivered": events.TypeDelivered, "read": events.TypeOpened, "canceled": events.TypeUndelivered,
 }
 
-// The error codes that tell more than that a message was not delivered.
+// The error codes that mean more than that a message was not delivered.
 const codeUnsubscribed = "21610"
 
 var (
