@@ -187,35 +187,6 @@ func (t *transaction) suppress(ctx context.Context, queued []events.Queued, abou
 	return err
 }
 
-// countSoftBounces records which messages soft-bounced and which were delivered. With a
-// soft bounce it records what is known of a delivery of the same message, which may have
-// been applied before.
-func (t *transaction) countSoftBounces(ctx context.Context, queued []events.Queued, about map[notification]recipient) (int, error) {
-	var all []suppression.Delivery
-	soft := map[notification]events.Queued{}
-	for _, q := range queued {
-		n := notification{q.OriginID.UUID, q.Key.UUID}
-		r := about[n]
-		if !q.Key.Valid || r.address == nil || q.Type != events.TypeSoftBounced && q.Type != events.TypeDelivered {
-			continue
-		}
-		all = append(all, suppression.Delivery{Channel: r.channel, Address: *r.address, Origin: n.origin, Key: n.key,
-			Delivered: q.Type == events.TypeDelivered, At: q.OccurredAt})
-		if q.Type == events.TypeSoftBounced {
-			soft[n] = q
-		}
-	}
-	delivered, err := events.LastDelivered(ctx, t.tx, t.ws, slices.Collect(maps.Values(soft)))
-	if err != nil {
-		return 0, err
-	}
-	for _, d := range delivered {
-		r := about[notification{d.OriginID.UUID, d.Key.UUID}]
-		all = append(all, suppression.Delivery{Channel: r.channel, Address: *r.address, Delivered: true, At: d.OccurredAt})
-	}
-	return suppression.RecordDeliveries(ctx, t.tx, t.ws, all)
-}
-
 // channels are those of the providers of events that name an address instead of a
 // notification.
 func (t *transaction) channels(ctx context.Context, queued []events.Queued) (map[uuid.UUID]lemma.Channel, error) {

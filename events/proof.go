@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -79,40 +78,3 @@ const proofs = `
 const ofProof = `p.id, p.attempt, p.occurred_at, p.code, p.carrier_id, p.detail`
 
 const ofRow = `p.workspace_id = $1 and p.origin_id = $4 and p.batch_id = $2 and p.ordinal = r.ordinal`
-
-// LastDelivered returns those of some queued events whose messages were delivered, with the
-// time of the last such event.
-func LastDelivered(ctx context.Context, db DB, workspaceID uuid.UUID, some []Queued) (delivered []Queued, err error) {
-	if len(some) == 0 {
-		return nil, nil
-	}
-	var origins, batches []uuid.UUID
-	var ordinals []int16
-	for _, q := range some {
-		origins, batches, ordinals = append(origins, q.OriginID.UUID), append(batches, q.BatchID.UUID), append(ordinals, *q.Ordinal)
-	}
-	rows, err := db.Query(ctx, `
-		select r.i::int, p.at
-		from unnest($2::uuid[], $3::uuid[], $4::smallint[]) with ordinality as r (origin_id, batch_id, ordinal, i)
-		cross join lateral (
-			select max(p.occurred_at) as at from provider_events p
-			where p.workspace_id = $1 and p.origin_id = r.origin_id and p.batch_id = r.batch_id and p.ordinal = r.ordinal
-			  and p.kind = 'accepted' and p.type = '`+string(TypeDelivered)+`'
-		) p
-		where p.at is not null`, workspaceID, origins, batches, ordinals)
-	if err != nil {
-		return nil, fmt.Errorf("read deliveries of %d notifications: %w", len(some), err)
-	}
-	var i int
-	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&i, &at}, func() error {
-		q := some[i-1]
-		q.OccurredAt = at
-		delivered = append(delivered, q)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read deliveries of %d notifications: %w", len(some), err)
-	}
-	return delivered, nil
-}
