@@ -180,5 +180,5 @@ var mayWrite = map[string]map[string]string{
 	"audit_log":           {"audit": "insert"},
 	"blobs":               {"blobs": "insert update delete"},
 	"exports":             {"exports": "insert update delete"},
-	"soft_bounces":        {"suppression": "insert delete"},
+	"soft_bounces":        {"suppression": "insert update"},
 }

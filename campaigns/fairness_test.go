@@ -204,3 +204,36 @@ func TestDueCampaignsAreStartedFairly(t *testing.T) {
 		t.Errorf("the other workspace's campaign is %s", got.Status)
 	}
 }
+
+// A fan-out whose job cannot be inserted does not stop the others from being enqueued.
+func TestASweepWithAFanoutThatFails(t *testing.T) {
+	b := setup(t, 10)
+	first := b.sent()
+	b.sent()
+	b.sent()
+	b.Exec(`truncate river_job`)
+	b.Exec(`update fanouts set retry_at = now() - interval '1 minute' where workspace_id = $1`, b.Workspace)
+	b.Exec(`alter table river_job add constraint refused check (args->>'campaign_id' <> '` + first.ID.String() + `')`)
+	n, err := b.Sweep(context.Background())
+	if n != 2 || err == nil {
+		t.Errorf("%d were enqueued, %v", n, err)
+	}
+	b.WantCount(2, `select count(*) from river_job where kind = 'campaign_fanout' and $1::uuid is not null`, b.Workspace)
+}
+
+// Guardrails whose check is claimed, or whose check has failed a moment ago, do not keep
+// another from being checked.
+func TestAGuardrailBehindManyThatAreClaimed(t *testing.T) {
+	b := experiments(t, 40)
+	var its []Iteration
+	for range guardrailsAtOnce + 1 {
+		_, it := b.guarded(Complaints)
+		its = append(its, it)
+	}
+	last := its[guardrailsAtOnce]
+	b.Exec(`update iterations set guardrail_at = now() - interval '1 hour', evaluating_by = 'other', evaluating_until = now() + interval '1 hour'
+		where workspace_id = $1 and id <> $2`, b.Workspace, last.ID)
+	b.guardrailDue(last)
+	b.checkGuardrails()
+	b.WantCount(1, `select count(*) from iterations where workspace_id = $1 and guardrail_checks = 1`, b.Workspace)
+}

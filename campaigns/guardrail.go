@@ -75,12 +75,16 @@ func (it Iteration) without(stopped []breach) Iteration {
 	return it
 }
 
+// guardrailsAtOnce is how many iterations one run checks.
+const guardrailsAtOnce = 20
+
 // CheckGuardrails checks the guardrails that are due: nine times at most, at fixed times
 // before the cut-off. The evaluation is the tenth check.
 func (c *Campaigns) CheckGuardrails(ctx context.Context) (n int, err error) {
 	due, err := c.refs(ctx, `
 		select i.workspace_id, i.id from iterations i
-		where i.status in ('sampling', 'running') and i.guardrail_at <= now() order by i.guardrail_at limit 20`)
+		where i.status in ('sampling', 'running') and i.guardrail_at <= now() and (i.evaluating_until is null or i.evaluating_until < now())
+		order by row_number() over (partition by i.workspace_id order by i.guardrail_at), random() limit $1`, guardrailsAtOnce)
 	if err != nil {
 		return 0, fmt.Errorf("find guardrails to check: %w", err)
 	}

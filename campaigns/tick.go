@@ -132,13 +132,16 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find fan-outs without a job: %w", err)
 	}
+	enqueued := 0
+	var failed error
 	for _, r := range idle {
 		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.enqueue(ctx, tx, r.WorkspaceID, r.ID) })
-		if err != nil {
-			return 0, err
+		if err == nil {
+			enqueued++
 		}
+		failed = errors.Join(failed, err)
 	}
-	return len(idle), nil
+	return enqueued, failed
 }
 
 // fairly orders campaigns so that the first of each workspace precedes the second

@@ -46,11 +46,13 @@ func newBundle(s pgtest.Shop) *bundle {
 }
 
 // insert inserts ten notifications of an origin, of a node if there is one.
-func (b *bundle) insert(origin uuid.UUID, node string) {
+func (b *bundle) insert(origin uuid.UUID, node string) { b.T.Helper(); b.insertN(10, origin, node) }
+
+func (b *bundle) insertN(n int, origin uuid.UUID, node string) {
 	b.T.Helper()
 	b.Exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers, node)
 		values ($1, $2, 'email', $3, 1, 'Shop', 'news@shop.example', '', '{}', nullif($4, ''))`, b.Workspace, origin, b.provider, node)
-	all := make([]notifications.Recipient, 10)
+	all := make([]notifications.Recipient, n)
 	for i := range all {
 		all[i] = notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i)}
 	}

@@ -25,14 +25,14 @@ type recipient struct {
 }
 
 // read reads the recipients of the notifications whose state was raised, and of those
-// that bounced, complained or unsubscribed.
+// that were delivered, bounced, complained or unsubscribed.
 func (t *transaction) read(ctx context.Context, queued []events.Queued, raised []*change) (map[notification]recipient, error) {
 	wanted := map[notification]bool{}
 	for _, c := range raised {
 		wanted[c.notification] = true
 	}
 	for _, q := range queued {
-		if causeOf(q.Type) != "" && q.Key.Valid {
+		if q.Key.Valid && (causeOf(q.Type) != "" || q.Type == events.TypeSoftBounced || q.Type == events.TypeDelivered) {
 			wanted[notification{q.OriginID.UUID, q.Key.UUID}] = true
 		}
 	}
@@ -182,13 +182,7 @@ func (t *transaction) suppress(ctx context.Context, queued []events.Queued, abou
 	if err := tracking.Unsubscribed(ctx, t.tx, t.ws, unsubscribed...); err != nil {
 		return err
 	}
-	var all []suppression.Delivery
-	for _, c := range t.raised {
-		if r := about[c.notification]; r.address != nil && (c.soft || c.state == "delivered") {
-			all = append(all, suppression.Delivery{Channel: r.channel, Address: *r.address, Delivered: !c.soft, At: c.at})
-		}
-	}
-	soft, err := suppression.RecordDeliveries(ctx, t.tx, t.ws, all)
+	soft, err := t.countSoftBounces(ctx, queued, about)
 	t.suppressed = added + soft
 	return err
 }

@@ -46,7 +46,6 @@ type change struct {
 	state string
 	rank  int16
 	at    time.Time
-	soft  bool   // by a soft bounce
 	old   string // the state before; empty for none
 }
 
@@ -65,8 +64,7 @@ func changesOf(queued []events.Queued) []*change {
 		if state == "" || !q.Key.Valid || !q.OriginID.Valid {
 			continue
 		}
-		c := &change{notification: notification{q.OriginID.UUID, q.Key.UUID}, state: state, rank: rankOf(state), at: q.OccurredAt,
-			soft: q.Type == events.TypeSoftBounced}
+		c := &change{notification: notification{q.OriginID.UUID, q.Key.UUID}, state: state, rank: rankOf(state), at: q.OccurredAt}
 		if have := best[c.notification]; have == nil || c.exceeds(have.rank, have.at) {
 			best[c.notification] = c
 		}

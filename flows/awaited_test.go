@@ -281,3 +281,19 @@ func TestAnEventRecordedLaterIsLater(t *testing.T) {
 	b.WantCount(0, `select count(*) from trigger_events where workspace_id = $1 and name = 'viewed' and received_at <= $2`, b.Workspace,
 		e.EnrolledAt)
 }
+
+// A wait finds its event among more than a page of events that were received at one time.
+func TestAnAwaitedEventAmongManyOfOneTime(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"w","nodes":{
+		"w":{"type":"wait_for_event","event":"bought","condition":"event.properties.n == 250","timeout":"PT1H","next":"done",
+			"on_timeout":"late"},"done":{"type":"exit"},"late":{"type":"exit"}}}`)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.Pass(2 * time.Hour)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, properties, occurred_at, received_at)
+		select $1, lpad(n::text, 32, '0')::uuid, 'c1', 'bought', '{"n":' || n || '}', now(), now() - interval '90 min'
+		from generate_series(1, 250) n`, b.Workspace)
+	b.Settle()
+	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@w completed@done")
+}

@@ -230,7 +230,7 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 	rows, err := f.pool.Query(ctx, `
 		select f.workspace_id, f.id from flows f where f.status = 'draining'
 		and `+noneActive+`
-		order by f.id limit 100`)
+		order by random() limit 100`)
 	if err != nil {
 		return fmt.Errorf("find drained flows: %w", err)
 	}
@@ -239,6 +239,7 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find drained flows: %w", err)
 	}
+	var failed error
 	for _, r := range empties {
 		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 			if _, err := lockForVerb(ctx, tx, r.WorkspaceID, r.ID, empty, nil); err != nil {
@@ -257,8 +258,8 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 			return recordRequest(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
 		})
 		if err != nil && lemma.KindOf(err) != lemma.WrongStatus { // another process archived it, or it was resumed
-			return fmt.Errorf("archive flow %s: %w", r.ID, err)
+			failed = errors.Join(failed, fmt.Errorf("archive flow %s: %w", r.ID, err))
 		}
 	}
-	return nil
+	return failed
 }

@@ -258,3 +258,21 @@ func TestArchivingEmptiesAFlow(t *testing.T) {
 	}
 	b.WantCount(4, `select exited from flow_moves where workspace_id = $1 and finished_at is not null`, b.Workspace)
 }
+
+// A flow that cannot be archived does not stop the others.
+func TestDrainedFlowsWithOneThatFails(t *testing.T) {
+	b := setup(t, 0)
+	ctx := context.Background()
+	var all []uuid.UUID
+	for range 5 {
+		flow := b.Live(flowstest.Welcome)
+		_, err := b.Drain(ctx, b.Workspace, flow, nil)
+		b.Must(err)
+		all = append(all, flow)
+	}
+	b.Exec(`alter table flows add constraint refused check (status <> 'archived' or id <> '` + all[0].String() + `')`)
+	if err := b.ArchiveDrained(ctx); err == nil {
+		t.Error("no error")
+	}
+	b.WantCount(4, `select count(*) from flows where workspace_id = $1 and status = 'archived'`, b.Workspace)
+}

@@ -4,21 +4,34 @@ package loop
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"lemma"
 )
 
-// Every does work each period, the first time after one, until ctx ends. failed
-// receives the errors of runs that ctx did not end.
+// firstWithin is the longest time until the first run. Without it, a process that is
+// restarted more often than a period would never do the work.
+const firstWithin = time.Minute
+
+// Every does work each period until ctx ends. The first run comes after one period, or at
+// a random time within the first minute if a period is longer. failed receives the errors
+// of runs that ctx did not end.
 func Every(ctx context.Context, period time.Duration, work func(context.Context) error, failed func(error)) {
-	tick := time.NewTicker(period)
+	first := period
+	if period > firstWithin {
+		first = 1 + rand.N(firstWithin)
+	}
+	tick := time.NewTicker(first)
 	defer tick.Stop()
-	for {
+	for runs := 0; ; runs++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if runs == 0 && first != period {
+			tick.Reset(period)
 		}
 		if err := lemma.Recovered(func() error { return work(ctx) }); err != nil && ctx.Err() == nil {
 			failed(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lemma"
@@ -27,5 +28,29 @@ func TestALoopOutlivesAPanic(t *testing.T) {
 	})
 	if runs != 3 || reported != 2 {
 		t.Errorf("%d runs, %d reported", runs, reported)
+	}
+}
+
+// TestTheFirstRunOfALongPeriod: a process that is restarted more often than a period does
+// the work, and one that lives does it once a period.
+func TestTheFirstRunOfALongPeriod(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		period, lives time.Duration
+		want          int
+	}{
+		{time.Hour, time.Minute + time.Second, 1},
+		{time.Hour, 24 * time.Hour, 24},
+		{time.Second, 10*time.Second + time.Millisecond, 10},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithTimeout(t.Context(), c.lives)
+			defer stop()
+			runs := 0
+			Every(ctx, c.period, func(context.Context) error { runs++; return nil }, func(error) {})
+			if runs != c.want {
+				t.Errorf("%d runs in %v with a period of %v, want %d", runs, c.lives, c.period, c.want)
+			}
+		})
 	}
 }

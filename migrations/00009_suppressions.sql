@@ -32,14 +32,17 @@ create table topic_unsubscribes (
 create index topic_unsubscribes_written_by on topic_unsubscribes (workspace_id, written_by);
 comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';
 
--- Messages that were not delivered for a reason that may pass, until one to the same
--- address is delivered.
+-- Addresses with messages that were not delivered for a reason that may pass. A message
+-- counts once, at its first soft bounce, unless one to the address was delivered later.
 create table soft_bounces (
     workspace_id uuid not null references workspaces (id),
     key          uuid not null,               -- of the suppression
-    at           timestamptz not null,
-    constraint soft_bounces_pkey primary key (workspace_id, key, at)
-);
+    messages     uuid[] not null,             -- lemma.Key("soft-bounce/1", origin, key of the notification); the newest is first
+    times        timestamptz[] not null,      -- of the first soft bounce of each message
+    delivered_at timestamptz,                 -- the newest delivery to the address that was reported since
+    constraint soft_bounces_pkey primary key (workspace_id, key),
+    constraint soft_bounces_times check (cardinality(messages) = cardinality(times))
+) with (fillfactor = 80);
 
 -- +goose Down
 drop table soft_bounces;

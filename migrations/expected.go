@@ -120,7 +120,7 @@ var expected = []want{
 	{"provider_watermarks", "provider_watermarks_pkey", "SendingEngine!SingleSendUnderAssumptions",
 		`PRIMARY KEY (workspace_id, provider_id)`},
 	{"soft_bounces", "soft_bounces_pkey", "a soft bounce is counted once",
-		`PRIMARY KEY (workspace_id, key, at)`},
+		`PRIMARY KEY (workspace_id, key)`},
 	{"resolutions", "resolutions_pkey", "the first resolution of an orphaned notification is final",
 		`PRIMARY KEY (workspace_id, origin_id, key)`},
 	{"fanout_chunks", "fanout_chunks_pkey", "Campaign!CountsBalance",

@@ -1023,10 +1023,13 @@ create table resolutions (
 create table soft_bounces (
     workspace_id uuid not null,
     key uuid not null,
-    at timestamp with time zone not null,
-    constraint soft_bounces_pkey PRIMARY KEY (workspace_id, key, at),
+    messages uuid[] not null,
+    times timestamp with time zone[] not null,
+    delivered_at timestamp with time zone,
+    constraint soft_bounces_pkey PRIMARY KEY (workspace_id, key),
+    constraint soft_bounces_times CHECK ((cardinality(messages) = cardinality(times))),
     constraint soft_bounces_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
-);
+) with (fillfactor=80);
 
 create table suppressions (
     workspace_id uuid not null,

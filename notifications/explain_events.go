@@ -8,8 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// mostEvents bounds an explanation: a carrier may report any number of events.
+// mostEvents bounds an explanation: a carrier may report any number of events. Of each kind
+// and attempt so many are read, of all together so many are shown.
 const mostEvents = 200
+
+// mostCounted bounds the number of events that are counted.
+const mostCounted = 10_000
 
 // eventLine is a row of provider_events.
 type eventLine struct {
@@ -23,23 +27,36 @@ type eventLine struct {
 	Code       *int16
 	CarrierID  *string
 	Detail     *string
-	Total      int // events of the notification
 }
+
+// firstEvents reads the first events of each kind and attempt, by the index. So every
+// kind of evidence that there is is among them, however many events there are.
+var firstEvents = `
+	select p.recorded_at, p.occurred_at, p.source, p.kind, p.type, coalesce(p.attempt, 0)::int as attempt, p.reason, p.code, p.carrier_id,
+		p.detail
+	from notifications n
+	cross join (values ('accepted'), ('rejected'), ('deferred')) as k (kind)
+	cross join lateral (
+		` + eventsOf(`p.attempt = 1`) + ` union all ` + eventsOf(`p.attempt = 2`) + ` union all ` + eventsOf(`p.attempt is null`) + `
+	) p
+	where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 order by p.recorded_at, p.id`
+
+func eventsOf(attempt string) string {
+	return `(select p.* from provider_events p where ` + ofNotification + ` and p.kind = k.kind and ` + attempt + `
+		order by p.attempt, p.occurred_at limit $4)`
+}
+
+const ofNotification = `p.workspace_id = $1 and p.origin_id = $2 and p.batch_id = n.batch_id and p.ordinal = n.ordinal`
+
+const countEvents = `
+	select count(*)::int from notifications n
+	cross join lateral (select from provider_events p where ` + ofNotification + ` limit $4) p
+	where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3`
 
 // readEvents adds what carriers reported, the first mostEvents of it. All evidence counts.
 func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
-	if err := readEvidence(ctx, db, e.Notification, d); err != nil {
-		return err
-	}
 	n := e.Notification
-	rows, err := db.Query(ctx, `
-		select p.recorded_at, p.occurred_at, p.source, p.kind, p.type, coalesce(p.attempt, 0)::int as attempt, p.reason, p.code,
-			p.carrier_id, p.detail, count(*) over ()::int as total
-		from notifications n
-		join provider_events p on p.workspace_id = n.workspace_id and p.origin_id = n.origin_id and p.batch_id = n.batch_id
-			and p.ordinal = n.ordinal
-		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 order by p.recorded_at limit $4`,
-		n.WorkspaceID, n.OriginID, n.Key, mostEvents)
+	rows, err := db.Query(ctx, firstEvents, n.WorkspaceID, n.OriginID, n.Key, mostEvents)
 	if err != nil {
 		return err
 	}
@@ -47,35 +64,37 @@ func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error
 	if err != nil {
 		return err
 	}
-	for i, p := range lines {
+	for _, p := range lines {
+		d.addEvidence(p.Kind, p.Attempt)
+	}
+	shown := lines[:min(len(lines), mostEvents)]
+	for _, p := range shown {
 		s := Step{At: p.RecordedAt, Event: "evidence", Attempt: p.Attempt, Detail: "the carrier reported: " + p.Kind,
 			Data: map[string]string{"source": p.Source, "kind": p.Kind}}
 		if p.Type != nil {
 			s.Detail = "the carrier reported: " + *p.Type
 			s.Data["type"], s.Data["occurred_at"] = *p.Type, p.OccurredAt.UTC().Format(time.RFC3339Nano)
 		}
-		if more := p.Total - len(lines); more > 0 && i == len(lines)-1 {
-			s.Detail += fmt.Sprintf("; %d later events are not shown", more)
-		}
 		s.put(p.Reason, p.Code, p.CarrierID, p.Detail)
 		e.Steps = append(e.Steps, s)
 	}
-	return nil
-}
-
-// readEvidence reads what all events prove.
-func readEvidence(ctx context.Context, db DB, n Notification, d *deliveries) error {
-	rows, err := db.Query(ctx, `
-		select distinct p.kind, coalesce(p.attempt, 0)::int
-		from notifications n
-		join provider_events p on p.workspace_id = n.workspace_id and p.origin_id = n.origin_id and p.batch_id = n.batch_id
-			and p.ordinal = n.ordinal
-		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3`, n.WorkspaceID, n.OriginID, n.Key)
+	if len(shown) < mostEvents {
+		return nil
+	}
+	rows, err = db.Query(ctx, countEvents, n.WorkspaceID, n.OriginID, n.Key, mostCounted+1)
 	if err != nil {
 		return err
 	}
-	var kind string
-	var attempt int
-	_, err = pgx.ForEachRow(rows, []any{&kind, &attempt}, func() error { d.addEvidence(kind, attempt); return nil })
-	return err
+	total, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+	if err != nil {
+		return err
+	}
+	last := &e.Steps[len(e.Steps)-1]
+	switch {
+	case total > mostCounted:
+		last.Detail += fmt.Sprintf("; more than %d other events are not shown", mostCounted-mostEvents)
+	case total > mostEvents:
+		last.Detail += fmt.Sprintf("; %d other events are not shown", total-mostEvents)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ import (
 type Breakers struct {
 	mu     sync.Mutex
 	states map[uuid.UUID]*breaker
+	tidyAt int   // the number of states at which those that nothing hangs on are forgotten
 	all    *gate // workers with a query to any source
 	risky  *gate // of these, those whose source was slow or failed recently
 }
@@ -26,6 +28,7 @@ type Breakers struct {
 type breaker struct {
 	failures int       // in a row; a slow answer counts as one
 	closedTo time.Time // no query before
+	used     time.Time // for the last time
 	asking   *gate
 
 	about     Blocked   // the enrollments that it delays, or would
@@ -34,6 +37,8 @@ type breaker struct {
 }
 
 const (
+	leastStates = 1000            // states of sources and branches that a process keeps in any case
+	keepFor     = time.Minute     // after its last use, a state is kept
 	askAtOnce   = 2               // callers that may wait for one source
 	askPatience = time.Second     // how long a caller waits for a slot
 	slowAfter   = 2 * time.Second // an answer that takes longer counts as a failure, though it is used
@@ -126,10 +131,23 @@ func (b *Breakers) of(source uuid.UUID) *breaker {
 	defer b.mu.Unlock()
 	s := b.states[source]
 	if s == nil {
+		if len(b.states) >= b.tidyAt {
+			b.tidy()
+		}
 		s = &breaker{asking: newGate(askAtOnce)}
 		b.states[source] = s
 	}
+	s.used = time.Now()
 	return s
+}
+
+// tidy forgets the states of sources that answer and are not being queried. A caller that
+// has such a state goes on with it.
+func (b *Breakers) tidy() {
+	maps.DeleteFunc(b.states, func(_ uuid.UUID, s *breaker) bool {
+		return s.failures == 0 && !s.recovered && len(s.asking.places) == 0
+	})
+	b.tidyAt = max(leastStates, 2*len(b.states))
 }
 
 func (b *Breakers) state(s *breaker) (blocked, closed bool) {

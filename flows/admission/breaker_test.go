@@ -106,3 +106,37 @@ func TestAHungSourceCostsOneWait(t *testing.T) {
 		a.wants(hung, 0, nil, "source_unavailable", 0)
 	})
 }
+
+// A process that has queried many sources and branches does not remember those that
+// answer, and remembers those that fail.
+func TestSourcesThatAnswerAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBreakers(4)
+		down := &lemma.Error{Kind: lemma.Unavailable}
+		var failing []uuid.UUID
+		for n := range 20 * leastStates {
+			time.Sleep(keepFor / (leastStates / 2))
+			id := lemma.NewID()
+			b.Remember(id, Blocked{Source: id})
+			err := b.Ask(t.Context(), id, func() error {
+				if n%100 == 0 {
+					failing = append(failing, id)
+					return down
+				}
+				return nil
+			})
+			if (err != nil) != (n%100 == 0) {
+				t.Fatal(err)
+			}
+		}
+		if n := len(b.states); n > 3*leastStates {
+			t.Errorf("%d states", n)
+		}
+		for _, id := range failing {
+			if !b.Failing(id) {
+				t.Fatal("a source that fails is forgotten")
+			}
+		}
+	})
+}

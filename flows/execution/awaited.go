@@ -142,7 +142,8 @@ type question struct {
 type acceptance func(t *Execution, key uuid.UUID, event *fact, received time.Time)
 
 // firstAccepted finds the first accepted event for each execution. It reads events by the
-// page until there are no more.
+// page until there are no more. A page has all events of its last time, since the next one
+// begins after it.
 func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, accept acceptance) error {
 	for len(asked) > 0 {
 		n := len(asked)
@@ -157,7 +158,7 @@ func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, 
 			cross join lateral (
 				select v.key, v.source_id, v.occurred_at, v.received_at, v.properties from trigger_events v
 				where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = r.name and v.received_at > r.after and v.received_at <= r.until
-				order by v.received_at limit $6
+				order by v.received_at fetch first ($6::int) rows with ties
 			) e`, asked[0].WorkspaceID, profiles, names, after, until, eventsPage)
 		if err != nil {
 			return fmt.Errorf("find awaited events: %w", err)
@@ -169,7 +170,8 @@ func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, 
 	return nil
 }
 
-// eventsPage is the number of events of a profile that are read at a time.
+// eventsPage is the number of events of a profile that are read at a time, and those of the
+// same time as the last.
 const eventsPage = 100
 
 // filterAccepted returns the executions that need another page: theirs was full and had no
@@ -197,7 +199,7 @@ func filterAccepted(rows pgx.Rows, asked []question, accept acceptance) (again [
 		return nil
 	})
 	for i, a := range asked {
-		if !found[i] && seen[i] == eventsPage {
+		if !found[i] && seen[i] >= eventsPage {
 			again = append(again, a)
 		}
 	}

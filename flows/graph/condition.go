@@ -260,6 +260,10 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 	if issues.Err() != nil {
 		return nil, reading{}, syntaxOf(pointer, expression, issues)
 	}
+	if deep := tooDeep(parsed); deep != nil {
+		at := parsed.NativeRep().SourceInfo().GetStartLocation(deep.ID())
+		return nil, reading{}, []lemma.Field{located(pointer, "expression_cost", "lists, maps and optional values are nested too deep", at)}
+	}
 	checked, issues := env.Check(parsed)
 	if issues.Err() != nil {
 		return nil, reading{}, faultsOf(p, pointer, expression, issues)

@@ -43,6 +43,7 @@ type Trigger struct {
 	place      int       // its order in the transaction: a microsecond for each
 	applied    time.Time // when the profile's active enrollments were locked; zero: there are none, and place is its order
 	named      bool      // direct: repeated, it is found by its key
+	received   time.Time // offered again, or an event of exit_on: when it was received
 	exitedBy   string    // offered again: an event of exit_on that was received after it
 	refusedAt  time.Time // offered again: when it was refused before
 

@@ -14,7 +14,6 @@ import (
 	"lemma"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
-	"lemma/flows/graph"
 )
 
 // An enrollment that has not entered refuses later triggers of its profile. When it is
@@ -130,66 +129,6 @@ func active(results []Result) *uuid.UUID {
 	return nil
 }
 
-// exitsRead is how many events of one name after a trigger are checked.
-const exitsRead = 100
-
-// findExits finds for each trigger an event that was received after it, and would have
-// ended its enrollment. The profiles are locked, so that a later event finds the enrollment.
-func (t *transaction) findExits(ctx context.Context, flow uuid.UUID, all []*Trigger) error {
-	if len(all) == 0 {
-		return nil
-	}
-	g, err := t.versions.Get(ctx, t.tx, flow, t.flows[flow].version)
-	if err != nil {
-		return err
-	}
-	exits := g.ExitOn()
-	if len(exits) == 0 {
-		return nil
-	}
-	names := make([]string, len(exits))
-	for i, exit := range exits {
-		names[i] = exit.Event
-	}
-	slices.Sort(names)
-	rows, err := t.tx.Query(ctx, `
-		select r.i::int, v.key, v.name, coalesce(v.source_id, ''), v.properties, v.occurred_at
-		from unnest($2::uuid[]) with ordinality as r (key, i)
-		cross join lateral (
-			select profile_key, received_at from trigger_events where workspace_id = $1 and key = r.key limit 1
-		) o
-		cross join unnest($3::text[]) as n (name)
-		cross join lateral (
-			select key, name, source_id, properties, occurred_at from trigger_events
-			where workspace_id = $1 and profile_key = o.profile_key and name = n.name and received_at > o.received_at
-			order by received_at limit $4
-		) v`, t.ws, keysOf(all), slices.Compact(names), exitsRead)
-	if err != nil {
-		return err
-	}
-	var i int
-	var e Trigger
-	_, err = pgx.ForEachRow(rows, []any{&i, &e.Key, &e.Name, &e.sourceID, &e.properties, &e.At}, func() error {
-		o, event := all[i-1], e
-		if o.exitedBy == "" && !t.exhausted() && t.exits(exits, o, &event) {
-			o.exitedBy = event.Name
-		}
-		return nil
-	})
-	return err
-}
-
-// exits reports whether an event would end the enrollment of a trigger.
-func (t *transaction) exits(exits []graph.CompiledExit, o, event *Trigger) bool {
-	return slices.ContainsFunc(exits, func(exit graph.CompiledExit) bool {
-		if exit.Event != event.Name || exit.Condition == nil {
-			return exit.Event == event.Name
-		}
-		is, err := t.evaluate(exit.Condition, graph.Vars{Event: event.Data(), Trigger: o.Data(), Now: event.At})
-		return is && err == nil
-	})
-}
-
 // CountReoffered counts what Reoffer did and wakes workers, when its transaction has
 // committed.
 func (in *Intake) CountReoffered(r Reoffered) {
@@ -233,7 +172,7 @@ func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names [
 		ids[i] = enrollment.PgUUID(id)
 	}
 	rows, err := t.tx.Query(ctx, `
-		select e.id, n.refusal, n.at, n.profile_key, n.key, coalesce(n.source_id, ''), n.name, n.properties, n.occurred_at,
+		select e.id, n.refusal, n.at, n.profile_key, n.key, coalesce(n.source_id, ''), n.name, n.properties, n.occurred_at, n.received_at,
 			greatest(n.received_at, now() - $4::interval)
 		from unnest($2::uuid[]) as e (id)
 		cross join lateral (
@@ -250,7 +189,7 @@ func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names [
 	var refusal pgtype.TID
 	var refusals []pgtype.TID
 	o := Trigger{source: enrollment.FromEvent}
-	row := []any{&id, &refusal, &o.refusedAt, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.applied}
+	row := []any{&id, &refusal, &o.refusedAt, &o.profile, &o.Key, &o.sourceID, &o.Name, &o.properties, &o.At, &o.received, &o.applied}
 	_, err = pgx.ForEachRow(rows, row, func() error {
 		one := o
 		one.place = len(all)

@@ -1,0 +1,129 @@
+package deliveries
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/events"
+	"lemma/suppression"
+)
+
+// softBounced is an event about one of the messages to an address.
+type softBounced struct {
+	message int
+	kind    events.Type
+	minute  int
+}
+
+// The count of soft bounces of an address is the same for every order of the events of its
+// messages, applied one by one or at once.
+func TestSoftBouncesInEveryOrder(t *testing.T) {
+	const soft, delivered, undelivered = events.TypeSoftBounced, events.TypeDelivered, events.TypeUndelivered
+	for name, c := range map[string]struct {
+		events []softBounced
+		want   int
+	}{
+		"undelivered before it":              {[]softBounced{{0, undelivered, 1}, {0, soft, 2}}, 1},
+		"complained":                         {[]softBounced{{0, events.TypeComplained, 1}, {0, soft, 2}}, 1},
+		"twice":                              {[]softBounced{{0, soft, 1}, {0, soft, 2}, {0, undelivered, 0}, {1, soft, 3}}, 2},
+		"delivered after all":                {[]softBounced{{0, soft, 1}, {0, delivered, 2}}, 0},
+		"delivered before it":                {[]softBounced{{0, delivered, 1}, {0, soft, 2}, {0, undelivered, 3}}, 1},
+		"the first of two before a delivery": {[]softBounced{{0, soft, 1}, {0, delivered, 2}, {0, soft, 3}, {1, soft, 4}}, 1},
+		"opened, complained and delivered": {[]softBounced{{0, events.TypeOpened, 4}, {0, events.TypeComplained, 5}, {0, soft, 1},
+			{0, delivered, 2}}, 0},
+		"a message between two of the others": {[]softBounced{{0, soft, 1}, {1, soft, 2}, {1, delivered, 3}, {2, soft, 4}, {2, soft, 5}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			orders := permutations(len(c.events))
+			var origins [3]uuid.UUID
+			for i := range origins {
+				origins[i] = lemma.NewID()
+				b.insertN(2*len(orders), origins[i], "")
+			}
+			day := time.Now().Truncate(time.Minute).Add(-24 * time.Hour)
+			of := func(address, n int) events.Report {
+				e := c.events[n]
+				return report(origins[e.message], address, e.kind, day.Add(time.Duration(e.minute)*time.Minute))
+			}
+			for step := range c.events { // the first half: one by one
+				var all []events.Report
+				for i, order := range orders {
+					all = append(all, of(i, order[step]))
+				}
+				b.receive(all...)
+				b.apply()
+			}
+			var all []events.Report // the other: at once
+			for i, order := range orders {
+				for _, n := range order {
+					all = append(all, of(len(orders)+i, n))
+				}
+			}
+			rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			b.receive(all...)
+			b.apply()
+			got := map[int]int{}
+			for i := range 2 * len(orders) {
+				got[b.softBounces(address(i))]++
+			}
+			if diff := cmp.Diff(map[int]int{c.want: 2 * len(orders)}, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// softBounces is how many soft bounces of an address count.
+func (b *bundle) softBounces(address string) (n int) {
+	b.T.Helper()
+	b.Must(b.Pool.QueryRow(b.T.Context(), `
+		select count(*) from soft_bounces b, unnest(b.times) as t (at)
+		where b.workspace_id = $1 and b.key = $2 and t.at > coalesce(b.delivered_at, '-infinity')`,
+		b.Workspace, suppression.KeyOf(lemma.Email, address)).Scan(&n))
+	return n
+}
+
+// permutations are all orders of 0 to n-1.
+func permutations(n int) (all [][]int) {
+	if n == 0 {
+		return [][]int{nil}
+	}
+	for _, p := range permutations(n - 1) {
+		for i := range n {
+			all = append(all, slices.Insert(slices.Clone(p), i, n-1))
+		}
+	}
+	return all
+}
+
+// Two transactions that count soft bounces of an address at the same time count all of
+// them.
+func TestSoftBouncesAtTheSameTime(t *testing.T) {
+	b := setup(t)
+	for n := range suppression.SoftBounceLimit {
+		origin := lemma.NewID()
+		b.insert(origin, "")
+		b.receive(report(origin, 1, events.TypeSoftBounced, time.Now().Add(-time.Duration(n)*time.Hour)))
+	}
+	first, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	queued, err := events.Take(t.Context(), first, b.Workspace, 2)
+	b.Must(err)
+	b.Must((&transaction{tx: first, ws: b.Workspace}).apply(t.Context(), queued))
+	second := make(chan error, 1)
+	go func() { _, err := b.Apply(context.Background()); second <- err }()
+	b.WaitForLocks(1)
+	b.Must(first.Commit(t.Context()))
+	b.Must(<-second)
+	if diff := cmp.Diff([]string{"email p1@shop.example soft_bounces"}, b.list(causes)); diff != "" {
+		t.Error(diff)
+	}
+}
