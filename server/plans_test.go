@@ -28,6 +28,8 @@ var finds = map[string][]string{
 	"opt_outs":         {"id"},
 	"deliveries":       {"key"},
 	"soft_bounces":     {"key"},
+	"direct_keys":      {"key"},
+	"contents":         {"id"},
 }
 
 // reads are intended scans without such a column, by a part of the statement and the
