@@ -87,6 +87,28 @@ func TestKeysOfDirectNotifications(t *testing.T) {
 	}
 }
 
+// Requests without a strategy have that of the workspace, also where their keys are sealed.
+func TestTheStrategyOfAWorkspace(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	keys := func() object {
+		return b.do("GET", "/v1/workspace", nil).is(200).json["workspace"].(object)["keys"].(object)
+	}
+	if got := keys()["strategy"]; got != "at_most_once" {
+		t.Errorf("at first: %v", got)
+	}
+	b.do("PATCH", "/v1/workspace", object{"keys": object{"strategy": "always"}}).is(422)
+	b.do("PATCH", "/v1/workspace", object{"keys": object{"strategy": "at_least_once"}}).is(200)
+	if got := keys(); got["strategy"] != "at_least_once" || got["lock_for"] != "PT120S" {
+		t.Errorf("changed: %v", got)
+	}
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "a"})).is(202)
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "a"})).is(409) // it is locked until its notification has ended
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "b", "strategy": "at_most_once"})).is(202)
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "b", "strategy": "at_most_once"})).is(200)
+	b.WantCount(1, "select count(*) from audit_log where workspace_id = $1 and action = 'updateWorkspace'", b.Workspace)
+}
+
 // A profile of an audience supplies the address and the data.
 func TestDirectNotificationsOfAProfile(t *testing.T) {
 	b := setup(t)

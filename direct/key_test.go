@@ -228,7 +228,7 @@ func TestOneOfTwoAtOnce(t *testing.T) {
 	tx, err := b.Pool.Begin(context.Background())
 	b.Must(err)
 	r := b.request("k")
-	held := newRequest(b.Workspace, r, times{time.Minute, time.Hour}, false)
+	held := newRequest(b.Workspace, r, times{time.Minute, time.Hour, AtMostOnce}, false)
 	if got, err := Lock(context.Background(), tx, b.Workspace, []*request{held}, true); len(got) != 1 || err != nil {
 		t.Fatal(got, err)
 	}
