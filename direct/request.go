@@ -3,6 +3,7 @@ package direct
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -137,7 +138,32 @@ func (d *Direct) complete(ctx context.Context, ws uuid.UUID, r *request) error {
 		return lemma.Fault("/data", "unknown_variable", "must have %s, which the content uses", strings.Join(missing, ", "))
 	}
 	r.row.Payload = r.payload(nil)
-	return nil
+	return r.render()
+}
+
+// render renders the message once, so that what cannot be rendered is refused before
+// anything is stored. A fault of a template is one of the data for it.
+func (r *request) render() error {
+	_, _, err := r.content.compiled.RenderMessage(r.row.Payload, message.SampleUnsubscribeURL)
+	e, ok := errors.AsType[*lemma.Error](err)
+	if !ok {
+		return err
+	}
+	shown := *e
+	shown.Fields = slices.Clone(e.Fields)
+	for i := range shown.Fields {
+		f := &shown.Fields[i]
+		switch part := strings.TrimPrefix(f.Pointer, "/"); {
+		case part == "":
+			f.Pointer = "/data"
+		case strings.HasPrefix(part, "headers/"): // is one of the request
+		case r.Inline != nil:
+			f.Pointer = "/content/" + part
+		default:
+			f.Pointer, f.Detail = "/data", "the "+part+" of the template: "+f.Detail
+		}
+	}
+	return &shown
 }
 
 // check finds faults that need no database.

@@ -350,7 +350,8 @@ func (p *planned) fill(pool *pgxpool.Pool, n int) {
 			select $1, $1, id, batch, i % 500, i, 'a@b.example', '{}' from made`,
 		`insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
 			select $1, (select id from direct_key_periods limit 1), id, id, $1, $1, 2, true, now(), '6 hours' from made`,
-		`insert into contents (workspace_id, id, channel, inline) select $1, id, 'email', '{}' from made`,
+		`insert into contents (workspace_id, id, channel, inline, from_name, from_email, reply_to, headers)
+			select $1, id, 'email', '{}', '', '', '', '{}' from made`,
 		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
 			select $1, batch, i % 500, 1, 'accepted', true, 'response' from made`,
 		`insert into batch_log (workspace_id, batch_id, event) select $1, id, 'claimed' from made`,
