@@ -41,6 +41,8 @@ const available = `(not k.stored and (k.locked_until <= now() or k.token = r.tok
 
 // acquire is the one statement that acquires keys, each with a fresh token. A key has one
 // row: one of an earlier period is locked, and deleted if it allows another request.
+// Without key = any(...) the plan for an empty partition, as each day begins with one,
+// reads all keys of the workspace.
 const acquire = `
 	with r as (
 		select r.key, r.token, r.origin_id, r.request_hash, r.max_attempts, r.stored, r.lock_for, r.seal_for, r.over
@@ -56,7 +58,7 @@ const acquire = `
 		where q.id < (select id from p)
 	), gone as (
 		delete from direct_keys d using old o
-		where o.free and d.workspace_id = $1 and d.key = o.key and d.period = o.period
+		where o.free and d.workspace_id = $1 and d.key = any($2) and d.key = o.key and d.period = o.period
 	)
 	insert into direct_keys as k (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
 	select $1, p.id, r.key, r.token, r.origin_id, r.request_hash, r.max_attempts, r.stored, now() + r.lock_for, r.seal_for
@@ -75,7 +77,8 @@ const store = `
 	update direct_keys k set stored = true
 	from unnest($2::uuid[], $3::uuid[]) as r (key, token)
 	cross join direct_key_periods p
-	where k.workspace_id = $1 and k.key = r.key and k.period = p.id and k.token = r.token and not k.stored and k.locked_until > now()
+	where k.workspace_id = $1 and k.key = any($2) and k.key = r.key and k.period = p.id and k.token = r.token
+		and not k.stored and k.locked_until > now()
 	returning k.key`
 
 // periodLock is the advisory lock of the current period: shared by transactions that
@@ -135,7 +138,7 @@ func Unlock(ctx context.Context, db interface {
 		update direct_keys k set locked_until = '-infinity'
 		from unnest($2::uuid[], $3::uuid[]) as r (key, token)
 		cross join direct_key_periods p
-		where k.workspace_id = $1 and k.key = r.key and k.period = p.id and k.token = r.token and not k.stored`, ws, c.keys, c.tokens)
+		where k.workspace_id = $1 and k.key = any($2) and k.key = r.key and k.period = p.id and k.token = r.token and not k.stored`, ws, c.keys, c.tokens)
 	if err == nil {
 		rows.Close()
 		err = rows.Err()

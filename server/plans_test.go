@@ -55,6 +55,8 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"(*Webhooks).lease", "outbox_due", "skips from one endpoint with due messages to the next"},
 	{"(*Webhooks).Clean", "outbox_", "once an hour"},
+	{"(*Direct).drop.func1", "direct_keys", "the keys of one period, once a day"},
+	{"tracking.nextEvents", "contents_converting", "the contents that have a conversion"},
 	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},
 }
 
