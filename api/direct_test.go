@@ -87,6 +87,28 @@ func TestKeysOfDirectNotifications(t *testing.T) {
 	}
 }
 
+// Requests without a strategy have that of the workspace, also where their keys are sealed.
+func TestTheStrategyOfAWorkspace(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	keys := func() object {
+		return b.do("GET", "/v1/workspace", nil).is(200).json["workspace"].(object)["keys"].(object)
+	}
+	if got := keys()["strategy"]; got != "at_most_once" {
+		t.Errorf("at first: %v", got)
+	}
+	b.do("PATCH", "/v1/workspace", object{"keys": object{"strategy": "always"}}).is(422)
+	b.do("PATCH", "/v1/workspace", object{"keys": object{"strategy": "at_least_once"}}).is(200)
+	if got := keys(); got["strategy"] != "at_least_once" || got["lock_for"] != "PT120S" {
+		t.Errorf("changed: %v", got)
+	}
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "a"})).is(202)
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "a"})).is(409) // it is locked until its notification has ended
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "b", "strategy": "at_most_once"})).is(202)
+	b.do("POST", "/v1/notifications", w.newDirect(object{"key": "b", "strategy": "at_most_once"})).is(200)
+	b.WantCount(1, "select count(*) from audit_log where workspace_id = $1 and action = 'updateWorkspace'", b.Workspace)
+}
+
 // A profile of an audience supplies the address and the data.
 func TestDirectNotificationsOfAProfile(t *testing.T) {
 	b := setup(t)
@@ -121,21 +143,26 @@ func TestFaultsOfDirectNotifications(t *testing.T) {
 		long[i] = 'x'
 	}
 	for name, change := range map[string]object{
-		"/to":             {"to": object{}},
-		"/to/address":     {"to": object{"address": "nobody"}},
-		"/to/profile_key": {"to": object{"audience_id": w.audience}},
-		"/to/audience_id": {"to": object{"audience_id": w.campaign, "profile_key": "c1"}},
-		"/template_id":    {"template_id": nil},
-		"/template_id 9":  {"template_version": 9}, // "a template of this workspace, in a version that it has"
-		"/provider_id":    {"provider_id": w.template},
-		"/from":           {"from": nil},
-		"/data":           {"data": object{}},
-		"/data 2":         {"data": object{"name": string(long[:70_000])}},
-		"/key":            {"key": string(long)},
-		"/topic_id":       {"topic_id": w.template},
-		"/transactional":  {"topic_id": w.topic, "transactional": true},
-		"/channel":        {"channel": "sms"},
-		"/content/html":   {"template_id": nil, "content": object{"subject": "s", "html": "{{ x"}, "data": object{}},
+		"/to":              {"to": object{}},
+		"/to/address":      {"to": object{"address": "nobody"}},
+		"/to/profile_key":  {"to": object{"audience_id": w.audience}},
+		"/to/audience_id":  {"to": object{"audience_id": w.campaign, "profile_key": "c1"}},
+		"/template_id":     {"template_id": nil},
+		"/template_id 9":   {"template_version": 9}, // "a template of this workspace, in a version that it has"
+		"/provider_id":     {"provider_id": w.template},
+		"/from":            {"from": nil},
+		"/data":            {"data": object{}},
+		"/data 2":          {"data": object{"name": string(long[:70_000])}},
+		"/key":             {"key": string(long)},
+		"/topic_id":        {"topic_id": w.template},
+		"/transactional":   {"topic_id": w.topic, "transactional": true},
+		"/channel":         {"channel": "sms"},
+		"/content/html":    {"template_id": nil, "content": object{"subject": "s", "html": "{{ x"}, "data": object{}},
+		"/content/subject": {"template_id": nil, "content": object{"subject": "{{ a }}", "text": "t"}, "data": object{"a": "x\ny"}},
+		"/content/text": {"template_id": nil, "content": object{"subject": "s", "text": "{{ a | divided_by: b }}"},
+			"data": object{"a": 1, "b": 0}},
+		"/data 3":         {"data": object{"name": "a\nb"}}, // the fault is one of the template
+		"/headers/X-Name": {"headers": object{"X-Name": "{{ city }}"}, "data": object{"name": "x", "city": "y\nz"}},
 		"/send_at":        {"send_at": "2999-01-01T00:00:00Z"},
 		"/expires_at":     {"send_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T00:00:00Z"},
 		"/lock_for":       {"key": "k", "lock_for": "PT2H"},

@@ -21,7 +21,7 @@ type workspaceBody struct {
 	Name      string    `json:"name"`
 	Page      pageBody  `json:"page"`
 	Tracking  *string   `json:"tracking_url"`
-	Keys      keyTimes  `json:"keys"`
+	Keys      keyRules  `json:"keys"`
 	CreatedAt time.Time `json:"created_at"`
 	version   int
 }
@@ -30,6 +30,12 @@ type workspaceBody struct {
 type keyTimes struct {
 	LockFor *string `json:"lock_for"`
 	SealFor *string `json:"seal_for"`
+}
+
+// keyRules are the defaults of direct notifications for their keys.
+type keyRules struct {
+	keyTimes
+	Strategy *string `json:"strategy"`
 }
 
 func (b workspaceBody) etag() int { return b.version }
@@ -45,7 +51,7 @@ type pageBody struct {
 
 func showWorkspace(w workspaces.Workspace) workspaceBody {
 	return workspaceBody{ID: lemma.FormatID(lemma.PrefixWorkspace, w.ID), Name: w.Name, Page: pageBody(w.Page),
-		Tracking: orNull(w.TrackingURL), Keys: keyTimes{iso(w.LockFor), iso(w.SealFor)},
+		Tracking: orNull(w.TrackingURL), Keys: keyRules{keyTimes{iso(w.LockFor), iso(w.SealFor)}, &w.Strategy},
 		CreatedAt: w.CreatedAt.UTC(), version: w.Version}
 }
 
@@ -63,7 +69,7 @@ func (s *server) whoAmI(ctx context.Context, c *call, _ none) (whoAmI, error) {
 type workspacePatch struct {
 	Page     pagePatch `json:"page"`
 	Tracking *string   `json:"tracking_url"`
-	Keys     keyTimes  `json:"keys"`
+	Keys     keyRules  `json:"keys"`
 }
 
 type pagePatch struct {
@@ -77,7 +83,7 @@ type pagePatch struct {
 
 func (s *server) updateWorkspace(ctx context.Context, c *call, in workspacePatch) (workspaceBody, error) {
 	var err error
-	patch := workspaces.Patch{Page: workspaces.PagePatch(in.Page), TrackingURL: in.Tracking}
+	patch := workspaces.Patch{Page: workspaces.PagePatch(in.Page), TrackingURL: in.Tracking, Strategy: in.Keys.Strategy}
 	if patch.LockFor, patch.SealFor, err = in.Keys.read("/keys"); err != nil {
 		return workspaceBody{}, err
 	}

@@ -25,11 +25,11 @@ import (
 )
 
 // ours are the tags of the operations that the client has.
-var ours = []string{"Flows", "Enrollments", "Events", "Iterations", "Exports", "Audit"}
+var ours = []string{"Flows", "Enrollments", "Events", "Iterations", "Exports", "Audit", "Webhook endpoints"}
 
 // others are further operations that it has.
 var others = []string{"testProvider", "sendNotification", "sendNotifications", "cancelNotification", "getNotification",
-	"listNotifications"}
+	"listNotifications", "getWorkspace", "updateWorkspace"}
 
 var contract = sync.OnceValue(func() *openapi3.T {
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
@@ -72,6 +72,8 @@ var (
 		From: &Sender{Email: "news@example.com"}, ReplyTo: "help@example.com", Headers: map[string]string{"X-Shop": "1"},
 		Metadata: map[string]string{"a": "b"}, Transactional: new(false), TopicID: "top_1", Strategy: "at_least_once", SendAt: &noon,
 		ExpiresAt: &noon, Key: "k", LockFor: "PT1M", SealFor: "PT1H"}
+	subscriptions = []WebhookSubscription{{Types: []string{"campaign.paused"}, CampaignIDs: []string{"cmp_1"}, FlowIDs: []string{"flw_1"},
+		Metadata: map[string]string{"a": "b"}}}
 	enrollment = NewEnrollment{ProfileKey: "c1", Properties: properties, SourceID: "x", OccurredAt: &noon}
 )
 
@@ -104,6 +106,34 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 		return first(c.ListAuditLog(ctx, AuditFilter{ActorType: "api_key", APIKeyID: "key_1", Action: "pauseCampaign", ResourceType: "campaigns",
 			ResourceID: "cmp_1", RequestID: "req_1"}, sorted...))
 	},
+	"GetWorkspace": func(ctx context.Context, c *Client) (any, error) { return c.GetWorkspace(ctx) },
+	"UpdateWorkspace": func(ctx context.Context, c *Client) (any, error) {
+		return c.UpdateWorkspace(ctx, WorkspacePatch{Page: &PreferencePagePatch{Title: new("t")}, TrackingURL: new(""),
+			Keys: &KeyDefaults{LockFor: "PT1M", SealFor: "PT1H", Strategy: "at_least_once"}}, IfMatch(`"1"`))
+	},
+	"ListWebhookEndpoints": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListWebhookEndpoints(ctx, WebhookEndpointFilter{Status: "enabled", Name: "x"}, sorted...))
+	},
+	"CreateWebhookEndpoint": func(ctx context.Context, c *Client) (any, error) {
+		return c.CreateWebhookEndpoint(ctx, NewWebhookEndpoint{Name: "CRM", URL: "https://crm.example.com/", Subscriptions: subscriptions})
+	},
+	"GetWebhookEndpoint": func(ctx context.Context, c *Client) (any, error) { return c.GetWebhookEndpoint(ctx, "whe_1") },
+	"UpdateWebhookEndpoint": func(ctx context.Context, c *Client) (any, error) {
+		return c.UpdateWebhookEndpoint(ctx, "whe_1", WebhookEndpointPatch{Name: new("C"), URL: new("https://crm.example.com/2"),
+			Subscriptions: &subscriptions, Status: new("disabled")}, IfMatch(`"1"`))
+	},
+	"DeleteWebhookEndpoint": func(ctx context.Context, c *Client) (any, error) { return nil, c.DeleteWebhookEndpoint(ctx, "whe_1") },
+	"ListWebhookMessages": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListWebhookMessages(ctx, "whe_1", WebhookMessageFilter{Status: "failed", Type: "campaign.paused"},
+			CreatedAfter(noon), CreatedBefore(noon.Add(time.Hour))))
+	},
+	"RotateWebhookEndpoint": func(ctx context.Context, c *Client) (any, error) { return c.RotateWebhookEndpoint(ctx, "whe_1") },
+	"ResendWebhookMessages": func(ctx context.Context, c *Client) (any, error) {
+		return c.ResendWebhookMessages(ctx, "whe_1",
+			WebhookResend{MessageID: "msg_1", CreatedAfter: &noon, CreatedBefore: &noon, Statuses: []string{"failed"}})
+	},
+	"TestWebhookEndpoint": func(ctx context.Context, c *Client) (any, error) { return c.TestWebhookEndpoint(ctx, "whe_1") },
+	"GetEventOut":         func(ctx context.Context, c *Client) (any, error) { return c.GetEventOut(ctx, "evo_1") },
 	"ListExports": func(ctx context.Context, c *Client) (any, error) {
 		return first(c.ListExports(ctx, append(sorted, ExportStatus("completed"))...))
 	},

@@ -130,6 +130,9 @@ func (r *request) fill(rows []audience.Row) {
 	}
 	if r.row.Skip == "" {
 		r.row.Payload = r.payload(profile)
+		if err := r.render(); err != nil {
+			r.fail(err)
+		}
 	}
 }
 

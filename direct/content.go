@@ -23,6 +23,7 @@ type content struct {
 	id        uuid.UUID // of its row; of a month, so that it can be deleted with the notifications of that month
 	provider  uuid.UUID
 	channel   lemma.Channel
+	compiled  *message.Compiled
 	variables []string // that the data must have
 	row       contentRow
 
@@ -118,11 +119,11 @@ func (d *Direct) make(ctx context.Context, ws uuid.UUID, r *request) (*content, 
 			return nil, 0, err
 		}
 	}
-	c.variables = compiled.Variables()
+	c.compiled, c.variables = compiled, compiled.Variables()
 	if c.provider, err = d.providerOf(ctx, ws, r, c.channel); err != nil {
 		return nil, 0, err
 	}
-	bytes := 1_000
+	bytes := 1_000 + compiled.Bytes()
 	if c.row.inline != nil {
 		bytes += len(*c.row.inline)
 	}

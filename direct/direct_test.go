@@ -3,6 +3,7 @@ package direct
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -65,6 +66,27 @@ func TestInlineContent(t *testing.T) {
 		t.Errorf("sent: %+v", got)
 	}
 	b.WantCount(1, `select count(*) from contents where inline is not null`)
+}
+
+// What cannot be rendered is refused, and its key stays unlocked.
+func TestWhatCannotBeRendered(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	b.ExecDB(`update customers set name = 'x' || chr(10) || 'y' where id = 'c1'`)
+	inline := func(r *Request) {
+		r.TemplateID, r.TemplateVersion, r.Inline = nil, 0, &message.Content{Subject: "For {{ name }}", Text: "t"}
+	}
+	for key, r := range map[string]Request{
+		"sent": b.request("sent", inline, func(r *Request) { r.Data = map[string]json.RawMessage{"name": json.RawMessage(`"x\ny"`)} }),
+		"of":   b.ofProfile("of", inline),
+	} {
+		_, err := d.Send(context.Background(), b.Workspace, r)
+		if e, ok := errors.AsType[*lemma.Error](err); !ok || e.Code != "template_error" || e.Fields[0].Pointer != "/content/subject" {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	b.WantCount(0, `select count(*) from notifications`)
+	b.WantCount(0, `select count(*) from direct_keys where stored or locked_until > now()`)
 }
 
 // A request that is repeated after its answer was lost, with the same id, is stored once.

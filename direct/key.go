@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
-	"lemma/notifications"
 )
 
 // Locked is the error for a key that another request has locked: the same request may be
@@ -43,6 +41,8 @@ const available = `(not k.stored and (k.locked_until <= now() or k.token = r.tok
 
 // acquire is the one statement that acquires keys, each with a fresh token. A key has one
 // row: one of an earlier period is locked, and deleted if it allows another request.
+// Without key = any(...) the plan for an empty partition, as each day begins with one,
+// reads all keys of the workspace.
 const acquire = `
 	with r as (
 		select r.key, r.token, r.origin_id, r.request_hash, r.max_attempts, r.stored, r.lock_for, r.seal_for, r.over
@@ -58,7 +58,7 @@ const acquire = `
 		where q.id < (select id from p)
 	), gone as (
 		delete from direct_keys d using old o
-		where o.free and d.workspace_id = $1 and d.key = o.key and d.period = o.period
+		where o.free and d.workspace_id = $1 and d.key = any($2) and d.key = o.key and d.period = o.period
 	)
 	insert into direct_keys as k (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
 	select $1, p.id, r.key, r.token, r.origin_id, r.request_hash, r.max_attempts, r.stored, now() + r.lock_for, r.seal_for
@@ -77,7 +77,8 @@ const store = `
 	update direct_keys k set stored = true
 	from unnest($2::uuid[], $3::uuid[]) as r (key, token)
 	cross join direct_key_periods p
-	where k.workspace_id = $1 and k.key = r.key and k.period = p.id and k.token = r.token and not k.stored and k.locked_until > now()
+	where k.workspace_id = $1 and k.key = any($2) and k.key = r.key and k.period = p.id and k.token = r.token
+		and not k.stored and k.locked_until > now()
 	returning k.key`
 
 // periodLock is the advisory lock of the current period: shared by transactions that
@@ -137,7 +138,7 @@ func Unlock(ctx context.Context, db interface {
 		update direct_keys k set locked_until = '-infinity'
 		from unnest($2::uuid[], $3::uuid[]) as r (key, token)
 		cross join direct_key_periods p
-		where k.workspace_id = $1 and k.key = r.key and k.period = p.id and k.token = r.token and not k.stored`, ws, c.keys, c.tokens)
+		where k.workspace_id = $1 and k.key = any($2) and k.key = r.key and k.period = p.id and k.token = r.token and not k.stored`, ws, c.keys, c.tokens)
 	if err == nil {
 		rows.Close()
 		err = rows.Err()
@@ -183,123 +184,6 @@ func (c *keyColumns) add(r *request, stored bool) {
 	c.over = append(c.over, uuid.NullUUID{UUID: r.over, Valid: r.over != uuid.Nil})
 }
 
-// keyState is the row of a key that a request did not acquire.
-type keyState struct {
-	I           int
-	Same        bool // it is the same request
-	Stored      bool
-	Token       uuid.UUID
-	OriginID    uuid.UUID
-	MaxAttempts int16
-	SealFor     time.Duration
-	Left        float64   // seconds of the lock
-	Now         time.Time // by the database's clock
-}
-
-// over reports that a stored key is unlocked: its notification has failed for a cause that
-// may pass, or the time of its seal is over. It stays so until the key is acquired. A
-// notification that has not ended keeps its key.
-func (s keyState) over(n notifications.Notification) bool {
-	switch {
-	case n.EndedAt == nil:
-		return false
-	case n.Status == "failed" && n.Outcome != nil && *n.Outcome == "refused",
-		n.Status == "skipped" && n.Reason != nil && *n.Reason == notifications.BatchCrashed:
-		return true
-	}
-	return !n.EndedAt.Add(s.SealFor).After(s.Now)
-}
-
-// answer sets the results of requests whose keys others have. Requests whose keys are
-// unlocked have none: they may acquire them in place of their last notification.
-func (d *Direct) answer(ctx context.Context, ws uuid.UUID, all []*request) error {
-	if len(all) == 0 {
-		return nil
-	}
-	states, err := d.states(ctx, ws, all)
-	if err != nil {
-		return err
-	}
-	found, err := d.notificationsOf(ctx, ws, states)
-	if err != nil {
-		return err
-	}
-	for _, r := range all {
-		r.fail(&Locked{RetryAfter: time.Second}) // its row is gone: the key is free from now on
-	}
-	for _, s := range states {
-		r := all[s.I]
-		n, ok := found[s.Token]
-		if s.Stored && ok && s.over(n) {
-			r.over, r.done = s.Token, false
-			continue
-		}
-		r.result = s.result(n, ok)
-	}
-	return nil
-}
-
-// notificationsOf reads the notifications of stored keys, by token.
-func (d *Direct) notificationsOf(ctx context.Context, ws uuid.UUID, states []keyState) (map[uuid.UUID]notifications.Notification, error) {
-	by := map[uuid.UUID][]uuid.UUID{}
-	for _, s := range states {
-		if s.Stored {
-			by[s.OriginID] = append(by[s.OriginID], s.Token)
-		}
-	}
-	found := map[uuid.UUID]notifications.Notification{}
-	for origin, keys := range by {
-		some, err := d.Ledger.Some(ctx, ws, origin, keys)
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range some {
-			found[n.Key] = n
-		}
-	}
-	return found, nil
-}
-
-// result is the answer to a request under a key in this state.
-func (s keyState) result(n notifications.Notification, found bool) Result {
-	switch {
-	case !s.Same:
-		return Result{Err: reused()}
-	case !s.Stored || !found:
-		return Result{Err: &Locked{RetryAfter: time.Duration(max(1, math.Ceil(min(s.Left, 5)))) * time.Second}}
-	case n.EndedAt != nil || s.MaxAttempts == 1:
-		return Result{Sent: Sent{Notification: n, Filtered: true}}
-	}
-	wait := time.Second
-	if n.DueAt != nil {
-		wait = max(wait, min(time.Until(*n.DueAt).Round(time.Second), MostLock))
-	}
-	return Result{Err: &Locked{Notification: lemma.FormatNotificationID(n.OriginID, n.Key), RetryAfter: wait}}
-}
-
-func (d *Direct) states(ctx context.Context, ws uuid.UUID, all []*request) ([]keyState, error) {
-	keys, hashes := make([]uuid.UUID, len(all)), make([]uuid.UUID, len(all))
-	for i, r := range all {
-		keys[i], hashes[i] = r.key, r.Hash
-	}
-	rows, err := d.Pool.Query(ctx, `
-		select r.i::int - 1 as i, k.request_hash = r.hash as same, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for,
-			greatest(extract(epoch from k.locked_until - now()), 0)::float8 as left, now() as now
-		from unnest($2::uuid[], $3::uuid[]) with ordinality as r (key, hash, i)
-		cross join direct_key_periods p
-		cross join lateral (
-			select k.request_hash, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for, k.locked_until
-			from direct_keys k where k.workspace_id = $1 and k.key = r.key and k.period = p.id limit 1) k`, ws, keys, hashes)
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
-	}
-	states, err := pgx.CollectRows(rows, pgx.RowToStructByName[keyState])
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
-	}
-	return states, nil
-}
-
 // lockKeys locks the keys of requests before their notifications can be stored, in a
 // transaction of its own, and answers those whose keys others have.
 func (d *Direct) lockKeys(ctx context.Context, ws uuid.UUID, all []*request) error {
@@ -308,6 +192,12 @@ func (d *Direct) lockKeys(ctx context.Context, ws uuid.UUID, all []*request) err
 		return nil
 	}
 	for range tries {
+		if err := d.answer(ctx, ws, all); err != nil {
+			return err
+		}
+		if all = open(all); len(all) == 0 {
+			return nil
+		}
 		var acquired map[uuid.UUID]*request
 		err := pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) (err error) {
 			acquired, err = Lock(ctx, tx, ws, all, false)
@@ -320,12 +210,6 @@ func (d *Direct) lockKeys(ctx context.Context, ws uuid.UUID, all []*request) err
 			r.held = acquired[r.key] == r
 		}
 		all = slices.DeleteFunc(all, func(r *request) bool { return r.held })
-		if err := d.answer(ctx, ws, all); err != nil {
-			return err
-		}
-		if all = open(all); len(all) == 0 {
-			return nil
-		}
 	}
 	for _, r := range all {
 		r.fail(&Locked{RetryAfter: time.Second}) // others acquire it again and again

@@ -175,7 +175,7 @@ func TestASealEnds(t *testing.T) {
 	b.send(d, b.request("k", short), accepted)
 }
 
-// A request that has lost its lock while it read the audience stores nothing.
+// A request that has lost its lock while it read the audience stores nothing under it.
 func TestALostLockStoresNothing(t *testing.T) {
 	b := setup(t)
 	slow, quick := b.process(), b.process()
@@ -192,8 +192,9 @@ func TestALostLockStoresNothing(t *testing.T) {
 			b.Exec(`update direct_keys set locked_until = now()`)
 		}
 	}
-	b.send(slow, b.ofProfile("late"), locked) // no other request has it, but one may have begun
-	b.WantCount(1, `select count(*) from notifications`)
+	b.send(slow, b.ofProfile("late"), accepted) // no other request has acquired it: it is acquired again
+	b.WantCount(1, `select count(*) from direct_keys where stored and locked_until > now()`)
+	b.WantCount(2, `select count(*) from notifications`)
 }
 
 // The lock of a request whose process has crashed expires.
@@ -227,7 +228,7 @@ func TestOneOfTwoAtOnce(t *testing.T) {
 	tx, err := b.Pool.Begin(context.Background())
 	b.Must(err)
 	r := b.request("k")
-	held := newRequest(b.Workspace, r, times{time.Minute, time.Hour}, false)
+	held := newRequest(b.Workspace, r, times{time.Minute, time.Hour, AtMostOnce}, false)
 	if got, err := Lock(context.Background(), tx, b.Workspace, []*request{held}, true); len(got) != 1 || err != nil {
 		t.Fatal(got, err)
 	}

@@ -153,7 +153,7 @@ type oldKey struct {
 func (d *Direct) page(ctx context.Context, period, workspace, key uuid.UUID) ([]oldKey, error) {
 	rows, err := d.Pool.Query(ctx, `
 		select k.workspace_id, k.key, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for,
-			greatest(extract(epoch from k.locked_until - now()), 0)::float8, now()
+			`+left+`, now()
 		from direct_keys k
 		where k.period = $1 and (k.workspace_id, k.key) > ($2, $3) order by k.workspace_id, k.key limit $4`, period, workspace, key, livingPage)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestAPeriodWaitsForKeys(t *testing.T) {
 	d := b.process()
 	tx, err := b.Pool.Begin(context.Background())
 	b.Must(err)
-	held := newRequest(b.Workspace, b.request("k"), times{time.Minute, time.Hour}, false)
+	held := newRequest(b.Workspace, b.request("k"), times{time.Minute, time.Hour, AtMostOnce}, false)
 	_, err = Lock(context.Background(), tx, b.Workspace, []*request{held}, true)
 	b.Must(err)
 	begun := make(chan error, 1)

@@ -3,6 +3,7 @@ package direct
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 
 // The strategies.
 const (
-	AtMostOnce  = "at_most_once"  // the default
+	AtMostOnce  = "at_most_once"  // the default of workspaces
 	AtLeastOnce = "at_least_once" // bounded by two
 )
 
@@ -40,8 +41,8 @@ type Request struct {
 	TemplateID      *uuid.UUID
 	TemplateVersion int // 0: the newest
 	ProviderID      *uuid.UUID
-	Transactional   *bool // nil: without a topic it is
-	Strategy        string
+	Transactional   *bool  // nil: without a topic it is
+	Strategy        string // empty: that of the workspace
 	SendAt          *time.Time
 	ExpiresAt       *time.Time
 	Metadata        map[string]string
@@ -82,6 +83,9 @@ func newRequest(ws uuid.UUID, n Request, t times, bulk bool) *request {
 	}
 	if n.SealFor == 0 {
 		n.SealFor = t.seal
+	}
+	if n.Strategy == "" {
+		n.Strategy = t.strategy
 	}
 	r := &request{Request: n}
 	if n.Key != "" {
@@ -134,7 +138,32 @@ func (d *Direct) complete(ctx context.Context, ws uuid.UUID, r *request) error {
 		return lemma.Fault("/data", "unknown_variable", "must have %s, which the content uses", strings.Join(missing, ", "))
 	}
 	r.row.Payload = r.payload(nil)
-	return nil
+	return r.render()
+}
+
+// render renders the message once, so that what cannot be rendered is refused before
+// anything is stored. A fault of a template is one of the data for it.
+func (r *request) render() error {
+	_, _, err := r.content.compiled.RenderMessage(r.row.Payload, message.SampleUnsubscribeURL)
+	e, ok := errors.AsType[*lemma.Error](err)
+	if !ok {
+		return err
+	}
+	shown := *e
+	shown.Fields = slices.Clone(e.Fields)
+	for i := range shown.Fields {
+		f := &shown.Fields[i]
+		switch part := strings.TrimPrefix(f.Pointer, "/"); {
+		case part == "":
+			f.Pointer = "/data"
+		case strings.HasPrefix(part, "headers/"): // is one of the request
+		case r.Inline != nil:
+			f.Pointer = "/content/" + part
+		default:
+			f.Pointer, f.Detail = "/data", "the "+part+" of the template: "+f.Detail
+		}
+	}
+	return &shown
 }
 
 // check finds faults that need no database.
@@ -221,10 +250,13 @@ func (r *request) payload(profile map[string]json.RawMessage) string {
 	return message.Stored(string(text))
 }
 
-// times are the defaults of a workspace for its keys.
-type times struct{ lock, seal time.Duration }
+// times are the defaults of a workspace.
+type times struct {
+	lock, seal time.Duration
+	strategy   string
+}
 
-// defaults remember the times of workspaces for a moment.
+// defaults remember those of workspaces for a moment.
 type defaults struct {
 	mu sync.Mutex
 	by map[uuid.UUID]remembered
@@ -246,9 +278,10 @@ func (d *defaults) of(ctx context.Context, pool *pgxpool.Pool, ws uuid.UUID) (ti
 		return have.times, nil
 	}
 	now := remembered{at: time.Now()}
-	err := pool.QueryRow(ctx, `select lock_for, seal_for from workspaces where id = $1`, ws).Scan(&now.lock, &now.seal)
+	err := pool.QueryRow(ctx, `select lock_for, seal_for, strategy from workspaces where id = $1`, ws).
+		Scan(&now.lock, &now.seal, &now.strategy)
 	if err != nil {
-		return times{}, fmt.Errorf("read times of keys: %w", err)
+		return times{}, fmt.Errorf("read defaults of direct notifications: %w", err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -25,10 +25,13 @@ func (d *Direct) storeTogether(ctx context.Context, ws uuid.UUID, all []*request
 	return out, nil
 }
 
-// storeOpen stores the notifications of requests that have no answer yet, in one
-// transaction, and answers all. Those whose keys are found unlocked follow in another.
+// storeOpen answers requests whose keys others have, and stores the notifications of the
+// rest in one transaction. What another process acquires meanwhile is answered next.
 func (d *Direct) storeOpen(ctx context.Context, ws uuid.UUID, all []*request) error {
 	for range tries {
+		if err := d.answer(ctx, ws, open(all)); err != nil {
+			return err
+		}
 		some := open(all)
 		if len(some) == 0 {
 			return nil
@@ -45,10 +48,10 @@ func (d *Direct) storeOpen(ctx context.Context, ws uuid.UUID, all []*request) er
 
 func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) error {
 	d.at(ctx, "storing")
-	var fresh, others []*request
+	var fresh []*request
 	var at time.Time
 	err := pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) (err error) {
-		if fresh, others, err = acquireKeys(ctx, tx, ws, open); err != nil || len(fresh) == 0 {
+		if fresh, err = acquireKeys(ctx, tx, ws, open); err != nil || len(fresh) == 0 {
 			return err
 		}
 		if err := storeContents(ctx, tx, ws, fresh); err != nil {
@@ -74,12 +77,12 @@ func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) e
 		r.done, r.held = true, false
 		r.result = Result{Sent: Sent{Notification: r.notification(ws, at)}}
 	}
-	return d.answer(ctx, ws, others)
+	return nil
 }
 
-// acquireKeys separates requests whose notifications are to be stored from those whose keys
-// others have.
-func acquireKeys(ctx context.Context, tx pgx.Tx, ws uuid.UUID, open []*request) (fresh, others []*request, err error) {
+// acquireKeys returns the requests whose notifications are to be stored: others have the
+// keys of the rest.
+func acquireKeys(ctx context.Context, tx pgx.Tx, ws uuid.UUID, open []*request) (fresh []*request, err error) {
 	var keyed, held []*request
 	for _, r := range open {
 		switch {
@@ -92,22 +95,22 @@ func acquireKeys(ctx context.Context, tx pgx.Tx, ws uuid.UUID, open []*request) 
 	var acquired, kept map[uuid.UUID]*request
 	if len(keyed) > 0 {
 		if acquired, err = Lock(ctx, tx, ws, keyed, true); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if len(held) > 0 {
 		if kept, err = Store(ctx, tx, ws, held); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	for _, r := range open {
 		if r.key == uuid.Nil || acquired[r.key] == r || kept[r.key] == r {
 			fresh = append(fresh, r)
 		} else {
-			others = append(others, r)
+			r.held = false // its lock has expired, and another has acquired it
 		}
 	}
-	return fresh, others, nil
+	return fresh, nil
 }
 
 // notification is the notification that a request has stored, as it is read.

@@ -10,6 +10,7 @@ create table workspaces (
     tracking_url text not null default '',    -- where links of its messages lead; empty: the public URL of the server
     lock_for   interval not null default '2 minutes', -- of the keys of direct notifications: how long a request may lock one
     seal_for   interval not null default '6 hours',   -- and how long one stays sealed after its notification has ended
+    strategy   text not null default 'at_most_once' check (strategy in ('at_most_once', 'at_least_once')), -- of direct notifications
     version    int not null default 1,
     created_at timestamptz not null default now(),
     constraint workspaces_key_times check (lock_for between '1 second' and '1 hour' and seal_for between '1 second' and '72 hours'),

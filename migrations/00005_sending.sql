@@ -330,6 +330,8 @@ create index flow_origins_flow on flow_origins (workspace_id, flow_id);
 -- leaves out an attempt that a gate ended, and a second attempt that evidence
 -- about the first made unnecessary. reason is null for a notification that was
 -- sent or has not ended, ended_at for one that has not ended.
+-- With offset 0 each table is read by the key of the row. Without statistics a join
+-- would read all batches of the origin, and all contents of the workspace.
 create view notification_status as
 select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key, n.address, n.created_at,
        b.id as current_batch_id, b.provider_id, b.content_id, b.due_at, b.expires_at,
@@ -378,12 +380,17 @@ left join lateral (
     where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal
     order by a.attempt desc limit 1
 ) a on true
-left join batches first on first.workspace_id = n.workspace_id and first.origin_id = n.origin_id and first.id = n.batch_id
+left join lateral (
+    select f.id, f.status, f.attempt, f.called_through, f.deferred, f.open, f.provider_id, f.content_id, f.due_at, f.expires_at, f.finished_at
+    from batches f where f.workspace_id = n.workspace_id and f.origin_id = n.origin_id and f.id = n.batch_id
+    offset 0
+) first on true
 left join lateral (
     select r.id, r.status, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
     where (not a.final or a.attempt is null and not n.ordinal = any(first.open))
       and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id and r.id <> r.root_id
       and r.attempt > coalesce(a.attempt, 0) and n.ordinal = any(r.open)
+    offset 0
 ) part on true
 cross join lateral (
     select coalesce(part.id, first.id) as id, coalesce(part.status, first.status) as status,
@@ -394,7 +401,11 @@ cross join lateral (
         case when part.id is null then first.finished_at else part.finished_at end as finished_at
 ) b
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key
-left join contents c on c.workspace_id = n.workspace_id and c.id = coalesce(b.content_id, n.content_id, n.origin_id); -- a campaign's content has its id
+left join lateral ( -- a campaign's content has its id
+    select k.flow_id, k.node, k.channel from contents k
+    where k.workspace_id = n.workspace_id and k.id = coalesce(b.content_id, n.content_id, n.origin_id)
+    offset 0
+) c on true;
 
 -- +goose Down
 drop view notification_status;

@@ -1193,12 +1193,14 @@ create table workspaces (
     tracking_url text not null default ''::text,
     lock_for interval not null default '00:02:00'::interval,
     seal_for interval not null default '06:00:00'::interval,
+    strategy text not null default 'at_most_once'::text,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     constraint workspaces_pkey PRIMARY KEY (id),
     constraint workspaces_name UNIQUE (name),
     constraint workspaces_key_times CHECK ((((lock_for >= '00:00:01'::interval) AND (lock_for <= '01:00:00'::interval)) AND ((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))),
-    constraint workspaces_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+    constraint workspaces_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
+    constraint workspaces_strategy_check CHECK ((strategy = ANY (ARRAY['at_most_once'::text, 'at_least_once'::text])))
 );
 
 -- view notification_status (

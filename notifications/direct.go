@@ -207,8 +207,10 @@ func (l *Ledger) CancelOne(ctx context.Context, workspaceID, origin, key uuid.UU
 // batch's row itself, so that they hold for what a concurrent statement has written.
 const cancelOne = `
 	with n as (
-		select batch_id, ordinal from notifications where workspace_id = $1 and origin_id = $2 and key = $3 and batch_id is not null
-	), place as (
+		select batch_id, ordinal from (
+			select batch_id, ordinal from notifications where workspace_id = $1 and origin_id = $2 and key = $3 offset 0
+		) n where batch_id is not null
+	), place as materialized (
 		select b.id, n.ordinal from n cross join lateral (
 			select b.id from batches b
 			where b.workspace_id = $1 and b.origin_id = $2 and b.id = n.batch_id and n.ordinal = any(coalesce(b.open, array[n.ordinal]))
@@ -219,13 +221,12 @@ const cancelOne = `
 			limit 1) b
 	), ended as (
 		update batches b set cancelled = cancelled + 1,
-			open = array(select o::smallint from unnest(coalesce(b.open, ` + allOrdinals + `)) o where o <> p.ordinal),
+			open = array(select o::smallint from unnest(coalesce(b.open, ` + allOrdinals + `)) o where o <> (select ordinal from place)),
 			status = case when coalesce(cardinality(b.open), b.size) = 1 then 'cancelled' else b.status end,
 			finished_at = case when coalesce(cardinality(b.open), b.size) = 1 then now() end
-		from place p
-		where b.workspace_id = $1 and b.origin_id = $2 and b.id = p.id and b.status || '' = 'ready' and b.attempt = 1
-		  and p.ordinal = any(coalesce(b.open, array[p.ordinal]))
-		returning b.workspace_id, b.root_id, p.ordinal
+		where b.workspace_id = $1 and b.origin_id = $2 and b.id = (select id from place) and b.status || '' = 'ready' and b.attempt = 1
+		  and (b.open is null or (select ordinal from place) = any(b.open))
+		returning b.workspace_id, b.root_id, (select ordinal from place) as ordinal
 	), outcome as (
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason)
 		select workspace_id, root_id, ordinal, 1, 'skipped', true, 'gate', 'cancelled' from ended

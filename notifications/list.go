@@ -61,10 +61,10 @@ func get(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Notifi
 	return found[0], nil
 }
 
-// Some reads notifications of one origin by their keys. Keys that are not stored are left
-// out.
-func (l *Ledger) Some(ctx context.Context, workspaceID, origin uuid.UUID, keys []uuid.UUID) ([]Notification, error) {
-	rows, err := l.pool.Query(ctx, selectStatus+` where workspace_id = $1 and origin_id = $2 and key = any($3)`, workspaceID, origin, keys)
+// Some reads notifications by their origins and keys, in one statement. Those that are not
+// stored are left out.
+func (l *Ledger) Some(ctx context.Context, workspaceID uuid.UUID, origins, keys []uuid.UUID) ([]Notification, error) {
+	rows, err := l.pool.Query(ctx, some, workspaceID, origins, keys)
 	if err != nil {
 		return nil, fmt.Errorf("read notifications: %w", err)
 	}
@@ -74,6 +74,12 @@ func (l *Ledger) Some(ctx context.Context, workspaceID, origin uuid.UUID, keys [
 	}
 	return found, nil
 }
+
+const some = `
+	select n.* from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
+	cross join lateral (` + selectStatus + `
+		where workspace_id = $1 and origin_id = r.origin_id and n.key = r.key offset 0
+	) n`
 
 // State is the status of a notification.
 type State struct {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 
 	"lemma"
 	"lemma/campaigns"
+	"lemma/direct"
 	"lemma/events"
 	"lemma/flows"
 	"lemma/flows/intake"
@@ -152,6 +154,7 @@ func (p *planned) live() {
 	p.suppressions()
 	p.campaign()
 	p.events()
+	p.direct()
 	for _, once := range []func(context.Context) error{
 		func(ctx context.Context) error { _, err := p.Flows.Forget(ctx); return err },
 		func(ctx context.Context) error { _, err := p.Webhooks.Clean(ctx); return err },
@@ -194,6 +197,43 @@ func (p *planned) events() {
 	}
 	_, err = events.Purge(ctx, p.Pool)
 	p.Must(err)
+}
+
+// direct requests notifications under keys, to addresses and to profiles, by all answers
+// that a key can have.
+func (p *planned) direct() {
+	ctx, later := p.T.Context(), time.Now().Add(time.Hour)
+	request := func(key string, to direct.To, at *time.Time) direct.Request {
+		return direct.Request{ID: lemma.NewID(), Key: key, To: to, TemplateID: &p.Template, ProviderID: &p.Provider, SendAt: at,
+			Strategy: direct.AtLeastOnce, Email: direct.Envelope{FromEmail: "hi@shop.example"},
+			Data: map[string]json.RawMessage{"name": json.RawMessage(`"Ada"`)}}
+	}
+	address, profile := direct.To{Address: "ada@shop.example"}, direct.To{ProfileKey: "1", AudienceID: &p.Audience}
+	for range 2 { // the second time, the keys are locked
+		for key, to := range map[string]direct.To{"": address, "now": address, "of": profile} {
+			_, err := p.Direct.Send(ctx, p.Workspace, request(key, to, &later))
+			if _, locked := errors.AsType[*direct.Locked](err); !locked {
+				p.Must(err)
+			}
+		}
+		_, err := p.Direct.SendAll(ctx, p.Workspace, []direct.Request{request("", address, nil), request("bulk", profile, nil)})
+		p.Must(err)
+	}
+	again := request("again", address, &later)
+	sent, err := p.Direct.Send(ctx, p.Workspace, again)
+	p.Must(err)
+	again.Again = true
+	_, err = p.Direct.Send(ctx, p.Workspace, again)
+	p.Must(err)
+	_, err = p.Server.Ledger.CancelOne(ctx, p.Workspace, sent.Notification.OriginID, sent.Notification.Key)
+	p.Must(err)
+	p.ExecDB(`alter table people rename to away`)
+	if _, err := p.Direct.Send(ctx, p.Workspace, request("unread", profile, nil)); err == nil {
+		p.T.Error("a profile of a table that is gone was sent to")
+	}
+	p.ExecDB(`alter table away rename to people`)
+	p.Exec(`insert into direct_key_periods (id, began_at) values ('00000000-0000-0000-0000-000000000001', now() - interval '1 year')`)
+	p.Must(p.Direct.Turn(ctx))
 }
 
 // inherits takes over the work of a process that was killed: a lease has expired during a
@@ -322,6 +362,10 @@ func (p *planned) fill(pool *pgxpool.Pool, n int) {
 			select $1, $1, id, id, $1, $1, 500, 2, 'done', 500, now() from made where i % 50 = 0`,
 		`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
 			select $1, $1, id, batch, i % 500, i, 'a@b.example', '{}' from made`,
+		`insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
+			select $1, (select id from direct_key_periods limit 1), id, id, $1, $1, 2, true, now(), '6 hours' from made`,
+		`insert into contents (workspace_id, id, channel, inline, from_name, from_email, reply_to, headers)
+			select $1, id, 'email', '{}', '', '', '', '{}' from made`,
 		`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
 			select $1, batch, i % 500, 1, 'accepted', true, 'response' from made`,
 		`insert into suppressions (workspace_id, key, cause, id, channel, address) select $1, id, 'manual', id, 'email', i::text from made`,

@@ -30,6 +30,8 @@ var finds = map[string][]string{
 	"soft_bounces":       {"key"},
 	"suppressions":       {"key", "id", "written_by"},
 	"topic_unsubscribes": {"key", "written_by"},
+	"direct_keys":        {"key"},
+	"contents":           {"id"},
 }
 
 // reads are intended scans without such a column, by a part of the statement and the
@@ -61,6 +63,8 @@ var reads = []struct{ caller, index, why string }{
 	{"suppression.check", "topic_unsubscribes_", "whether the workspace has any"},
 	{"suppression.readPage", "suppressions_pkey", "a page, in the order of the index"},
 	{"suppression.readPage", "topic_unsubscribes_pkey", "a page, in the order of the index"},
+	{"(*Direct).drop.func1", "direct_keys", "the keys of one period, once a day"},
+	{"tracking.nextEvents", "contents_converting", "the contents that have a conversion"},
 	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},
 }
 

@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,6 +69,7 @@ type waiting struct {
 	CampaignID      *uuid.UUID // of its origin
 	FlowID          *uuid.UUID
 	Metadata        map[string]string // of that campaign or flow
+	ofItems         []metadata        // of direct notifications, each of which has its own; read if a subscription asks for it
 	data            []byte            // the data of its messages, as JSON
 }
 
@@ -120,7 +120,7 @@ func readItems(ctx context.Context, tx pgx.Tx, all []*waiting) error {
 			select coalesce(string_agg(uuid_send(n.key), null order by n.ordinal), '') from notifications n
 			where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $3 and ($4::smallint[] is null or n.ordinal = any($4))`,
 			e.WorkspaceID, e.OriginID, *e.BatchID, e.Ordinals).QueryRow(func(row pgx.Row) error {
-			var keys pgtype.DriverBytes
+			var keys []byte
 			err := row.Scan(&keys)
 			for key := range slices.Chunk(keys, 16) {
 				e.Keys = append(e.Keys, uuid.UUID(key))
@@ -132,75 +132,6 @@ func readItems(ctx context.Context, tx pgx.Tx, all []*waiting) error {
 		return nil
 	}
 	return tx.SendBatch(ctx, batch).Close()
-}
-
-// subscribed are the events of one endpoint.
-type subscribed struct {
-	WorkspaceID, EndpointID uuid.UUID
-	events                  []*waiting
-}
-
-// subscribers are the endpoints that subscribe to events, in the order in which their
-// rows are locked.
-func subscribers(ctx context.Context, tx pgx.Tx, all []*waiting) ([]*subscribed, error) {
-	of := map[[2]string][]*waiting{} // by workspace and type
-	for _, e := range all {
-		k := [2]string{e.WorkspaceID.String(), e.Type}
-		of[k] = append(of[k], e)
-	}
-	workspaces, types := make([]pgtype.UUID, 0, len(of)), make([]string, 0, len(of))
-	for k, events := range of {
-		workspaces, types = append(workspaces, pgUUID(events[0].WorkspaceID)), append(types, k[1])
-	}
-	rows, err := tx.Query(ctx, `
-		select s.workspace_id, s.type, s.endpoint_id, s.campaign_ids, s.flow_ids, s.metadata
-		from unnest($1::uuid[], $2::text[]) as t (workspace_id, type)
-		cross join lateral (
-			select s.workspace_id, s.type, s.endpoint_id, s.campaign_ids, s.flow_ids, s.metadata from webhook_subscriptions s
-			where s.workspace_id = t.workspace_id and s.type = t.type offset 0
-		) s
-		order by s.workspace_id, s.endpoint_id`, workspaces, types)
-	if err != nil {
-		return nil, err
-	}
-	byEndpoint := map[uuid.UUID]*subscribed{}
-	var order []*subscribed
-	var ws, endpoint uuid.UUID
-	var name string
-	var s Subscription
-	_, err = pgx.ForEachRow(rows, []any{&ws, &name, &endpoint, &s.CampaignIDs, &s.FlowIDs, &s.Metadata}, func() error {
-		to := byEndpoint[endpoint]
-		if to == nil {
-			to = &subscribed{WorkspaceID: ws, EndpointID: endpoint}
-			byEndpoint[endpoint], order = to, append(order, to)
-		}
-		for _, e := range of[[2]string{ws.String(), name}] {
-			if s.selects(e) && !slices.Contains(to.events, e) {
-				to.events = append(to.events, e)
-			}
-		}
-		s = Subscription{}
-		return nil
-	})
-	for _, to := range order {
-		slices.SortFunc(to.events, func(a, b *waiting) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	}
-	return slices.DeleteFunc(order, func(to *subscribed) bool { return len(to.events) == 0 }), err
-}
-
-// selects reports whether an event is of the origins of a subscription.
-func (s Subscription) selects(e *waiting) bool {
-	if len(s.CampaignIDs)+len(s.FlowIDs) > 0 &&
-		(e.CampaignID == nil || !slices.Contains(s.CampaignIDs, *e.CampaignID)) &&
-		(e.FlowID == nil || !slices.Contains(s.FlowIDs, *e.FlowID)) {
-		return false
-	}
-	for key, value := range s.Metadata {
-		if has, ok := e.Metadata[key]; !ok || has != value {
-			return false
-		}
-	}
-	return true
 }
 
 // writeEvents numbers the events of each endpoint and writes their messages. The
@@ -256,7 +187,7 @@ type eventMessages struct {
 func (m *eventMessages) add(s *subscribed, sequence int64) error {
 	for _, e := range s.events {
 		sequence++
-		body, err := e.body(sequence)
+		body, err := s.shown(e).body(sequence)
 		if err != nil {
 			return err
 		}

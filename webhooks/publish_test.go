@@ -18,6 +18,7 @@ import (
 
 	"lemma"
 	"lemma/eventsout"
+	"lemma/notifications"
 )
 
 // subscriber creates an endpoint at the receiver with subscriptions.
@@ -123,6 +124,61 @@ func TestSubscriptionsSelectOrigins(t *testing.T) {
 		if got := c.s.selects(c.e); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// Each direct notification has metadata of its own: a message has those of its event that
+// the subscriptions of the endpoint select.
+func TestSubscriptionsSelectDirectNotifications(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	origin, batch := notifications.DirectOrigin(b.Workspace, time.Now()), lemma.NewID()
+	keys := make([]uuid.UUID, 4)
+	for i, text := range []any{`{"team":"a"}`, `{"team":"b","kind":"x"}`, nil, `{"team":"c"}`} {
+		keys[i] = lemma.NewID()
+		b.Exec(`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, metadata)
+			values ($1, $2, $3, $4, $5, 'p', 'p@shop.example', '{}', $6)`, b.Workspace, origin, keys[i], batch, i, text)
+	}
+	of := func(m map[string]string) Subscription {
+		return Subscription{Types: []string{eventsout.NotificationSent}, Metadata: m}
+	}
+	b.subscriber("/a", of(map[string]string{"team": "a"}))
+	b.subscriber("/a-and-b", of(map[string]string{"team": "a"}), of(map[string]string{"kind": "x"}))
+	b.subscriber("/all", of(nil), of(map[string]string{"team": "c"}))
+	b.subscriber("/none", of(map[string]string{"team": "d"}))
+	sent := eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.NotificationSent, OriginID: origin}
+	byBatch, byKey := sent, sent
+	byBatch.BatchID, byBatch.Ordinals = batch, []int16{0, 1, 2, 3}
+	byKey.Keys = []uuid.UUID{keys[1], keys[3]}
+	b.record(byBatch, byKey)
+	b.publish(2)
+	b.run(b.Webhooks, 5)
+	got := map[string][][]string{}
+	for _, r := range b.receiver.all() {
+		var body struct {
+			Data struct {
+				Count int
+				IDs   []string `json:"notification_ids"`
+			}
+		}
+		b.Must(json.Unmarshal([]byte(r.body), &body))
+		if body.Data.Count != len(body.Data.IDs) {
+			t.Errorf("%s has %s", r.path, r.body)
+		}
+		got[r.path] = append(got[r.path], body.Data.IDs)
+	}
+	ids := func(of ...int) (all []string) {
+		for _, i := range of {
+			all = append(all, lemma.FormatNotificationID(origin, keys[i]))
+		}
+		return all
+	}
+	for _, all := range got {
+		slices.SortFunc(all, func(a, b []string) int { return len(b) - len(a) })
+	}
+	want := map[string][][]string{"/a": {ids(0)}, "/a-and-b": {ids(0, 1), ids(1)}, "/all": {ids(0, 1, 2, 3), ids(1, 3)}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

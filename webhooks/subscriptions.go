@@ -19,7 +19,7 @@ type Subscription struct {
 	Types       []string          `json:"types"`
 	CampaignIDs []uuid.UUID       `json:"campaign_ids,omitempty"` // with FlowIDs: only of these; both empty: of all
 	FlowIDs     []uuid.UUID       `json:"flow_ids,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"` // only of a campaign or flow that has these entries
+	Metadata    map[string]string `json:"metadata,omitempty"` // only of a campaign, flow or direct notification that has these entries
 }
 
 // Limits of subscriptions.

@@ -98,6 +98,7 @@ type Patch struct {
 	Page             PagePatch
 	TrackingURL      *string
 	LockFor, SealFor *time.Duration
+	Strategy         *string
 }
 
 // Limits of the times of keys.
@@ -116,8 +117,14 @@ func (p Patch) checkKeys() error {
 			return lemma.Fault("/keys/"+t.name, "out_of_range", "must be from %s to %s", time.Second, t.most)
 		}
 	}
+	if p.Strategy != nil && !slices.Contains(strategies, *p.Strategy) {
+		return lemma.Fault("/keys/strategy", "invalid_choice", "must be one of %s", strings.Join(strategies, ", "))
+	}
 	return nil
 }
+
+// strategies are those of direct notifications.
+var strategies = []string{"at_most_once", "at_least_once"}
 
 // maxTrackingURL is in bytes: the token of a link has up to 4,096.
 const maxTrackingURL = 200
@@ -143,13 +150,14 @@ func (w *Workspaces) Update(ctx context.Context, id uuid.UUID, ifMatch *int, pat
 	p := patch.Page
 	changed, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Workspace], `
 		update workspaces set version = version + 1, tracking_url = coalesce($9, tracking_url),
-			lock_for = coalesce($10, lock_for), seal_for = coalesce($11, seal_for), page = page || jsonb_strip_nulls(
+			lock_for = coalesce($10, lock_for), seal_for = coalesce($11, seal_for), strategy = coalesce($12, strategy),
+			page = page || jsonb_strip_nulls(
 			jsonb_build_object(
 			'title', $3::text, 'text', $4::text, 'unsubscribe_label', $5::text, 'color', $6::text, 'background', $7::text,
 			'language', $8::text))
 		where id = $1 and ($2::int is null or version = $2)
 		returning `+columns, id, ifMatch, p.Title, p.Text, p.UnsubscribeLabel, p.Color, p.Background, p.Language, patch.TrackingURL,
-		patch.LockFor, patch.SealFor)
+		patch.LockFor, patch.SealFor, patch.Strategy)
 	if errors.Is(err, pgx.ErrNoRows) {
 		if _, err := w.Get(ctx, id); err != nil {
 			return Workspace{}, err

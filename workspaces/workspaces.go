@@ -28,11 +28,12 @@ type Workspace struct {
 	TrackingURL string        // where links of its messages lead; empty: the public URL of the server
 	LockFor     time.Duration // of keys of direct notifications: how long a request locks one
 	SealFor     time.Duration // and how long one stays sealed after its notification has ended
+	Strategy    string        // of direct notifications: at_most_once or at_least_once
 	Version     int           // ETag
 	CreatedAt   time.Time
 }
 
-const columns = `id, name, page, tracking_url, lock_for, seal_for, version, created_at`
+const columns = `id, name, page, tracking_url, lock_for, seal_for, strategy, version, created_at`
 
 // Workspaces stores workspaces and their keys.
 type Workspaces struct {

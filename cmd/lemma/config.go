@@ -83,7 +83,7 @@ type Config struct {
 	AllowPrivateWebhooks  bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Allow webhooks to loopback and private addresses, and without TLS."`
 	AllowWritingSources   bool          `var:"LEMMA_ALLOW_WRITING_SOURCES" group:"Settings" help:"Allow data sources whose role can write, with a warning."`
 
-	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"URL of the Lemma that the commands flows, events, enrollments, campaigns and providers call."`
+	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"URL of the Lemma that the commands call that work over the API."`
 	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // no flag either
 
 	SentryDSN string `kong:"-" var:"LEMMA_SENTRY_DSN" secret:""` // a secret, since it allows to send reports

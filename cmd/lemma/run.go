@@ -15,25 +15,27 @@ type commands struct {
 	Config  `embed:""`
 	EnvFile envFile `name:"env-file" group:"Settings" placeholder:"FILE" help:"A file of settings, in lines of NAME=value. Flags and environment variables take precedence."`
 
-	Dev           devCommand           `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher: send a campaign and run a flow, or run an A/B test."`
-	Serve         serveCommand         `cmd:"" help:"Serve the HTTP API."`
-	Work          workCommand          `cmd:"" help:"Run the workers: read audiences, move enrollments, send messages, deliver webhooks."`
-	Migrate       migrateCommand       `cmd:"" help:"Migrate the database, or list the migrations."`
-	Keys          keysCommand          `cmd:"" help:"Create, list and revoke API keys."`
-	Archives      archiveCommand       `cmd:"" name:"archive" help:"List and read partitions that were archived before they were dropped."`
-	Secrets       secretsCommand       `cmd:"" help:"Change the key that encrypts stored secrets."`
-	Flows         remote.Flows         `cmd:"" help:"Create, publish, watch and stop flows, over the API."`
-	Events        remote.Events        `cmd:"" help:"Record and list events, over the API."`
-	Notifications remote.Notifications `cmd:"" help:"Send, show and cancel direct notifications, over the API."`
-	Campaigns     remote.Campaigns     `cmd:"" help:"Follow A/B tests, over the API."`
-	Providers     remote.Providers     `cmd:"" help:"Test providers, over the API."`
-	Enrollments   remote.Enrollments   `cmd:"" help:"List, create, move and end enrollments, over the API."`
-	Exports       remote.Exports       `cmd:"" help:"Create, follow and download exports, over the API."`
-	Abtest        abtestCommand        `cmd:"" help:"Recompute the assignments of A/B tests."`
-	Doctor        doctorCommand        `cmd:"" help:"Check the constraints and settings that the guarantees depend on, the stored secrets, and the data sources."`
-	Bench         benchCommand         `cmd:"" help:"Run the benchmarks, on a Postgres of their own; print one JSON line per figure."`
-	Sink          sinkCommand          `cmd:"" hidden:"" help:"Run the mail server of the benchmarks."`
-	Show          showCommand          `cmd:"" name:"config" help:"Print the settings in effect, without secrets."`
+	Dev           devCommand              `cmd:"" help:"Run everything on this machine, with a demo shop and a mail catcher: send a campaign and run a flow, or run an A/B test."`
+	Serve         serveCommand            `cmd:"" help:"Serve the HTTP API."`
+	Work          workCommand             `cmd:"" help:"Run the workers: read audiences, move enrollments, send messages, deliver webhooks."`
+	Migrate       migrateCommand          `cmd:"" help:"Migrate the database, or list the migrations."`
+	Keys          keysCommand             `cmd:"" help:"Create, list and revoke API keys."`
+	Archives      archiveCommand          `cmd:"" name:"archive" help:"List and read partitions that were archived before they were dropped."`
+	Secrets       secretsCommand          `cmd:"" help:"Change the key that encrypts stored secrets."`
+	Flows         remote.Flows            `cmd:"" help:"Create, publish, watch and stop flows, over the API."`
+	Events        remote.Events           `cmd:"" help:"Record and list events, over the API."`
+	Notifications remote.Notifications    `cmd:"" help:"Send, show and cancel direct notifications, over the API."`
+	Campaigns     remote.Campaigns        `cmd:"" help:"Follow A/B tests, over the API."`
+	Providers     remote.Providers        `cmd:"" help:"Test providers, over the API."`
+	Enrollments   remote.Enrollments      `cmd:"" help:"List, create, move and end enrollments, over the API."`
+	Exports       remote.Exports          `cmd:"" help:"Create, follow and download exports, over the API."`
+	Webhooks      remote.WebhookEndpoints `cmd:"" name:"webhook-endpoints" help:"Create, change, watch and test webhook endpoints, over the API."`
+	Workspace     remote.Workspace        `cmd:"" help:"Show and change the workspace of the API key, over the API."`
+	Abtest        abtestCommand           `cmd:"" help:"Recompute the assignments of A/B tests."`
+	Doctor        doctorCommand           `cmd:"" help:"Check the constraints and settings that the guarantees depend on, the stored secrets, and the data sources."`
+	Bench         benchCommand            `cmd:"" help:"Run the benchmarks, on a Postgres of their own; print one JSON line per figure."`
+	Sink          sinkCommand             `cmd:"" hidden:"" help:"Run the mail server of the benchmarks."`
+	Show          showCommand             `cmd:"" name:"config" help:"Print the settings in effect, without secrets."`
 }
 
 // command is a subcommand of this package; the others are a remote.Command.
