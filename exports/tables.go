@@ -15,7 +15,7 @@ var enrollmentID = id("enrollment_id", lemma.PrefixEnrollment)
 var types = map[string]rowType{
 	"notifications": {
 		scope: "notifications:read", created: "n.created_at",
-		filters: map[string]string{"campaign_id": "n.origin_id = ?", "flow_id": "c.flow_id = ?", "status": "n.status = ?",
+		filters: map[string]string{"campaign_id": "n.origin_id = ?", "flow_id": "c.flow_id = ?", "status": "o.status = ?",
 			"channel": "c.channel = ?", "profile_key": "n.profile_key = ?", "created_after": "n.created_at >= ?",
 			"created_before": "n.created_at < ?"},
 		columns: slices.Concat(of(format.Notification, "id"), []format.Column{campaignID, flowID, enrollmentID}, texts("node", "channel",

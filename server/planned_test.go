@@ -16,8 +16,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/blobs"
 	"lemma/campaigns"
 	"lemma/events"
+	"lemma/exports"
+	"lemma/exports/format"
 	"lemma/flows"
 	"lemma/flows/intake"
 	"lemma/notifications"
@@ -59,8 +62,9 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	p := &planned{Fixture: shop.New(s, shop.Local, nil)}
 	p.Fill("select id, email, name, opted_out from people")
 	const often = 50 * time.Millisecond
-	var err error
-	p.Server, err = New(Deps{Pool: s.Pool, Box: p.Box, Log: slog.New(slog.DiscardHandler),
+	store, err := blobs.OpenFolder(t.TempDir())
+	p.Must(err)
+	p.Server, err = New(Deps{Pool: s.Pool, Blobs: store, Box: p.Box, Log: slog.New(slog.DiscardHandler),
 		Kinds: []sender.Kind{accepting("smtp").kind()}}, Config{SendWorkers: 2, PublicURL: "https://lemma.shop.example",
 		Sender: sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often}, Campaigns: campaigns.Config{Grace: often},
 		Sources: shop.Local, Webhooks: webhooks.Options{AllowPrivate: true}})
@@ -149,12 +153,23 @@ func (p *planned) live() {
 	p.move()
 	p.campaign()
 	p.events()
+	p.export()
 	for _, once := range []func(context.Context) error{
 		func(ctx context.Context) error { _, err := p.Flows.Forget(ctx); return err },
 		func(ctx context.Context) error { _, err := p.Webhooks.Clean(ctx); return err },
 	} {
 		p.Must(once(ctx))
 	}
+}
+
+// export writes the rows of each type.
+func (p *planned) export() {
+	ctx := p.T.Context()
+	for _, kind := range exports.Types() {
+		_, err := p.Exports.Create(ctx, p.Workspace, exports.NewExport{ID: lemma.NewID(), Type: kind, Format: format.CSV})
+		p.Must(err)
+	}
+	p.until(`select count(*) = $1 from exports where status = 'completed'`, len(exports.Types()))
 }
 
 // events receives and applies all types of provider events.
