@@ -207,28 +207,28 @@ func (p part) statement(kind rowType, ws uuid.UUID, x Export, limit int) (string
 	return strings.NewReplacer("{keep}", "("+strings.Join(keep, " and ")+")", "{after}", after, "{limit}", limited).Replace(p.sql), args
 }
 
-// after returns the condition of the rows after some keys.
+// after returns the condition of the rows after some keys. A filter on the first key fixes
+// it, since the rows of one flow or origin are together.
 func (p part) after(f Filters, arg func(any) string) string {
-	first, most := uuid.Nil, uuid.Max
-	switch p.keys[0] { // the rows of one are together
+	var fixed *uuid.UUID
+	switch p.keys[0] {
 	case "origin_id":
-		first, most = f.origins()
+		fixed = f.CampaignID
 	case "flow_id":
-		if f.FlowID != nil {
-			first, most = *f.FlowID, *f.FlowID
-		}
+		fixed = f.FlowID
+	}
+	if fixed != nil {
+		return fmt.Sprintf("n.%s = %s::uuid and n.%s > %s::uuid", p.keys[0], arg(*fixed), p.keys[1], arg(uuid.Nil))
 	}
 	names, places := make([]string, len(p.keys)), make([]string, len(p.keys))
 	for i, key := range p.keys {
-		from := uuid.Nil
-		if i == 0 {
-			from = first
-		}
-		names[i], places[i] = "n."+key, arg(from)+"::uuid"
+		names[i], places[i] = "n."+key, arg(uuid.Nil)+"::uuid"
 	}
-	// The bounds of the first key alone choose the partitions.
-	return fmt.Sprintf("(%s) > (%s) and %s >= %s and %[3]s <= %[5]s", strings.Join(names, ", "), strings.Join(places, ", "),
-		names[0], places[0], arg(most)+"::uuid")
+	after := fmt.Sprintf("(%s) > (%s)", strings.Join(names, ", "), strings.Join(places, ", "))
+	if p.keys[0] == "origin_id" { // the first key alone chooses the partitions
+		after += fmt.Sprintf(" and %s >= %s", names[0], places[0])
+	}
+	return after
 }
 
 // origins returns the smallest and the largest origin of notifications.

@@ -169,7 +169,7 @@ func (p *planned) export() {
 		_, err := p.Exports.Create(ctx, p.Workspace, exports.NewExport{ID: lemma.NewID(), Type: kind, Format: format.CSV})
 		p.Must(err)
 	}
-	p.until(`select count(*) = $1 from exports where status = 'completed'`, len(exports.Types()))
+	p.until(`select count(*) = 0 from exports where status <> 'completed'`)
 }
 
 // events receives and applies all types of provider events.
@@ -299,9 +299,9 @@ func (p *planned) newCampaign() uuid.UUID {
 }
 
 // until polls a condition with a deadline.
-func (p *planned) until(sql string, ids []uuid.UUID) {
+func (p *planned) until(sql string, args ...any) {
 	p.T.Helper()
-	pgtest.Eventually(p.T, time.Minute, sql, func() bool { return pgtest.One[bool](p.T, p.Fixture.Pool, sql, ids) })
+	pgtest.Eventually(p.T, time.Minute, sql, func() bool { return pgtest.One[bool](p.T, p.Fixture.Pool, sql, args...) })
 }
 
 // fill writes n rows of one workspace, one flow and one campaign into every table that
