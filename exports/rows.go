@@ -4,14 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"lemma/exports/format"
 )
@@ -31,25 +26,36 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// progressEvery is how often the progress of a running export is stored.
+const progressEvery = 2 * time.Second
+
 // write writes the rows of an export. Each page is a statement of its own, so that no
-// snapshot is held for longer than a page takes.
+// snapshot is held for longer than a page takes. Pages are read while earlier ones are
+// written.
 func (e *Exports) write(ctx context.Context, j job, to io.Writer) error {
 	kind := types[j.Type]
 	file, err := format.New(j.Format, counted{to, &j.progress.bytes}, kind.columns, format.Options{KeepFormulas: j.CSVFormulas == "keep"})
 	if err != nil {
 		return err
 	}
-	sql, args := kind.statement(j.workspace, j.Export, e.cfg.PageRows)
-	after := args[1 : 1+len(kind.keys)]
-	for {
-		last, err := e.writePage(ctx, kind, sql, args, file, j.progress)
-		if err != nil {
+	ctx, stop := context.WithCancel(ctx)
+	r := &reader{Exports: e, job: j, pages: make(chan chan read, 1)}
+	defer r.all.Wait()
+	defer stop()
+	r.all.Go(func() { r.read(ctx, kind) })
+	for next := range r.pages {
+		page := <-next
+		if page.err != nil {
+			return fmt.Errorf("export %s: %w", j.Type, page.err)
+		}
+		if err := page.rows.each(len(kind.columns), file.Row); err != nil {
 			return fmt.Errorf("export %s: %w", j.Type, err)
 		}
-		if last == nil {
-			break
-		}
-		copy(after, last)
+		j.progress.rows.Add(int64(page.rows.count))
+		page.rows.free()
+	}
+	if err := ctx.Err(); err != nil {
+		return err // pages may be missing
 	}
 	if err := file.Close(); err != nil {
 		return fmt.Errorf("end the file of an export: %w", err)
@@ -57,78 +63,50 @@ func (e *Exports) write(ctx context.Context, j job, to io.Writer) error {
 	return nil
 }
 
-// writePage writes one page of rows and returns the keys of its last row, nil without rows.
-func (e *Exports) writePage(ctx context.Context, kind rowType, sql string, args []any, file format.Encoder, p *progress) ([]any, error) {
-	rows, err := e.Pool.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	last := make([]uuid.UUID, len(kind.keys))
-	found, kept := false, int64(0)
-	for rows.Next() {
-		values := rows.RawValues()
-		for i := range last {
-			copy(last[i][:], values[1+len(kind.columns)+i])
-		}
-		found = true
-		if keep := values[0]; len(keep) == 0 || keep[0] == 0 {
+// rows are some rows in memory: their values, one after the other.
+type rows struct {
+	data  []byte
+	sizes []int32 // of the values; -1 for null
+	count int
+}
+
+var unused = sync.Pool{New: func() any { return &rows{data: make([]byte, 0, 1<<20)} }}
+
+func newRows() *rows { return unused.Get().(*rows) }
+
+// free lets another page use the memory.
+func (r *rows) free() {
+	r.data, r.sizes, r.count = r.data[:0], r.sizes[:0], 0
+	unused.Put(r)
+}
+
+// add copies a row.
+func (r *rows) add(values [][]byte) {
+	for _, value := range values {
+		if value == nil {
+			r.sizes = append(r.sizes, -1)
 			continue
 		}
-		if err := file.Row(values[1 : 1+len(kind.columns)]); err != nil {
-			return nil, err
-		}
-		kept++
+		r.data = append(r.data, value...)
+		r.sizes = append(r.sizes, int32(len(value)))
 	}
-	p.rows.Add(kept)
-	if err := rows.Err(); err != nil || !found {
-		return nil, err
-	}
-	keys := make([]any, len(last))
-	for i, key := range last {
-		keys[i] = key
-	}
-	return keys, nil
+	r.count++
 }
 
-// statement returns the statement of a page and its arguments: the workspace, the keys to
-// begin after, the largest first key, the limit, and those of the filters.
-func (k rowType) statement(ws uuid.UUID, x Export, limit int) (string, []any) {
-	args := []any{ws}
-	arg := func(value any) string {
-		args = append(args, value)
-		return fmt.Sprintf("$%d", len(args))
-	}
-	first, most := uuid.Nil, uuid.Max
-	switch k.keys[0] { // the rows of one are together
-	case "origin_id":
-		if x.Filters.CampaignID != nil {
-			first, most = *x.Filters.CampaignID, *x.Filters.CampaignID
+// each calls a function with each row.
+func (r *rows) each(width int, write func([][]byte) error) error {
+	values, left := make([][]byte, width), r.data
+	for i := range r.count {
+		for c, size := range r.sizes[i*width : (i+1)*width] {
+			if size < 0 {
+				values[c] = nil
+				continue
+			}
+			values[c], left = left[:size], left[size:]
 		}
-	case "flow_id":
-		if x.Filters.FlowID != nil {
-			first, most = *x.Filters.FlowID, *x.Filters.FlowID
+		if err := write(values); err != nil {
+			return err
 		}
 	}
-	names, places := make([]string, len(k.keys)), make([]string, len(k.keys))
-	for i, key := range k.keys {
-		from := uuid.Nil
-		if i == 0 {
-			from = first
-		}
-		names[i], places[i] = "n."+key, arg(from)+"::uuid"
-	}
-	// The bounds of the first key alone choose the partitions.
-	after := fmt.Sprintf("(%s) > (%s) and %s >= %s and %[3]s <= %[5]s", strings.Join(names, ", "), strings.Join(places, ", "),
-		names[0], places[0], arg(most)+"::uuid")
-	limited := arg(limit)
-	keep := []string{k.created + " <= " + arg(x.CreatedAt)}
-	set := x.Filters.set()
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		keep = append(keep, strings.Replace(k.filters[name], "?", arg(set[name]), 1))
-	}
-	return strings.NewReplacer("{keep}", "("+strings.Join(keep, " and ")+")", "{after}", after, "{limit}", limited).Replace(k.sql), args
+	return nil
 }
-
-// progressEvery is how often the progress of a running export is stored.
-const progressEvery = 2 * time.Second

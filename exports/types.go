@@ -55,18 +55,17 @@ func (f Filters) set() map[string]any {
 	return all
 }
 
-// rowType is a type of rows that can be exported. Its statement reads a page of rows in
-// the order of their keys: whether a row is kept, the columns, and the keys.
+// rowType is a type of rows that can be exported. The statements of its parts read a page
+// of rows: whether a row is kept, the columns, and the keys of the order.
 //
-// The statement limits the rows that it reads, not those that are kept, so that none
+// Such a statement limits the rows that it reads, not those that are kept, so that none
 // takes long. Its placeholders are {keep}, {after} and {limit}; $1 is the workspace.
 type rowType struct {
 	scope   string            // that a caller needs, besides that of exports
 	filters map[string]string // the condition of each filter, with ? for its value
 	created string            // the time of a row
 	columns []format.Column
-	keys    []string // columns of the order, of type uuid
-	sql     string
+	parts   []part
 }
 
 // Types are the names of the types.

@@ -317,7 +317,7 @@ create table flow_origins (
 create index flow_origins_flow on flow_origins (workspace_id, flow_id);
 
 -- The status of a notification is derived here and nowhere else: worker,
--- reaper and API read this view.
+-- reaper and API read the view below.
 --   skipped    it has a skip_reason, or a gate ended it before any call
 --   sent       the last attempt was accepted
 --   failed     it was not accepted, and no attempt before it is unknown (an
@@ -332,46 +332,59 @@ create index flow_origins_flow on flow_origins (workspace_id, flow_id);
 -- sent or has not ended, ended_at for one that has not ended.
 -- With offset 0 each table is read by the key of the row. Without statistics a join
 -- would read all batches of the origin, and all contents of the workspace.
+-- It is a function, so that exports, which read whole batches, have the same words. A
+-- query that has it in `cross join lateral` contains its expressions: it is not called.
+-- +goose StatementBegin
+create function notification_outcome(
+    skip_reason text, created_at timestamptz, ordinal smallint,
+    attempt smallint, outcome text, final boolean, basis text, cause text, at timestamptz,
+    batch_status text, batch_attempt smallint, called_through smallint, deferred smallint[], open smallint[], finished_at timestamptz)
+returns table (attempts integer, status text, reason text, ended_at timestamptz) language sql immutable as $$
+    select
+        case
+            when attempt is null then 0
+            when basis = 'gate' or cause in ('first_attempt_accepted', 'first_attempt_rejected') then attempt - 1
+            else attempt
+        end,
+        case
+            when skip_reason is not null then 'skipped'
+            when final and outcome = 'accepted' then 'sent'
+            when final and cause = 'first_attempt_rejected' then 'failed'
+            when final and (outcome = 'unknown' or attempt = 2) then 'orphaned'
+            when final and outcome = 'skipped' and cause = 'cancelled' then 'cancelled'
+            when final and outcome = 'skipped' then 'skipped'
+            when final then 'failed'
+            when batch_status in ('cancelled', 'expired') and batch_attempt = 2 then 'orphaned'
+            when batch_status = 'cancelled' then 'cancelled'
+            when batch_status = 'expired' then 'skipped'
+            when batch_status = 'leased' and ordinal <= called_through
+                 and not ordinal = any(deferred)
+                 and (open is null or ordinal = any(open)) then 'processing'
+            else 'pending'
+        end,
+        case
+            when skip_reason is not null then skip_reason
+            when final and outcome = 'accepted' then null
+            when final and cause = 'first_attempt_rejected' then cause
+            when final and attempt = 2 and outcome <> 'unknown' then 'unknown_then_' || outcome
+            when final then coalesce(cause, outcome)
+            when batch_status = 'cancelled' and batch_attempt = 2 then 'unknown_then_cancelled'
+            when batch_status = 'expired' and batch_attempt = 2 then 'unknown_then_expired'
+            when batch_status = 'cancelled' then 'cancelled'
+            when batch_status = 'expired' then 'expired'
+        end,
+        case
+            when skip_reason is not null then created_at
+            when final then at
+            when batch_status in ('cancelled', 'expired') then finished_at
+        end
+$$;
+-- +goose StatementEnd
+
 create view notification_status as
 select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key, n.address, n.created_at,
        b.id as current_batch_id, b.provider_id, b.content_id, b.due_at, b.expires_at,
-       case
-           when a.attempt is null then 0
-           when a.basis = 'gate' or a.reason in ('first_attempt_accepted', 'first_attempt_rejected') then a.attempt - 1
-           else a.attempt
-       end as attempts,
-       case
-           when n.skip_reason is not null then 'skipped'
-           when a.final and a.outcome = 'accepted' then 'sent'
-           when a.final and a.reason = 'first_attempt_rejected' then 'failed'
-           when a.final and (a.outcome = 'unknown' or a.attempt = 2) then 'orphaned'
-           when a.final and a.outcome = 'skipped' and a.reason = 'cancelled' then 'cancelled'
-           when a.final and a.outcome = 'skipped' then 'skipped'
-           when a.final then 'failed'
-           when b.status in ('cancelled', 'expired') and b.attempt = 2 then 'orphaned'
-           when b.status = 'cancelled' then 'cancelled'
-           when b.status = 'expired' then 'skipped'
-           when b.status = 'leased' and n.ordinal <= b.called_through
-                and not n.ordinal = any(b.deferred)
-                and (b.open is null or n.ordinal = any(b.open)) then 'processing'
-           else 'pending'
-       end as status,
-       case
-           when n.skip_reason is not null then n.skip_reason
-           when a.final and a.outcome = 'accepted' then null
-           when a.final and a.reason = 'first_attempt_rejected' then a.reason
-           when a.final and a.attempt = 2 and a.outcome <> 'unknown' then 'unknown_then_' || a.outcome
-           when a.final then coalesce(a.reason, a.outcome)
-           when b.status = 'cancelled' and b.attempt = 2 then 'unknown_then_cancelled'
-           when b.status = 'expired' and b.attempt = 2 then 'unknown_then_expired'
-           when b.status = 'cancelled' then 'cancelled'
-           when b.status = 'expired' then 'expired'
-       end as reason,
-       case
-           when n.skip_reason is not null then n.created_at
-           when a.final then a.at
-           when b.status in ('cancelled', 'expired') then b.finished_at
-       end as ended_at, a.code, a.carrier_id, a.detail,
+       o.attempts, o.status, o.reason, o.ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at,
        n.enrollment_id, c.flow_id, c.node, c.channel, n.metadata, a.outcome
 from notifications n
@@ -400,6 +413,8 @@ cross join lateral (
         coalesce(part.due_at, first.due_at) as due_at, coalesce(part.expires_at, first.expires_at) as expires_at,
         case when part.id is null then first.finished_at else part.finished_at end as finished_at
 ) b
+cross join lateral notification_outcome(n.skip_reason, n.created_at, n.ordinal, a.attempt, a.outcome, a.final, a.basis, a.reason, a.at,
+    b.status, b.attempt, b.called_through, b.deferred, b.open, b.finished_at) o
 left join resolutions r on r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.key = n.key
 left join lateral ( -- a campaign's content has its id
     select k.flow_id, k.node, k.channel from contents k
@@ -409,6 +424,7 @@ left join lateral ( -- a campaign's content has its id
 
 -- +goose Down
 drop view notification_status;
+drop function notification_outcome;
 drop table flow_origins;
 drop table resolutions;
 drop table provider_watermarks;

@@ -14,7 +14,8 @@ import (
 func (s *Sender) SeedAttempts(ctx context.Context, ws uuid.UUID, batches []uuid.UUID) error {
 	_, err := s.pool.Exec(ctx, `
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, code)
-		select $1, b.id, o, 1, 'accepted', true, 'response', 250 from unnest($2::uuid[]) as b (id), generate_series(0, $3::int - 1) o`,
+		select $1, b.id, o, 1, 'accepted', true, 'response', 250 from unnest($2::uuid[]) as b (id), generate_series(0, $3::int - 1) o
+		order by b.id, o`,
 		ws, batches, notifications.SeedBatch)
 	if err != nil {
 		return fmt.Errorf("seed attempts: %w", err)

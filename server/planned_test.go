@@ -17,9 +17,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/blobs"
 	"lemma/campaigns"
 	"lemma/direct"
 	"lemma/events"
+	"lemma/exports"
+	"lemma/exports/format"
 	"lemma/flows"
 	"lemma/flows/intake"
 	"lemma/notifications"
@@ -62,8 +65,9 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	p := &planned{Fixture: shop.New(s, shop.Local, nil)}
 	p.Fill("select id, email, name, opted_out from people")
 	const often = 50 * time.Millisecond
-	var err error
-	p.Server, err = New(Deps{Pool: s.Pool, Box: p.Box, Log: slog.New(slog.DiscardHandler),
+	store, err := blobs.OpenFolder(t.TempDir())
+	p.Must(err)
+	p.Server, err = New(Deps{Pool: s.Pool, Blobs: store, Box: p.Box, Log: slog.New(slog.DiscardHandler),
 		Kinds: []sender.Kind{accepting("smtp").kind()}}, Config{SendWorkers: 2, PublicURL: "https://lemma.shop.example",
 		Sender:  sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often},
 		Checker: suppression.Config{Page: 10, Checks: 1}, Campaigns: campaigns.Config{Grace: often},
@@ -155,6 +159,7 @@ func (p *planned) live() {
 	p.campaign()
 	p.events()
 	p.direct()
+	p.export()
 	for _, once := range []func(context.Context) error{
 		func(ctx context.Context) error { _, err := p.Flows.Forget(ctx); return err },
 		func(ctx context.Context) error { _, err := p.Webhooks.Clean(ctx); return err },
@@ -172,6 +177,16 @@ func (p *planned) suppressions() {
 		p.Workspace)
 	p.Exec(`insert into topic_unsubscribes (workspace_id, topic_id, key)
 		select $1, $2, md5(i::text)::uuid from generate_series(1, 15) i`, p.Workspace, topic)
+}
+
+// export writes the rows of each type.
+func (p *planned) export() {
+	ctx := p.T.Context()
+	for _, kind := range exports.Types() {
+		_, err := p.Exports.Create(ctx, p.Workspace, exports.NewExport{ID: lemma.NewID(), Type: kind, Format: format.CSV})
+		p.Must(err)
+	}
+	p.until(`select count(*) = 0 from exports where status <> 'completed'`)
 }
 
 // events receives and applies all types of provider events.
@@ -338,9 +353,9 @@ func (p *planned) newCampaign() uuid.UUID {
 }
 
 // until polls a condition with a deadline.
-func (p *planned) until(sql string, ids []uuid.UUID) {
+func (p *planned) until(sql string, args ...any) {
 	p.T.Helper()
-	pgtest.Eventually(p.T, time.Minute, sql, func() bool { return pgtest.One[bool](p.T, p.Fixture.Pool, sql, ids) })
+	pgtest.Eventually(p.T, time.Minute, sql, func() bool { return pgtest.One[bool](p.T, p.Fixture.Pool, sql, args...) })
 }
 
 // fill writes n rows of one workspace, one flow and one campaign into every table that

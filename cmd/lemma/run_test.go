@@ -166,6 +166,19 @@ func TestSecretsComeFromFilesAndAreNotPrinted(t *testing.T) {
 	}
 }
 
+func TestEachSecretIsRead(t *testing.T) {
+	t.Parallel()
+	for f := range fields() {
+		name := f.Tag.Get("var")
+		if f.Tag.Get("kong") != "-" || name == "LEMMA_SECRET_KEY" || name == "LEMMA_SENTRY_DSN" { // these have a form
+			continue
+		}
+		if out := mustRun(t, []string{name + "=hunter2"}, "config"); !strings.Contains(out, name+"=(set)\n") {
+			t.Errorf("%s is not read: %s", name, out)
+		}
+	}
+}
+
 func TestSettingsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -62,16 +62,19 @@ func read(get func(string) string, name string, secret bool) (string, error) {
 }
 
 // fillSecrets sets the settings without a flag, in a struct that embeds a Config.
-func (s *settings) fillSecrets(c any) (err error) {
-	cfg := reflect.ValueOf(c).Elem().FieldByName("Config").Addr().Interface().(*Config)
-	if cfg.SecretKey, err = s.lookup("LEMMA_SECRET_KEY", true); err != nil {
-		return err
+func (s *settings) fillSecrets(c any) error {
+	cfg := reflect.ValueOf(c).Elem().FieldByName("Config")
+	for f := range fields() {
+		if f.Tag.Get("kong") != "-" {
+			continue
+		}
+		value, err := s.lookup(f.Tag.Get("var"), true)
+		if err != nil {
+			return err
+		}
+		cfg.FieldByIndex(f.Index).SetString(value)
 	}
-	if cfg.SentryDSN, err = s.lookup("LEMMA_SENTRY_DSN", true); err != nil {
-		return err
-	}
-	cfg.APIKey, err = s.lookup("LEMMA_API_KEY", true)
-	return err
+	return nil
 }
 
 // envFile is the name of a file of settings.

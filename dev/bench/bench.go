@@ -233,7 +233,7 @@ func (b *benchmarks) claim(ctx context.Context, e *env, print func(figure) error
 func (e *env) fillFinished(ctx context.Context, b *instance, n int) error {
 	const perStatement = 250_000
 	for from := 0; from < n; from += perStatement {
-		batches, err := b.Ledger.SeedSent(ctx, b.workspace, benchOrigin, perStatement)
+		batches, err := b.Ledger.SeedSent(ctx, b.workspace, benchOrigin, min(perStatement, n-from))
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"lemma"
 	"lemma/blobs"
@@ -12,7 +13,7 @@ import (
 	"lemma/suppression"
 )
 
-// export writes rows to files in a folder: attempts and suppressions as CSV, and
+// export writes rows to files in a folder: suppressions, events and attempts as CSV, and
 // notifications, whose status is computed, in each format. Memory is the peak of this
 // process.
 func (b *benchmarks) export(ctx context.Context, e *env, print func(figure) error) error {
@@ -31,13 +32,13 @@ func (b *benchmarks) export(ctx context.Context, e *env, print func(figure) erro
 		return err
 	}
 	n := b.n(1_000_000)
-	if err := process.seedRows(ctx, n); err != nil {
+	if err := process.seedRows(ctx, e, n); err != nil {
 		return err
 	}
 	x := exports.New(exports.Deps{Pool: process.Pool, Links: process.Links, Blobs: blobs.New(blobs.Deps{Pool: process.Pool, Store: store})},
 		exports.Config{})
-	for _, of := range [][2]string{{"suppressions", format.CSV}, {"attempts", format.CSV}, {"notifications", format.CSV},
-		{"notifications", format.NDJSON}, {"notifications", format.Parquet}} {
+	for _, of := range [][2]string{{"suppressions", format.CSV}, {"events", format.CSV}, {"attempts", format.CSV},
+		{"notifications", format.CSV}, {"notifications", format.NDJSON}, {"notifications", format.Parquet}} {
 		f, err := process.exportOne(ctx, e, x, of[0], of[1], n)
 		if err != nil {
 			return err
@@ -49,24 +50,16 @@ func (b *benchmarks) export(ctx context.Context, e *env, print func(figure) erro
 	return nil
 }
 
-// seedRows stores n suppressions, and n notifications that were sent.
-func (b *instance) seedRows(ctx context.Context, n int) error {
+// seedRows stores n suppressions, n events, and n notifications that were sent. Those have
+// no statistics, as in a new installation.
+func (b *instance) seedRows(ctx context.Context, e *env, n int) error {
 	if err := suppression.New(b.Pool).Seed(ctx, b.workspace, n); err != nil {
 		return err
 	}
-	batches, err := b.Ledger.SeedSent(ctx, b.workspace, lemma.NewID(), n)
-	if err != nil {
+	if err := b.Flows.Intake.SeedEvents(ctx, b.workspace, "bought", n, time.Hour); err != nil {
 		return err
 	}
-	if err := b.Sender.SeedAttempts(ctx, b.workspace, batches); err != nil {
-		return err
-	}
-	for _, sql := range []string{"vacuum analyze", "checkpoint"} {
-		if _, err := b.Pool.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.fillFinished(ctx, b, n)
 }
 
 func (b *instance) exportOne(ctx context.Context, e *env, x *exports.Exports, kind, as string, n int) (figure, error) {
