@@ -68,7 +68,7 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	b := &bundle{Fixture: shop.New(pgtest.NewShop(t), sources, checkAccount), log: &syncBuffer{}}
 	quiet := slog.New(slog.DiscardHandler)
 	r := Deps{Pool: b.Pool, Workspaces: workspaces.New(b.Pool), Ledger: b.Ledger, Templates: b.Templates, Audiences: b.Audiences,
-		Providers: b.Providers, Suppressions: suppression.New(b.Pool), Links: links.New(b.Pool, b.Box)}
+		Providers: b.Providers, Suppressions: suppression.New(b.Pool), Links: links.New(b.Pool, b.Box, nil)}
 	b.pages = unsubscribe.New(unsubscribe.Deps{Pool: b.Pool, Links: r.Links, Suppressions: r.Suppressions, Workspaces: r.Workspaces,
 		PublicURL: publicURL})
 	r.Pages = b.pages

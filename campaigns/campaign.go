@@ -146,7 +146,7 @@ type Preview struct {
 	RenderedRows
 
 	Variants []VariantPreview // of an experiment; RenderedRows is the first of them
-	Warnings []string         // about the experiment
+	Warnings []string         // about the experiment, and links that are not tracked
 }
 
 // VariantPreview has the messages of one variant.

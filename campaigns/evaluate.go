@@ -26,7 +26,7 @@ const canBeEvaluated = `i.metric is not null and i.cut_off_at <= now() - $1::int
 	and i.status in ('running', 'evaluating') and (i.evaluating_until is null or i.evaluating_until < now())
 	and (i.metric not in ('unique_opens', 'unique_clicks') or not exists (
 		select from tracking_queue q
-		where q.workspace_id = i.workspace_id and q.origin_id = i.campaign_id and q.occurred_at < i.cut_off_at))`
+		where q.workspace_id = i.workspace_id and q.origin_id = i.campaign_id and q.times > 0 and q.occurred_at < i.cut_off_at))`
 
 // EvaluateDue evaluates iterations whose cut-off has passed, and waits. It may run in every
 // process at once: the claim decides.

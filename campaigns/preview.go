@@ -73,16 +73,23 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 	begun := time.Now()
 	for i, content := range contents {
 		one := RenderedRows{Sample: []Rendered{}}
-		one.render(ctx, now, content, slices.Clone(sample), counts.Sendable, begun.Add(checkTime*time.Duration(i+1)/time.Duration(len(contents))))
+		links, err := c.untrackedOf(now, content)
+		if err != nil {
+			return Preview{}, err
+		}
+		one.render(ctx, now, links, slices.Clone(sample), counts.Sendable, begun.Add(checkTime*time.Duration(i+1)/time.Duration(len(contents))))
 		if i == 0 {
 			r.RenderedRows = one
 		}
+		name := ""
 		if e != nil && variant == nil {
-			r.Variants = append(r.Variants, VariantPreview{e.Variants[i].Name, one})
+			name = e.Variants[i].Name
+			r.Variants = append(r.Variants, VariantPreview{name, one})
 		}
+		r.Warnings = append(r.Warnings, links.warnings(name, one.Rendered)...)
 	}
 	if e != nil {
-		r.Warnings = e.warnings(int64(float64(counts.Sendable) * e.smallestPart()))
+		r.Warnings = append(r.Warnings, e.warnings(int64(float64(counts.Sendable)*e.smallestPart()))...)
 	}
 	return r, ctx.Err()
 }
@@ -119,7 +126,7 @@ func (c *Campaigns) previewed(ctx context.Context, now Campaign, variant *string
 
 // render renders the first rows, which are shown, and then the others in random
 // order, so that a deadline omits each of them with the same probability.
-func (r *RenderedRows) render(ctx context.Context, now Campaign, content *message.Compiled, sample []audience.Row, sendable int64,
+func (r *RenderedRows) render(ctx context.Context, now Campaign, links untracked, sample []audience.Row, sendable int64,
 	deadline time.Time) {
 	faults := map[string]*RenderFault{}
 	others := sample[min(len(sample), sampleSize):]
@@ -130,7 +137,7 @@ func (r *RenderedRows) render(ctx context.Context, now Campaign, content *messag
 		}
 		to := appendRecipients(nil, now.ID, now.Channel, row)[0]
 		one := Rendered{ProfileKey: to.ProfileKey, Address: to.Address}
-		text, headers, err := content.RenderMessage(to.Payload, message.SampleUnsubscribeURL)
+		text, headers, err := links.render(to.Payload)
 		r.Rendered++
 		if err != nil {
 			one.Error = err.Error()

@@ -3,6 +3,7 @@ package campaigns
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,9 +75,39 @@ func TestAPreviewIsBoundedInTime(t *testing.T) {
 	_, sample, err := b.deps.Audiences.Sample(ctx, b.Workspace, b.Audience, lemma.Email, content.Variables(), checkSize)
 	b.Must(err)
 	var r RenderedRows
-	r.render(ctx, now, content, sample, 100, time.Now().Add(-time.Second))
+	r.render(ctx, now, untracked{content, nil}, sample, 100, time.Now().Add(-time.Second))
 	if r.Rendered != 1 || r.Failed != 0 || math.Abs(r.FailedAtMost-0.95) > 1e-9 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// A preview warns of links that are too long to be tracked, and shows them as they are.
+func TestAPreviewWarnsOfLinksThatAreNotTracked(t *testing.T) {
+	b := setup(t, 4)
+	ctx := context.Background()
+	b.strict()
+	b.ExecDB(`update customers set data = jsonb_build_object('city', repeat('x', 2000)) where id in ('2', '3')`)
+	made := func(track message.Choice) Preview {
+		t.Helper()
+		tpl, err := b.deps.Templates.Create(ctx, b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: "t" + string(track),
+			Content: message.Content{Subject: "s", Text: "t", TrackClicks: track,
+				HTML: `<a href="https://shop.example/a">a</a><a href="https://shop.example/{{ data.city }}">b</a>`}})
+		b.Must(err)
+		c := b.draft()
+		_, err = b.Update(ctx, b.Workspace, c.ID, nil, Patch{TemplateID: &tpl.ID})
+		b.Must(err)
+		r, err := b.Preview(ctx, b.Workspace, c.ID)
+		b.Must(err)
+		return r
+	}
+	r := made(message.On)
+	want := []string{"in 2 of 4 rendered messages, clicks on link 1 (https://shop.example/{{ data.city }}) are not tracked, " +
+		"since its URL is longer than 2000 bytes"}
+	if !slices.Equal(r.Warnings, want) || !strings.HasPrefix(r.Sample[0].HTML, `<a href="https://shop.example/a">a</a><a href="https://shop`) {
+		t.Errorf("%q, %q", r.Warnings, r.Sample[0].HTML)
+	}
+	if r := made(message.Off); r.Warnings != nil {
+		t.Errorf("of a template that tracks no clicks: %q", r.Warnings)
 	}
 }
 

@@ -48,14 +48,12 @@ func Waiting(ctx context.Context, db DB) ([]uuid.UUID, error) {
 }
 
 // Take deletes the oldest queued events of a workspace, in the transaction that applies
-// them. Events that another transaction takes are left out.
+// them. Events that another transaction takes are left out. Rows are deleted by ctid: a
+// join may read the whole queue.
 func Take(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, most int) ([]Queued, error) {
 	rows, err := tx.Query(ctx, `
-		delete from event_queue q
-		using (
-			select workspace_id, id from event_queue where workspace_id = $1 order by id limit $2 for update skip locked
-		) first
-		where q.workspace_id = first.workspace_id and q.id = first.id
+		delete from event_queue q where ctid = any(array(
+			select ctid from event_queue where workspace_id = $1 order by id limit $2 for update skip locked))
 		returning q.provider_id, q.origin_id, q.key, q.batch_id, q.ordinal, q.type, q.attempt, q.address, q.detail, q.occurred_at, q.recorded_at`,
 		workspaceID, most)
 	if err != nil {
@@ -71,11 +69,8 @@ func Take(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, most int) ([]Qu
 // Postpone puts the oldest queued event of a workspace behind all others.
 func Postpone(ctx context.Context, pool *pgxpool.Pool, workspaceID uuid.UUID) error {
 	_, err := pool.Exec(ctx, `
-		update event_queue q set id = $2
-		from (
-			select workspace_id, id from event_queue where workspace_id = $1 order by id limit 1 for update skip locked
-		) first
-		where q.workspace_id = first.workspace_id and q.id = first.id`, workspaceID, lemma.NewID())
+		update event_queue q set id = $2 where ctid = any(array(
+			select ctid from event_queue where workspace_id = $1 order by id limit 1 for update skip locked))`, workspaceID, lemma.NewID())
 	if err != nil {
 		return fmt.Errorf("postpone a queued event: %w", err)
 	}

@@ -45,7 +45,7 @@ func process(t *testing.T, pool *pgxpool.Pool, dir string, ws uuid.UUID) fixture
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := New(Deps{Pool: pool, Blobs: blobs.New(blobs.Deps{Pool: pool, Store: store}), Links: links.New(pool, pgtest.Box(t))},
+	e := New(Deps{Pool: pool, Blobs: blobs.New(blobs.Deps{Pool: pool, Store: store}), Links: links.New(pool, pgtest.Box(t), nil)},
 		Config{PageRows: 7})
 	return fixture{e, t, pool, dir, ws}
 }

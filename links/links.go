@@ -5,6 +5,8 @@
 //   - The tokens of one content are signed with one key, whatever the time and the
 //     process: two attempts of a message have the same links.
 //   - Rotation breaks no link: old keys go on verifying.
+//   - A token that was not signed costs an HMAC and increments a counter. If it names a
+//     key that is not in memory, it shares one of at most 50 statements a second.
 //
 // A token is base64url (RFC 4648, 5) of its purpose (1 byte), the number of its key (2),
 // its workspace (16), a payload, and 16 bytes of HMAC-SHA-256 over all of these. What a
@@ -34,6 +36,9 @@ type Links struct {
 	pool *pgxpool.Pool
 	box  *secrets.Box
 	keys *cache.Cache[keyRef, *Signer]
+
+	metrics *Metrics
+	lookups lookups
 }
 
 type keyRef struct {
@@ -48,9 +53,12 @@ const (
 	keyBytes   = 1 << 10
 )
 
-// New returns Links.
-func New(pool *pgxpool.Pool, box *secrets.Box) *Links {
-	return &Links{pool, box, cache.New[keyRef, *Signer](cacheBytes, cacheShare)}
+// New returns Links; with nil its metrics are not exported.
+func New(pool *pgxpool.Pool, box *secrets.Box, m *Metrics) *Links {
+	if m == nil {
+		m = NewMetrics(nil)
+	}
+	return &Links{pool: pool, box: box, keys: cache.New[keyRef, *Signer](cacheBytes, cacheShare), metrics: m}
 }
 
 // Key is a key without its secret.
@@ -82,9 +90,17 @@ func (l *Links) Signer(ctx context.Context, ws uuid.UUID, created time.Time) (*S
 }
 
 func (l *Links) signer(ctx context.Context, ws uuid.UUID, created time.Time) (*Signer, error) {
-	return l.open(ctx, ws, `
+	ref := keyRef{workspace: ws}
+	var id uuid.UUID
+	var sealed []byte
+	err := l.pool.QueryRow(ctx, `
 		select number, id, secret from link_keys where workspace_id = $1 and number = coalesce(
-			(select max(number) from link_keys where workspace_id = $1 and created_at <= $2), 1)`, created.Add(-RotationDelay))
+			(select max(number) from link_keys where workspace_id = $1 and created_at <= $2), 1)`, ws, created.Add(-RotationDelay)).
+		Scan(&ref.number, &id, &sealed)
+	if err != nil {
+		return nil, err
+	}
+	return l.unseal(ref, id, sealed)
 }
 
 // byNumber returns a key of a token; pgx.ErrNoRows if there is none.
@@ -92,23 +108,17 @@ func (l *Links) byNumber(ctx context.Context, ref keyRef) (*Signer, error) {
 	if s, ok := l.keys.Get(ref); ok {
 		return s, nil
 	}
-	return l.open(ctx, ref.workspace, `select number, id, secret from link_keys where workspace_id = $1 and number = $2`, ref.number)
+	return l.lookUp(ctx, ref)
 }
 
-// open reads and opens one key.
-func (l *Links) open(ctx context.Context, ws uuid.UUID, sql string, arg any) (*Signer, error) {
-	var number uint16
-	var id uuid.UUID
-	var sealed []byte
-	if err := l.pool.QueryRow(ctx, sql, ws, arg).Scan(&number, &id, &sealed); err != nil {
-		return nil, err
-	}
-	secret, err := l.box.Open(sealed, place(ws, id)...)
+// unseal opens a key and keeps it in memory.
+func (l *Links) unseal(ref keyRef, id uuid.UUID, sealed []byte) (*Signer, error) {
+	secret, err := l.box.Open(sealed, place(ref.workspace, id)...)
 	if err != nil {
-		return nil, fmt.Errorf("link key %d: %w", number, err)
+		return nil, fmt.Errorf("link key %d: %w", ref.number, err)
 	}
-	s := newSigner(ws, number, secret)
-	l.keys.Put(ws, keyRef{ws, number}, s, keyBytes)
+	s := newSigner(ref.workspace, ref.number, secret)
+	l.keys.Put(ref.workspace, ref, s, keyBytes)
 	return s, nil
 }
 

@@ -28,13 +28,13 @@ func setup(t *testing.T) fixture {
 	t.Helper()
 	t.Parallel()
 	pool, box := pgtest.DB(t), pgtest.Box(t)
-	return fixture{links.New(pool, box), t, pool, box, pgtest.Workspace(t, pool)}
+	return fixture{links.New(pool, box, nil), t, pool, box, pgtest.Workspace(t, pool)}
 }
 
 // sign signs for a content that was created at a time, in a process of its own.
 func (f fixture) sign(ws uuid.UUID, created time.Time, payload string) string {
 	f.t.Helper()
-	s, err := links.New(f.pool, f.box).Signer(f.t.Context(), ws, created)
+	s, err := links.New(f.pool, f.box, nil).Signer(f.t.Context(), ws, created)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -183,18 +183,18 @@ func TestKnownKeysNeedNoDatabase(t *testing.T) {
 	f.valid(token, "p")
 	pgtest.Exec(t, f.pool, `delete from link_keys`)
 	f.valid(token, "p")
-	if _, _, err := links.New(f.pool, f.box).Verify(t.Context(), links.Unsubscribe, token); lemma.KindOf(err) != lemma.NotFound {
+	if _, _, err := links.New(f.pool, f.box, nil).Verify(t.Context(), links.Unsubscribe, token); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("without its key: %v", err)
 	}
 	f.pool.Close()
-	if _, _, err := links.New(f.pool, f.box).Verify(t.Context(), links.Unsubscribe, token); lemma.KindOf(err) == lemma.NotFound {
+	if _, _, err := links.New(f.pool, f.box, nil).Verify(t.Context(), links.Unsubscribe, token); lemma.KindOf(err) == lemma.NotFound {
 		t.Errorf("without the database: %v", err)
 	}
 }
 
 func BenchmarkSign(b *testing.B) {
 	pool := pgtest.DB(b)
-	s, err := links.New(pool, pgtest.Box(b)).Signer(b.Context(), pgtest.Workspace(b, pool), time.Now())
+	s, err := links.New(pool, pgtest.Box(b), nil).Signer(b.Context(), pgtest.Workspace(b, pool), time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func BenchmarkSign(b *testing.B) {
 
 func BenchmarkVerify(b *testing.B) {
 	pool := pgtest.DB(b)
-	l := links.New(pool, pgtest.Box(b))
+	l := links.New(pool, pgtest.Box(b), nil)
 	s, err := l.Signer(b.Context(), pgtest.Workspace(b, pool), time.Now())
 	if err != nil {
 		b.Fatal(err)

@@ -28,6 +28,11 @@ const (
 	Download    Purpose = 4 // of the file of an export
 )
 
+// String is the name of a purpose in metrics.
+func (p Purpose) String() string {
+	return [...]string{Unsubscribe: "unsubscribe", Open: "open", Click: "click", Download: "download"}[p]
+}
+
 // Sizes of tokens and payloads, in bytes.
 const (
 	MaxToken   = 4096
@@ -91,21 +96,38 @@ func (s *Signer) signed(raw []byte) bool {
 // Verify returns the workspace and the payload of a token. Every token that was not
 // signed for the purpose is NotFound; other errors are those of the database.
 func (l *Links) Verify(ctx context.Context, p Purpose, token string) (ws uuid.UUID, payload []byte, err error) {
+	ws, payload, reason, err := l.verify(ctx, p, token)
+	if reason != "" {
+		l.metrics.refused.WithLabelValues(p.String(), reason).Inc()
+		return uuid.Nil, nil, errToken
+	}
+	return ws, payload, err
+}
+
+// Reasons why a token is refused.
+const (
+	malformed  = "malformed"   // not of the form, or of another purpose
+	unknownKey = "unknown_key" // the workspace has no such key
+	forged     = "forged"      // another signature
+)
+
+// verify is Verify; reason is why the token is refused.
+func (l *Links) verify(ctx context.Context, p Purpose, token string) (ws uuid.UUID, payload []byte, reason string, err error) {
 	raw, ok := decode(token)
 	if !ok || Purpose(raw[0]) != p {
-		return uuid.Nil, nil, errToken
+		return uuid.Nil, nil, malformed, nil
 	}
 	ws = uuid.UUID(raw[3:headBytes])
 	key, err := l.byNumber(ctx, keyRef{ws, binary.BigEndian.Uint16(raw[1:])})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return uuid.Nil, nil, errToken
+		return uuid.Nil, nil, unknownKey, nil
 	case err != nil:
-		return uuid.Nil, nil, fmt.Errorf("verify link: %w", err)
+		return uuid.Nil, nil, "", fmt.Errorf("verify link: %w", err)
 	case !key.signed(raw):
-		return uuid.Nil, nil, errToken
+		return uuid.Nil, nil, forged, nil
 	}
-	return ws, raw[headBytes : len(raw)-macBytes], nil
+	return ws, raw[headBytes : len(raw)-macBytes], "", nil
 }
 
 // errToken does not reveal what is wrong with a token.

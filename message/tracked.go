@@ -62,7 +62,17 @@ type Tracking struct {
 	Click func(number int, url string) string // replaces a URL; "" leaves it
 	Open  string                              // the URL of the pixel; empty: there is none
 	Own   string                              // URLs that begin with it stay; empty: none
+
+	// Left reports a link to the web that stays as it is since something is too long: the
+	// reason is LongURL or LargeMessage.
+	Left func(number int, reason string)
 }
+
+// Reasons why a link to the web is not tracked.
+const (
+	LongURL      = "long_url"      // longer than MaxTracked
+	LargeMessage = "large_message" // it is one of the last links of a message longer than MaxRendered
+)
 
 // tracking is how the HTML of a compiled content is tracked.
 type tracking struct {
@@ -141,6 +151,9 @@ func (m marker) replace(text string, t Tracking) (string, error) {
 		}
 		text = rest
 		if b.Len() > MaxRendered {
+			if kind == linkMark {
+				t.leave(number, LargeMessage)
+			}
 			continue
 		}
 		switch kind {
@@ -196,7 +209,18 @@ func (t Tracking) click(number int, value string) string {
 	if !isWeb(to) || t.Own != "" && strings.HasPrefix(to, t.Own) {
 		return ""
 	}
+	if len(to) > MaxTracked {
+		t.leave(number, LongURL)
+		return ""
+	}
 	return html.EscapeString(t.Click(number, to))
+}
+
+// leave reports a link that stays as it is.
+func (t Tracking) leave(number int, reason string) {
+	if t.Click != nil && t.Left != nil {
+		t.Left(number, reason)
+	}
 }
 
 // unescaped decodes the entities of an attribute. One without a semicolon, such as
@@ -212,9 +236,9 @@ func unescaped(value string) string {
 	return string(decoded)
 }
 
-// isWeb reports whether a URL is absolute, of the web, and of at most MaxTracked bytes.
+// isWeb reports whether a URL is absolute and of the web.
 func isWeb(to string) bool {
-	if len(to) > MaxTracked || strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+	if strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return false
 	}
 	scheme, _, _ := strings.Cut(to, ":")

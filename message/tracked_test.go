@@ -181,6 +181,31 @@ func FuzzTracked(f *testing.F) {
 	})
 }
 
+func TestLinksThatAreTooLongAreReported(t *testing.T) {
+	t.Parallel()
+	long := "https://shop/" + strings.Repeat("x", MaxTracked)
+	c, err := Compile(Content{Subject: "s", Text: "t",
+		HTML: `<a href="https://shop/">a</a><a href="` + long + `">b</a>{{ fill }}{{ fill }}{{ fill }}{{ fill }}<a href="https://shop/">c</a>`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err = c.Tracked(Track{Clicks: true}); err != nil {
+		t.Fatal(err)
+	}
+	for fill, want := range map[string]string{"x": "1 long_url", strings.Repeat("x", 261_000): "1 long_url, 2 large_message"} {
+		var left []string
+		own := testTracking
+		own.Click = func(int, string) string { return "https://t/c/" + strings.Repeat("y", 3_000) }
+		own.Left = func(number int, reason string) { left = append(left, strconv.Itoa(number)+" "+reason) }
+		if _, _, err := c.RenderTracked(`{"fill":"`+fill+`"}`, "", own); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(left, ", "); got != want {
+			t.Errorf("%d bytes: %s", len(fill), got)
+		}
+	}
+}
+
 // untracked is HTML without the links.
 func untracked(text string) string {
 	var b strings.Builder

@@ -5,20 +5,22 @@
 -- Appended as they come. A row is deleted in the transaction that applies it.
 create table tracking_queue (
     workspace_id uuid not null,
-    id           uuid not null,               -- UUIDv7, so that the oldest is first
     origin_id    uuid not null,
     key          uuid not null,               -- with origin_id: the notification
+    id           uuid not null,
     type         text not null constraint tracking_queue_type check (type in
         ('opened', 'clicked', 'probed', 'converted', 'unsubscribed')),
     link         int not null default 0,      -- number of the link in its template
-    times        int not null default 1,      -- requests for which it stands; more than 1 for a flood
+    times        int not null default 1 constraint tracking_queue_times check (times > 0), -- requests; more than 1 for a flood
     machine      text,                        -- why the request is a machine's; null: it does not show
     occurred_at  timestamptz not null,
     recorded_at  timestamptz not null default now(),
-    constraint tracking_queue_pkey primary key (workspace_id, id)
+    constraint tracking_queue_pkey primary key (workspace_id, origin_id, key, id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 comment on constraint tracking_queue_pkey on tracking_queue is 'an open or click is counted once';
-create index tracking_queue_notification on tracking_queue (workspace_id, origin_id, key, id);
+-- Every row fulfils the condition. Only statements that have it use the index: those that look for
+-- the events of a notification use the primary key, also after a vacuum of the empty queue.
+create index tracking_queue_due on tracking_queue (workspace_id, occurred_at) where times > 0;
 
 -- The applied ones, and HEAD requests ('probed').
 create table tracking_events (

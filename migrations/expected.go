@@ -106,7 +106,7 @@ var expected = []want{
 	{"delivery_counts", "delivery_counts_positive", "a delivery state is counted once",
 		`CHECK ((count >= 0))`},
 	{"tracking_queue", "tracking_queue_pkey", "an open or click is counted once",
-		`PRIMARY KEY (workspace_id, id)`},
+		`PRIMARY KEY (workspace_id, origin_id, key, id)`},
 	{"tracking_events", "tracking_events_pkey", "an open or click is counted once",
 		`PRIMARY KEY (workspace_id, origin_id, key, id)`},
 	{"engagements", "engagements_pkey", "a notification is counted once as opened, clicked, converted and unsubscribed",

@@ -1125,16 +1125,17 @@ create table tracking_events_default partition of tracking_events default;
 
 create table tracking_queue (
     workspace_id uuid not null,
-    id uuid not null,
     origin_id uuid not null,
     key uuid not null,
+    id uuid not null,
     type text not null,
     link integer not null default 0,
     times integer not null default 1,
     machine text,
     occurred_at timestamp with time zone not null,
     recorded_at timestamp with time zone not null default now(),
-    constraint tracking_queue_pkey PRIMARY KEY (workspace_id, id),
+    constraint tracking_queue_pkey PRIMARY KEY (workspace_id, origin_id, key, id),
+    constraint tracking_queue_times CHECK ((times > 0)),
     constraint tracking_queue_type CHECK ((type = ANY (ARRAY['opened'::text, 'clicked'::text, 'probed'::text, 'converted'::text, 'unsubscribed'::text])))
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 
@@ -1287,7 +1288,7 @@ CREATE INDEX refusals_reason ON refusals USING btree (workspace_id, flow_id, rea
 CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, id);
 CREATE INDEX suppressions_written_by ON suppressions USING btree (workspace_id, written_by);
 CREATE INDEX topic_unsubscribes_written_by ON topic_unsubscribes USING btree (workspace_id, written_by);
-CREATE INDEX tracking_queue_notification ON tracking_queue USING btree (workspace_id, origin_id, key, id);
+CREATE INDEX tracking_queue_due ON tracking_queue USING btree (workspace_id, occurred_at) WHERE (times > 0);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
 CREATE INDEX webhook_subscriptions_endpoint ON webhook_subscriptions USING btree (workspace_id, endpoint_id);

@@ -44,6 +44,7 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 		}
 	}
 	p.ConnConfig.DialFunc = dial.Bounded(deadAfter, p.ConnConfig.ConnectTimeout)
+	p.AfterConnect = encodeUUIDs
 	pool, err := pgxpool.NewWithConfig(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)

@@ -30,6 +30,7 @@ import (
 	"lemma/pgtest/shop"
 	"lemma/sender"
 	"lemma/suppression"
+	"lemma/tracking"
 	"lemma/webhooks"
 )
 
@@ -160,6 +161,7 @@ func (p *planned) live() {
 	p.events()
 	p.direct()
 	p.export()
+	p.engagement()
 	for _, once := range []func(context.Context) error{
 		func(ctx context.Context) error { _, err := p.Flows.Forget(ctx); return err },
 		func(ctx context.Context) error { _, err := p.Webhooks.Clean(ctx); return err },
@@ -249,6 +251,29 @@ func (p *planned) direct() {
 	p.ExecDB(`alter table away rename to people`)
 	p.Exec(`insert into direct_key_periods (id, began_at) values ('00000000-0000-0000-0000-000000000001', now() - interval '1 year')`)
 	p.Must(p.Direct.Turn(ctx))
+}
+
+// engagement receives and applies opens, clicks, conversions and unsubscribes.
+func (p *planned) engagement() {
+	ctx := p.T.Context()
+	var of tracking.Notification
+	p.Must(p.Fixture.Pool.QueryRow(ctx, `select origin_id, key from notifications where converts limit 1`).Scan(&of.Origin, &of.Key))
+	signer, err := p.Tracking.Signer(ctx, p.Workspace, time.Now())
+	p.Must(err)
+	made := signer.Of("", "", of.Origin, of.Key)
+	for _, path := range []string{made.Open, made.Click(1, "https://shop.example")} {
+		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+		r.Header.Set("User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0")
+		p.Tracking.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	p.Must(pgx.BeginFunc(ctx, p.Pool, func(tx pgx.Tx) error { return tracking.Unsubscribed(ctx, tx, p.Workspace, of) }))
+	_, err = p.Flows.Intake.Record(ctx, p.Workspace, intake.Event{ProfileKey: "1", Name: "paid"})
+	p.Must(err)
+	_, err = p.Tracking.Convert(ctx, 0)
+	p.Must(err)
+	_, err = p.Tracking.Apply(ctx, time.Now())
+	p.Must(err)
+	p.until(`select count(*) = 1 from engagements where opens = 1 and unsubscribes = 1 and origin_id = any($1)`, []uuid.UUID{of.Origin})
 }
 
 // inherits takes over the work of a process that was killed: a lease has expired during a
@@ -347,7 +372,8 @@ func (p *planned) newCampaign() uuid.UUID {
 	p.T.Helper()
 	c, err := p.Campaigns.Create(p.T.Context(), p.Workspace,
 		campaigns.NewCampaign{ID: lemma.NewID(), Name: "all", AudienceID: p.Audience, TemplateID: p.Template, ProviderID: p.Provider,
-			FromName: "Shop", FromEmail: "news@shop.example"})
+			FromName: "Shop", FromEmail: "news@shop.example",
+			Conversion: campaigns.Conversion{ConversionEvent: "paid", ConversionWithin: 24 * time.Hour}})
 	p.Must(err)
 	return c.ID
 }
@@ -387,6 +413,12 @@ func (p *planned) fill(pool *pgxpool.Pool, n int) {
 		`insert into topics (workspace_id, id, name) values ($1, $1, 'filled') on conflict do nothing`,
 		`insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, $1, id from made`,
 		`insert into batch_log (workspace_id, batch_id, event) select $1, id, 'claimed' from made`,
+		`insert into event_queue (workspace_id, id, provider_id, type, occurred_at) select $1, id, $1, 'delivered', now() from made`,
+		`insert into tracking_queue (workspace_id, origin_id, key, id, type, occurred_at)
+			select $1, $1, id, id, 'clicked', now() - i * interval '1 second' from made`,
+		`insert into tracking_events (workspace_id, origin_id, key, id, type, link, occurred_at)
+			select $1, $1, id, id, 'clicked', 1, now() from made`,
+		`insert into engagements (workspace_id, origin_id, key, content_id, opens, clicks) select $1, $1, id, $1, 1, 1 from made`,
 		`insert into outbox (workspace_id, id, endpoint_id, body, enrollment_id, step, status, finished_at)
 			select $1, id, $1, '{}', id, 1, case when i % 2 = 0 then 'pending' else 'delivered' end, case when i % 2 = 1 then now() end from made`,
 	} {

@@ -128,7 +128,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Audiences = audience.New(d.Pool, d.Box, cfg.Sources)
 	s.Templates = message.New(d.Pool)
 	s.Ledger = notifications.New(d.Pool)
-	s.Links = links.New(d.Pool, d.Box)
+	s.Links = links.New(d.Pool, d.Box, links.NewMetrics(s.metrics))
 	suppressions := suppression.New(d.Pool)
 	s.Pages = unsubscribe.New(unsubscribe.Deps{Pool: d.Pool, Links: s.Links, Suppressions: suppressions, Workspaces: s.Workspaces,
 		PublicURL: cfg.PublicURL, Log: d.Log})

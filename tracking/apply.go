@@ -180,15 +180,12 @@ func (e *applied) decide() {
 }
 
 // take deletes the oldest events of the queue. Events that another transaction takes are
-// left out.
+// left out. Rows are deleted by ctid: a join may read the whole queue.
 func (a *application) take(ctx context.Context, until time.Time, most int) (int, error) {
 	rows, err := a.tx.Query(ctx, `
-		delete from tracking_queue q
-		using (
-			select workspace_id, id from tracking_queue where workspace_id = $1 and occurred_at <= $2
-			order by workspace_id, id limit $3 for update skip locked
-		) first
-		where q.workspace_id = first.workspace_id and q.id = first.id
+		delete from tracking_queue q where ctid = any(array(
+			select ctid from tracking_queue where workspace_id = $1 and times > 0 and occurred_at <= $2
+			order by occurred_at limit $3 for update skip locked))
 		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.times, q.occurred_at`, a.ws, until, most)
 	if err != nil {
 		return 0, fmt.Errorf("take queued opens and clicks: %w", err)

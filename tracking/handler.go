@@ -44,7 +44,6 @@ func (t *Tracking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	to, ok := parse(payload, click)
 	if err != nil || !ok {
-		t.Metrics.unknown.Inc()
 		plain(w, http.StatusNotFound, "There is no such page.")
 		return
 	}

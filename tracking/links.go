@@ -14,7 +14,10 @@ import (
 
 // Signer makes the pixel and the links of the messages of one content. It is safe for
 // concurrent use.
-type Signer struct{ signer *links.Signer }
+type Signer struct {
+	signer *links.Signer
+	left   func(number int, reason string) // counts links that are too long
+}
 
 // Signer returns the signer of a content that was created at a time.
 func (t *Tracking) Signer(ctx context.Context, ws uuid.UUID, created time.Time) (*Signer, error) {
@@ -22,7 +25,7 @@ func (t *Tracking) Signer(ctx context.Context, ws uuid.UUID, created time.Time) 
 	if err != nil {
 		return nil, fmt.Errorf("make links that are tracked: %w", err)
 	}
-	return &Signer{s}, nil
+	return &Signer{s, func(_ int, reason string) { t.Metrics.left.WithLabelValues(reason).Inc() }}, nil
 }
 
 // Of is the pixel and the links of a notification. base is the result of Base; URLs that
@@ -36,6 +39,7 @@ func (s *Signer) Of(base, own string, origin, key uuid.UUID) message.Tracking {
 			to := target{origin, key, number, url}
 			return base + ClickPath + s.signer.Sign(links.Click, to.payload())
 		},
+		Left: s.left,
 	}
 }
 

@@ -133,7 +133,7 @@ func enqueue(ctx context.Context, db execer, ws uuid.UUID, all []event) error {
 		select $1, e.id, e.origin_id, e.key, e.type, e.link, e.times, nullif(e.machine, ''), e.at
 		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::int[], $8::text[], $9::timestamptz[])
 			as e (id, origin_id, key, type, link, times, machine, at)
-		on conflict (workspace_id, id) do update set times = q.times + excluded.times where q.machine = '`+flood+`'`,
+		on conflict (workspace_id, origin_id, key, id) do update set times = q.times + excluded.times where q.machine = '`+flood+`'`,
 		ws, ids, origins, keys, kinds, numbers, counts, machines, times)
 	if err != nil {
 		return fmt.Errorf("store %d opens and clicks: %w", len(all), err)

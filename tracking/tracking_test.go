@@ -51,7 +51,7 @@ func setup(t *testing.T) *bundle {
 // process is one more process.
 func (b *bundle) process() *Tracking {
 	pool := b.Connect()
-	return New(Deps{Pool: pool, Links: links.New(pool, pgtest.Box(b.T)), Workspaces: workspaces.New(pool), PublicURL: public + "/",
+	return New(Deps{Pool: pool, Links: links.New(pool, pgtest.Box(b.T), nil), Workspaces: workspaces.New(pool), PublicURL: public + "/",
 		Log: slog.New(slog.DiscardHandler)})
 }
 
@@ -202,6 +202,24 @@ func TestNoOpenRedirect(t *testing.T) {
 		}
 	}
 	b.WantCount(0, `select count(*) from tracking_queue`)
+}
+
+// Forged tokens of a workspace whose key is in memory are refused without the database.
+func TestForgedTokensNeedNoDatabase(t *testing.T) {
+	b := setup(t)
+	to := b.links(0)
+	b.request("GET", to.Open)
+	b.Tracking.Pool.Close()
+	for _, url := range []string{to.Open, to.Click(0, "https://shop.example/")} {
+		at := len(url) - 10
+		other := map[bool]string{true: "B", false: "A"}[url[at] == 'A']
+		if got := b.request("GET", url[:at]+other+url[at+1:]); got.StatusCode != http.StatusNotFound {
+			t.Errorf("%d", got.StatusCode)
+		}
+	}
+	if n := b.metric("lemma_tracking_lost_total"); n != 0 {
+		t.Errorf("%v lost", n)
+	}
 }
 
 // The event is lost then, and counted.

@@ -3,6 +3,7 @@ package unsubscribe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -33,15 +34,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), maxTime)
 	defer cancel()
 	setHeaders(w.Header())
-	var form url.Values
-	if r.Method == http.MethodPost {
-		var err error
-		if form, err = readForm(w, r); err != nil {
-			plain(w, http.StatusBadRequest, "The form cannot be read.")
-			return
-		}
-	}
-	if err := p.serve(ctx, w, r, form); err != nil {
+	if err := p.serve(ctx, w, r); err != nil {
 		p.fail(ctx, w, err)
 	}
 }
@@ -55,10 +48,17 @@ func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", policy(""))
 }
 
-func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Request, form url.Values) error {
+// serve verifies the token before it reads anything else.
+func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	v, err := p.visit(ctx, strings.TrimPrefix(r.URL.Path, Path))
 	if err != nil {
 		return err
+	}
+	var form url.Values
+	if r.Method == http.MethodPost {
+		if form, err = readForm(w, r); err != nil {
+			return fmt.Errorf("%w: %w", errForm, err)
+		}
 	}
 	leave, err := p.slots.Enter(ctx, slots.Resource{Workspace: v.workspace})
 	if err != nil {
@@ -88,8 +88,8 @@ func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	return p.show(ctx, w, v, true)
 }
 
-// errAction reports a form that the page does not have.
-var errAction = errors.New("unknown action")
+// errForm reports a form that cannot be read, or that the page does not have.
+var errForm = errors.New("the form is not one of the page")
 
 // act carries out a form of the page.
 func (p *Pages) act(ctx context.Context, v visit, form url.Values) error {
@@ -101,7 +101,7 @@ func (p *Pages) act(ctx context.Context, v visit, form url.Values) error {
 	case "topics":
 		return p.setTopics(ctx, v, topics(form["on"]), topics(form["shown"]))
 	}
-	return errAction
+	return errForm
 }
 
 // unsubscribe counts the message if it is the one that changed something.
@@ -159,7 +159,7 @@ func (p *Pages) fail(ctx context.Context, w http.ResponseWriter, err error) {
 	switch {
 	case lemma.KindOf(err) == lemma.NotFound:
 		plain(w, http.StatusNotFound, "There is no such page.")
-	case errors.Is(err, errAction):
+	case errors.Is(err, errForm):
 		plain(w, http.StatusBadRequest, "The form cannot be read.")
 	default:
 		p.Log.ErrorContext(ctx, "preference page failed", "error", err)

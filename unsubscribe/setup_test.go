@@ -41,7 +41,7 @@ func setup(t *testing.T) *fixture {
 	pool := pgtest.DB(t)
 	f := &fixture{t: t, pool: pool, box: pgtest.Box(t), ws: pgtest.Workspace(t, pool), suppressions: suppression.New(pool),
 		workspaces: workspaces.New(pool)}
-	f.links = links.New(pool, f.box)
+	f.links = links.New(pool, f.box, nil)
 	f.pages = unsubscribe.New(unsubscribe.Deps{Pool: pool, Links: f.links, Suppressions: f.suppressions, Workspaces: f.workspaces,
 		PublicURL: publicURL})
 	return f

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"io"
 	"mime/multipart"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -315,6 +317,28 @@ func TestBodiesAndFailures(t *testing.T) {
 			t.Errorf("without the database: %d", got.StatusCode)
 		}
 	}
+}
+
+// A forged token is refused without the database, and before the body is read.
+func TestForgedTokensCostNoDatabaseAndNoBody(t *testing.T) {
+	f := setup(t)
+	path := f.path(f.ws, uuid.Nil)
+	f.pool.Close()
+	r := httptest.NewRequest("POST", path[:60]+map[bool]string{true: "B", false: "A"}[path[60] == 'A']+path[61:], unread{t})
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	f.pages.ServeHTTP(w, r)
+	if w.Code != http.StatusNotFound {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// unread is a body that must not be read.
+type unread struct{ t *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.t.Error("the body was read")
+	return 0, io.EOF
 }
 
 // A server without a public URL makes no links.

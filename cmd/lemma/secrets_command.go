@@ -32,7 +32,7 @@ const resealPasses = 3
 // package is missing.
 func stores(pool *pgxpool.Pool, box *secrets.Box) []secrets.Store {
 	return []secrets.Store{audience.New(pool, box, audience.Options{}).Sealed(), providers.New(pool, box, nil).Sealed(),
-		webhooks.New(webhooks.Deps{Pool: pool, Box: box}, webhooks.Options{}).Sealed(), links.New(pool, box).Sealed()}
+		webhooks.New(webhooks.Deps{Pool: pool, Box: box}, webhooks.Options{}).Sealed(), links.New(pool, box, nil).Sealed()}
 }
 
 func (resealCommand) run(ctx context.Context, c Config, out io.Writer) error {

@@ -47,7 +47,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		run  func(context.Context, *env, func(figure) error) error
 	}{
 		{"campaign_null", b.campaignNull}, {"campaign_smtp", b.campaignSMTP}, {"campaign_ses", b.campaignSES},
-		{"campaign_suppressed", b.campaignSuppressed},
+		{"campaign_suppressed", b.campaignSuppressed}, {"campaign_links", b.campaignLinks},
 		{"fanout", b.fanout}, {"claim", b.claim},
 		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_execution", b.flowExecution},
 		{"webhook_delivery", b.webhookDelivery}, {"webhook_out", b.webhookOut}, {"campaign_events", b.campaignEvents},

@@ -35,6 +35,7 @@ type env struct {
 	box     *secrets.Box
 	null    *nullCarrier
 	cfg     server.Config
+	mailing mailing
 	runs    int
 }
 
@@ -137,7 +138,10 @@ cannot be combined with others, and is meant for you alone. If you have question
 <hr><p style="color:#777">Shop Ltd, 1 Main Street. You get this mail because you are a customer.</p></body></html>`
 
 // materials are what a campaign or a flow needs.
-type materials struct{ audience, template, provider uuid.UUID }
+type materials struct {
+	audience, template, provider uuid.UUID
+	transactional                bool
+}
 
 // materials creates them for n profiles.
 func (b *instance) materials(ctx context.Context, e *env, n int, kind string, config, secret []byte) (m materials, err error) {
@@ -157,7 +161,8 @@ func (b *instance) materials(ctx context.Context, e *env, n int, kind string, co
 	}
 	tpl, err := b.Templates.Create(ctx, b.workspace, message.NewTemplate{ID: lemma.NewID(), Name: "news",
 		Content: message.Content{Subject: "News for {{ name }}", HTML: benchHTML,
-			Text: "Hello {{ name }}, you have {{ points }} points. News from {{ city }}."}})
+			Text:       "Hello {{ name }}, you have {{ points }} points. News from {{ city }}.",
+			TrackOpens: e.mailing.track, TrackClicks: e.mailing.track}})
 	if err != nil {
 		return m, fmt.Errorf("create template: %w", err)
 	}
@@ -166,7 +171,7 @@ func (b *instance) materials(ctx context.Context, e *env, n int, kind string, co
 	if err != nil {
 		return m, fmt.Errorf("create provider: %w", err)
 	}
-	return materials{aud.ID, tpl.ID, prv.ID}, nil
+	return materials{aud.ID, tpl.ID, prv.ID, e.mailing.transactional}, nil
 }
 
 // campaign creates a campaign for n profiles.
@@ -180,7 +185,7 @@ func (b *instance) campaign(ctx context.Context, e *env, n int, kind string, con
 
 func (b *instance) campaignOf(ctx context.Context, m materials) (uuid.UUID, error) {
 	c, err := b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "bench",
-		AudienceID: m.audience, TemplateID: m.template,
+		AudienceID: m.audience, TemplateID: m.template, Transactional: m.transactional,
 		ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example"})
 	return c.ID, err
 }

@@ -1,0 +1,4 @@
+package links
+
+// LookupPause is for tests.
+const LookupPause = lookupPause
