@@ -1,11 +1,13 @@
 package api
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
+	"lemma"
 	"lemma/audience"
 )
 
@@ -261,6 +263,7 @@ func (a answered) refuses(c bad) {
 
 func TestFaultsNameTheRemedy(t *testing.T) {
 	b := setup(t)
+	none := lemma.FormatID(lemma.PrefixAudience, lemma.NewID())
 	for _, c := range []struct {
 		method, path string
 		body         object
@@ -270,6 +273,11 @@ func TestFaultsNameTheRemedy(t *testing.T) {
 		{"PATCH", "/v1/workspace", object{"page": object{"color": "red"}}, "/page/color",
 			"must be a colour as #rrggbb in lower case, such as #1f5fbf"},
 		{"PATCH", "/v1/workspace", object{"page": object{"language": "pt"}}, "/page/language", `must be one of en, de, es, fr, it, nl, ""`},
+		{"POST", "/v1/providers", object{"name": "x", "kind": "twilio", "config": object{"account_sid": "AC1"}}, "/config/account_sid",
+			"must be AC and 32 hexadecimal digits"},
+		{"POST", "/v1/providers", object{"name": "x", "kind": "apns", "config": object{"key_id": "ABC123DEFG4"}}, "/config/key_id",
+			"must be the 10 letters and digits that Apple shows for the key"},
+		{"PATCH", "/v1/audiences/" + none, object{"phone_region": "D"}, "/phone_region", "must have 2 characters"},
 		{"POST", "/v1/iterations/power", object{"base_rate": 5, "effect": 1}, "/base_rate", "must be less than 1"},
 		{"POST", "/v1/iterations/power", object{"base_rate": 0.5, "effect": 0}, "/effect",
 			"must not be between -0.000001 and 0.000001, and base_rate + effect must be between 0 and 1"},
@@ -288,7 +296,8 @@ func TestFaultsNameTheRemedy(t *testing.T) {
 func TestRefusalsDoNotEchoSecrets(t *testing.T) {
 	b := setup(t)
 	const secret = "hunter2hunter2"
-	for name, got := range map[string]answered{
+	long := strings.Repeat(secret, 1000)
+	wrong := map[string]answered{
 		"a wrong type":   b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": []string{secret}}),
 		"a wrong choice": b.do("POST", "/v1/data_sources", object{"name": "x", "kind": secret, "dsn": "x"}),
 		"an invalid DSN": b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": "postgres://u:" + secret + "@:x:/"}),
@@ -297,7 +306,21 @@ func TestRefusalsDoNotEchoSecrets(t *testing.T) {
 		"a long password": b.do("POST", "/v1/providers",
 			object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "secrets": object{"password": strings.Repeat(secret, 200)}}),
 		"a wrong password": b.do("POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "secrets": secret}),
+	}
+	for kind, secrets := range map[string][]object{
+		"fcm":     {{"service_account": secret}, {"service_account": object{"private_key": secret}, "key": secret}},
+		"apns":    {{"private_key": long}, {"private_key": []string{secret}}, {"key": secret}},
+		"webpush": {{"vapid_private_key": long}, {"vapid_private_key": object{"d": secret}}},
+		"twilio":  {{"auth_token": long}, {"api_key_sid": secret, "api_key_secret": long}},
+		"ses":     {{"access_key_id": long, "secret_access_key": secret}, {"session_token": []string{secret}}},
+		"http":    {{"signing_secret": long}, {"headers": object{"Authorization": []string{secret}}}, {"webhook_secret": long}},
 	} {
+		for i, one := range secrets {
+			wrong[fmt.Sprint(kind, " ", i)] = b.do("POST", "/v1/providers",
+				object{"name": "x", "kind": kind, "config": object{}, "secrets": one})
+		}
+	}
+	for name, got := range wrong {
 		if got.status < 400 || got.status >= 500 {
 			t.Errorf("%s: %d", name, got.status)
 		}

@@ -79,9 +79,11 @@ func TestConfig(t *testing.T) {
 		{"a service account", `{}`, with("", ""), ""},
 		{"all", `{"project_id":"other-project","endpoint":"https://relay.example","ttl_seconds":0,"max_requests":256,"timeout_seconds":1}`,
 			with("", ""), ""},
-		{"nothing", `{}`, ``, "/config/project_id " + account},
-		{"a file of another kind", `{}`, with("service_account", "authorized_user"), "/config/project_id " + account},
-		{"a text", `{}`, `{"service_account":"{}"}`, "/config/project_id " + account},
+		{"nothing", `{}`, ``, account},
+		{"a file of another kind", `{}`, with("service_account", "authorized_user"), account},
+		{"a text", `{}`, `{"service_account":"{}"}`, account},
+		{"a project with a path, and no service account", `{"project_id":"a/../b"}`, ``, "/config/project_id " + account},
+		{"a service account without a project", `{}`, with(`"project_id"`, `"other"`), "/config/project_id"},
 		{"a key that is cut", `{}`, with("-----END", "-----"), account + "/private_key"},
 		{"no address", `{}`, with(testEmail, ""), account + "/client_email"},
 		{"a project with a path", `{"project_id":"a/../b"}`, with("", ""), "/config/project_id"},
@@ -94,10 +96,7 @@ func TestConfig(t *testing.T) {
 		{"a negative time to live", `{"ttl_seconds":-1}`, with("", ""), "/config/ttl_seconds"},
 		{"an unknown member", `{"server_key":"x"}`, with("", ""), "/config/server_key"},
 	} {
-		err := Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
-		if got := sendertest.Faults(err); got != c.faults {
-			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
-		}
+		sendertest.CheckSettings(t, Kind(wire.Operator{}), c.name, c.config, c.secrets, c.faults)
 	}
 }
 
