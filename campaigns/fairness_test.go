@@ -231,7 +231,8 @@ func TestAGuardrailBehindManyThatAreClaimed(t *testing.T) {
 		its = append(its, it)
 	}
 	last := its[guardrailsAtOnce]
-	b.Exec(`update iterations set guardrail_at = now() - interval '1 hour', evaluating_by = 'other', evaluating_until = now() + interval '1 hour'
+	b.Exec(`update iterations set guardrail_at = now() - interval '1 hour', evaluating_by = 'other',
+			evaluating_until = now() + interval '1 hour'
 		where workspace_id = $1 and id <> $2`, b.Workspace, last.ID)
 	b.guardrailDue(last)
 	b.checkGuardrails()

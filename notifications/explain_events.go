@@ -29,8 +29,8 @@ type eventLine struct {
 	Detail     *string
 }
 
-// firstEvents reads the first events of each kind and attempt, by the index. So every
-// kind of evidence that there is is among them, however many events there are.
+// firstEvents reads the first events of each kind and attempt, by the index. So each kind
+// of evidence is among them, however many events there are.
 var firstEvents = `
 	select p.recorded_at, p.occurred_at, p.source, p.kind, p.type, coalesce(p.attempt, 0)::int as attempt, p.reason, p.code, p.carrier_id,
 		p.detail
@@ -42,7 +42,8 @@ var firstEvents = `
 	where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 order by p.recorded_at, p.id`
 
 func eventsOf(attempt string) string {
-	return `(select p.* from provider_events p where ` + ofNotification + ` and p.kind = k.kind and ` + attempt + `
+	return `(select p.id, p.recorded_at, p.occurred_at, p.source, p.kind, p.type, p.attempt, p.reason, p.code, p.carrier_id, p.detail
+		from provider_events p where ` + ofNotification + ` and p.kind = k.kind and ` + attempt + `
 		order by p.attempt, p.occurred_at limit $4)`
 }
 

@@ -15,11 +15,13 @@ func TestAnExplanationReadsFewEvents(t *testing.T) {
 	t.Parallel()
 	s := pgtest.NewShop(t)
 	origin, key, batch := lemma.NewID(), lemma.NewID(), lemma.NewID()
-	s.Exec(`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address) values ($1, $2, $3, $4, 1, 'c', '')`,
+	s.Exec(`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address)
+		values ($1, $2, $3, $4, 1, 'c', '')`,
 		s.Workspace, origin, key, batch)
 	s.Exec(`insert into provider_events (workspace_id, id, provider_id, source, source_event_id, origin_id, batch_id, ordinal, attempt, kind,
 			occurred_at)
-		select $1, gen_random_uuid(), $2, 'webhook', n::text, $2, $3, n % 3, nullif(n % 2, 0), case n % 7 when 0 then 'deferred' else 'rejected' end,
+		select $1, gen_random_uuid(), $2, 'webhook', n::text, $2, $3, n % 3, nullif(n % 2, 0),
+			case n % 7 when 0 then 'deferred' else 'rejected' end,
 			now() + n * interval '1 s' from generate_series(1, 100000) n`, s.Workspace, origin, batch)
 	for _, analyzed := range []string{`select 1`, `analyze notifications, provider_events`} {
 		s.Exec(analyzed)

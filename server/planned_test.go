@@ -164,6 +164,7 @@ func (p *planned) live() {
 	p.engagement()
 	for _, once := range []func(context.Context) error{
 		func(ctx context.Context) error { _, err := p.Flows.Forget(ctx); return err },
+		func(ctx context.Context) error { _, err := p.Webhooks.DisableFailing(ctx); return err },
 		func(ctx context.Context) error { _, err := p.Webhooks.Clean(ctx); return err },
 	} {
 		p.Must(once(ctx))

@@ -72,6 +72,7 @@ var reads = []struct{ caller, index, why string }{
 	{"events.Waiting", "event_queue_pkey", "skips from one workspace with queued events to the next"},
 	{"events.Take", "event_queue_pkey", "the first by id, of one workspace"},
 	{"(*Tracking).waiting", "tracking_queue_", "skips from one workspace with queued events to the next"},
+	{"(*Webhooks).DisableFailing", "outbox_", "the messages of endpoints with events, every ten minutes"},
 	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},
 }
 

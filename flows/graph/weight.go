@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"maps"
 	"strings"
 
 	"cel.dev/cel-go/cel"
@@ -94,8 +95,6 @@ func (w *weights) comprehension(c ast.ComprehensionExpr) int {
 	w.of(c.LoopCondition())
 	w.names[c.AccuVar()] = max(w.names[c.AccuVar()], w.of(c.LoopStep()))
 	n := w.of(c.Result())
-	for name, was := range outer {
-		w.names[name] = was
-	}
+	maps.Copy(w.names, outer)
 	return n
 }
