@@ -226,11 +226,12 @@ func TestASweepWithAFanoutThatFails(t *testing.T) {
 func TestAGuardrailBehindManyThatAreClaimed(t *testing.T) {
 	b := experiments(t, 40)
 	var its []Iteration
-	for range guardrailsAtOnce + 1 {
+	const atOnce = 100 // that a run checks
+	for range atOnce + 1 {
 		_, it := b.guarded(Complaints)
 		its = append(its, it)
 	}
-	last := its[guardrailsAtOnce]
+	last := its[atOnce]
 	b.Exec(`update iterations set guardrail_at = now() - interval '1 hour', evaluating_by = 'other',
 			evaluating_until = now() + interval '1 hour'
 		where workspace_id = $1 and id <> $2`, b.Workspace, last.ID)
