@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -122,10 +121,7 @@ func locked(err error) error {
 func hasKey(in newNotification) bool { return in.Key != "" }
 
 func haveKeys(in newNotifications) bool {
-	return !slices.ContainsFunc(in.Notifications, func(raw json.RawMessage) bool {
-		var n newNotification
-		return json.Unmarshal(raw, &n) != nil || !hasKey(n)
-	})
+	return allItems(in.Notifications, hasKey)
 }
 
 type newNotifications struct {

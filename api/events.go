@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"lemma"
@@ -61,10 +60,7 @@ func hasEventID(in newEvent) bool { return in.SourceID != "" }
 
 // haveEventIDs reports whether all events of a bulk have a source_id.
 func haveEventIDs(in newEvents) bool {
-	return !slices.ContainsFunc(in.Events, func(raw json.RawMessage) bool {
-		var e newEvent
-		return json.Unmarshal(raw, &e) != nil || !hasEventID(e)
-	})
+	return allItems(in.Events, hasEventID)
 }
 
 type newEvents struct {

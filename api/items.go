@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -24,6 +25,14 @@ type items[T any] struct {
 type item[T any] struct {
 	value  T
 	faults []lemma.Field
+}
+
+// allItems reports whether all items of a bulk can be read, and is returns true for each.
+func allItems[T any](raw []json.RawMessage, is func(T) bool) bool {
+	return !slices.ContainsFunc(raw, func(text json.RawMessage) bool {
+		var value T
+		return json.Unmarshal(text, &value) != nil || !is(value)
+	})
 }
 
 // readItems checks every item against the schema of a single one, in a slot for decoding.

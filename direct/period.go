@@ -19,9 +19,9 @@ const keepPeriod = MostSeal + time.Hour
 // lowestID is the lowest UUIDv7 of the current day.
 const lowestID = `(lpad(to_hex((extract(epoch from date_trunc('day', now(), 'UTC')) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid`
 
-// Turn begins the period of the current day, unless it has begun, and drops old ones. It
-// may run in many processes at once; workers call it periodically.
-func (d *Direct) Turn(ctx context.Context) error {
+// BeginPeriod begins the period of the current day, unless it has begun, and drops old
+// ones. It may run in many processes at once; workers call it periodically.
+func (d *Direct) BeginPeriod(ctx context.Context) error {
 	if err := d.begin(ctx); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"lemma/pgtest"
 )
 
-// nextDay begins the next period, as Turn does a day later.
+// nextDay begins the next period, as BeginPeriod does a day later.
 func (b *bundle) nextDay() {
 	b.T.Helper()
 	b.Exec(`insert into direct_key_periods (id)
@@ -21,7 +21,7 @@ func (b *bundle) nextDay() {
 func TestKeysOfEarlierPeriods(t *testing.T) {
 	b := setup(t)
 	d, s := b.process(), b.sender()
-	b.Must(d.Turn(context.Background()))
+	b.Must(d.BeginPeriod(context.Background()))
 	b.send(d, b.request("k"), accepted)
 	b.work(s)
 	b.nextDay()
@@ -43,7 +43,7 @@ func TestAPeriodWaitsForKeys(t *testing.T) {
 	_, err = Lock(context.Background(), tx, b.Workspace, []*request{held}, true)
 	b.Must(err)
 	begun := make(chan error, 1)
-	go func() { begun <- d.Turn(context.Background()) }()
+	go func() { begun <- d.BeginPeriod(context.Background()) }()
 	pgtest.WaitForLocks(t, b.Pool, 1)
 	b.WantCount(1, `select count(*) from direct_key_periods`)
 	b.Must(tx.Commit(context.Background()))
@@ -57,7 +57,7 @@ func TestAPeriodWaitsForKeys(t *testing.T) {
 func TestOldPeriodsAreDropped(t *testing.T) {
 	b := setup(t)
 	d, s := b.process(), b.sender()
-	b.Must(d.Turn(context.Background()))
+	b.Must(d.BeginPeriod(context.Background()))
 	later := time.Now().Add(24 * time.Hour)
 	wait := func(r *Request) { r.SendAt = &later }
 	b.send(d, b.request("sent"), accepted)
@@ -68,7 +68,7 @@ func TestOldPeriodsAreDropped(t *testing.T) {
 	b.Exec(`update attempts set at = at - interval '74 hours'`)
 	partitions := `select count(*) from pg_inherits where inhparent = 'direct_keys'::regclass`
 	before := b.Count(partitions)
-	b.Must(d.Turn(context.Background()))
+	b.Must(d.BeginPeriod(context.Background()))
 	b.WantCount(before-1, partitions)
 	b.WantCount(1, `select count(*) from direct_key_periods`)
 	b.WantCount(1, `select count(*) from direct_keys`)

@@ -311,7 +311,7 @@ func (s *Server) upkeep(ctx context.Context) {
 	loop.Every(ctx, time.Hour, func(ctx context.Context) error {
 		_, err := api.Purge(ctx, s.Pool)
 		_, old := events.Purge(ctx, s.Pool)
-		return errors.Join(s.Direct.Turn(ctx), err, old)
+		return errors.Join(s.Direct.BeginPeriod(ctx), err, old)
 	}, func(err error) { s.log.Error("hourly upkeep failed", "error", err) })
 }
 

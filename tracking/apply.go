@@ -68,12 +68,12 @@ func (t *Tracking) Apply(ctx context.Context, until time.Time) (applied int, err
 	rand.Shuffle(len(workspaces), func(i, j int) { workspaces[i], workspaces[j] = workspaces[j], workspaces[i] })
 	var failed error
 	for _, ws := range workspaces {
-		most, ok := t.turns.begin(ws)
+		most, ok := t.paces.begin(ws)
 		if !ok {
 			continue
 		}
 		n, err := t.applyChunk(ctx, ws, until, most)
-		t.turns.end(ws, most, err)
+		t.paces.end(ws, most, err)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("apply opens and clicks of workspace %s: %w", ws, err))
 		}

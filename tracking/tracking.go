@@ -55,7 +55,7 @@ type Tracking struct {
 	bases map[uuid.UUID]base
 
 	watch watch
-	turns turns
+	paces paces
 
 	convertAt time.Time // when conversions are looked for again
 }
@@ -69,7 +69,7 @@ func New(d Deps) *Tracking {
 		d.Metrics = NewMetrics(nil)
 	}
 	d.PublicURL = strings.TrimSuffix(d.PublicURL, "/")
-	t := &Tracking{Deps: d, bases: map[uuid.UUID]base{}, turns: turns{of: map[uuid.UUID]turn{}}}
+	t := &Tracking{Deps: d, bases: map[uuid.UUID]base{}, paces: paces{of: map[uuid.UUID]pace{}}}
 	t.gather = admission.NewGatherer(together, t.store)
 	return t
 }

@@ -50,7 +50,7 @@ func (e *env) directTo(ctx context.Context, clients int, send bool) (d *directTa
 		_ = e.drop(context.WithoutCancel(ctx), d.instance)
 		d.sink.stop()
 	}
-	return d, d.Direct.Turn(ctx)
+	return d, d.Direct.BeginPeriod(ctx)
 }
 
 // notification is the i-th request. The sink finds the number in the address.

@@ -94,20 +94,16 @@ func (b *instance) undelivered(ctx context.Context) (more bool, err error) {
 
 // campaignEvents measures what the events of a campaign cost: the same campaign in a
 // workspace without subscriptions, and in one with two endpoints that receive all types,
-// until all is delivered. Both are in one database and take turns.
+// until all is delivered.
 func (b *benchmarks) campaignEvents(ctx context.Context, e *env, print func(figure) error) error {
-	n := b.n(500_000)
 	e.cfg.Webhooks.AllowPrivate = true
-	without, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	p, drop, err := e.openPair(ctx, b.n(500_000))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), without) }()
-	ws, err := without.Workspaces.Create(ctx, "subscribed")
-	if err != nil {
-		return err
-	}
-	with := &instance{without.Server, without.name, ws.ID}
+	defer drop()
+	p.names = [2]string{"campaign_without_endpoints", "campaign_with_2_endpoints"}
+	p.against = "cpu per recipient with endpoints, by without, of two campaigns each"
 	to := &receiver{seen: map[string]int{}}
 	url, stop, err := to.listen()
 	if err != nil {
@@ -115,46 +111,25 @@ func (b *benchmarks) campaignEvents(ctx context.Context, e *env, print func(figu
 	}
 	defer stop()
 	for range 2 {
-		if err := with.subscribe(ctx, url, eventsout.Types...); err != nil {
+		if err := p.with.subscribe(ctx, url, eventsout.Types...); err != nil {
 			return err
 		}
 	}
-	if err := without.StartWorkers(ctx); err != nil {
-		return err
-	}
-	cost := map[*instance]float64{}
-	of := map[*instance]materials{}
-	for turn, process := range []*instance{without, with, with, without} {
-		if turn < 2 {
-			if of[process], err = process.materials(ctx, e, n, "null", []byte(`{}`), nil); err != nil {
-				return err
-			}
-		}
-		f, err := e.turnWithEvents(ctx, process, of[process], n)
-		if err != nil {
-			return err
-		}
-		f.Name = map[bool]string{true: "campaign_with_2_endpoints", false: "campaign_without_endpoints"}[process == with]
+	return p.measure(ctx, print, func(ctx context.Context, process *instance, m materials) (figure, error) {
+		f, err := p.sendWithEvents(ctx, process, m)
 		f.Duplicates += to.duplicates()
-		cost[process] += f.CPUUsLemma + f.CPUUsPostgres
-		if turn == 3 {
-			f.Ratio, f.Against = round(cost[with]/cost[without]), "cpu per recipient with endpoints, by without, of two campaigns each"
-		}
-		if err := print(f); err != nil {
-			return err
-		}
-	}
-	return nil
+		return f, err
+	})
 }
 
-// turnWithEvents sends one more campaign, and ends when its events are delivered.
-func (e *env) turnWithEvents(ctx context.Context, process *instance, m materials, n int) (figure, error) {
+// sendWithEvents sends one more campaign, and ends when its events are delivered.
+func (p *pair) sendWithEvents(ctx context.Context, process *instance, m materials) (figure, error) {
 	id, err := process.campaignOf(ctx, m)
 	if err != nil {
 		return figure{}, err
 	}
-	e.null.reset(n)
-	meter := startMeter(e.postmaster())
+	p.null.reset(p.n)
+	meter := startMeter(p.postmaster())
 	if _, err := process.Campaigns.Send(ctx, process.workspace, id, uuid.Nil); err != nil {
 		return figure{}, err
 	}
@@ -168,15 +143,15 @@ func (e *env) turnWithEvents(ctx context.Context, process *instance, m materials
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	f := meter.stop("", n)
-	if c.Counts.Sent != int64(n) {
+	f := meter.stop("", p.n)
+	if c.Counts.Sent != int64(p.n) {
 		return f, fmt.Errorf("campaign is %s: %+v", c.Status, c.Counts)
 	}
 	var items int
 	err = process.Pool.QueryRow(ctx, `select coalesce(sum(count), 0) from events_out where workspace_id = $1 and origin_id = $2`,
 		process.workspace, id).Scan(&items)
-	f.Missing, f.Duplicates = n-e.null.count, e.null.duplicates
-	if err == nil && items != 0 && items != n {
+	f.Missing, f.Duplicates = p.n-p.null.count, p.null.duplicates
+	if err == nil && items != 0 && items != p.n {
 		err = fmt.Errorf("events have %d notifications", items)
 	}
 	return f, err

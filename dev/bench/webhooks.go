@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -46,14 +45,12 @@ func (b *benchmarks) webhookDelivery(ctx context.Context, e *env, print func(fig
 	}
 	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
 	to := &receiver{seen: make(map[string]int, n)}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	url, stop, err := to.listen()
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: to, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }()
-	defer func() { _ = server.Close() }()
-	if err := process.enrollAtWebhook(ctx, "http://"+listener.Addr().String(), n); err != nil {
+	defer stop()
+	if err := process.enrollAtWebhook(ctx, url, n); err != nil {
 		return err
 	}
 	m := startMeter(e.postmaster())
@@ -66,10 +63,7 @@ func (b *benchmarks) webhookDelivery(ctx context.Context, e *env, print func(fig
 		}
 		return more, err
 	})
-	f.Missing = n - len(to.seen)
-	for _, times := range to.seen {
-		f.Duplicates += times - 1
-	}
+	f.Missing, f.Duplicates = n-len(to.seen), to.duplicates()
 	if err != nil {
 		return err
 	}

@@ -7,21 +7,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// turns says which workspaces are applied, so that each is by one goroutine of a process,
-// and how many events after a failure.
-type turns struct {
+// paces are which workspaces are being applied, so that each is by one goroutine of a
+// process, and how many events after a failure.
+type paces struct {
 	mu sync.Mutex
-	of map[uuid.UUID]turn
+	of map[uuid.UUID]pace
 }
 
-type turn struct {
+type pace struct {
 	busy  bool
 	most  int       // events of its next chunk
 	after time.Time // when it may begin
 }
 
-// begin takes the turn of a workspace and returns how many events it may apply.
-func (t *turns) begin(ws uuid.UUID) (most int, ok bool) {
+// begin marks a workspace as being applied and returns how many events it may apply.
+func (t *paces) begin(ws uuid.UUID) (most int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one, known := t.of[ws]
@@ -37,14 +37,14 @@ func (t *turns) begin(ws uuid.UUID) (most int, ok bool) {
 }
 
 // end halves the next chunk of a workspace that failed, and doubles that of another.
-func (t *turns) end(ws uuid.UUID, most int, err error) {
+func (t *paces) end(ws uuid.UUID, most int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case err != nil:
-		t.of[ws] = turn{most: max(1, most/2), after: time.Now().Add(failedFor)}
+		t.of[ws] = pace{most: max(1, most/2), after: time.Now().Add(failedFor)}
 	case most < chunk:
-		t.of[ws] = turn{most: min(chunk, most*2)}
+		t.of[ws] = pace{most: min(chunk, most*2)}
 	default:
 		delete(t.of, ws)
 	}
