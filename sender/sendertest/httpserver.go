@@ -99,6 +99,9 @@ func (s *HTTPServer) reply(w http.ResponseWriter, r *http.Request, reply Reply) 
 	_, _ = io.WriteString(w, reply.Body)
 }
 
+// Certificate is that of the server.
+func (s *HTTPServer) Certificate() *x509.Certificate { return s.server.Certificate() }
+
 // Stop ends the server, with the requests that hang.
 func (s *HTTPServer) Stop() {
 	s.ended.Do(func() {

@@ -26,7 +26,7 @@ type settings struct {
 const (
 	defaultTTL     = 24 * 60 * 60
 	mostTTL        = 28 * defaultTTL // of most push services
-	defaultTimeout = 15              // seconds: the browsers' push services answer fast, other endpoints must not hold up a window
+	defaultTimeout = 5               // seconds: the browsers' push services answer fast, other endpoints must not hold up a window
 )
 
 // urgencies are those of RFC 8030, 5.3.

@@ -8,6 +8,10 @@
 // answer or failure of an endpoint is one of the provider: it can neither open the
 // circuit at once nor pause a campaign. Package dial refuses private addresses.
 //
+// A push service that needs half of the timeout for a call is slow. It is then not called
+// for 10 seconds, doubled each time up to 160, and then by one call at a time until one is
+// fast. So a push service that hangs holds the calls to others for one timeout.
+//
 // Two attempts send the same body. Salt and ephemeral key are derived from a secret, the
 // notification's seed, the subscription and the plaintext. So an equal plaintext has an
 // equal ciphertext, and another plaintext always has another key (RFC 8188, 4.7). The
@@ -36,6 +40,7 @@
 //	no TLS                                              not accepted   no        tls_failed
 //	lost before the body, or not processed              not accepted   no        connection_lost
 //	no free connection or stream in time                not accepted   no        timeout
+//	not called: the push service was slow before        not accepted   no        server_slow
 //
 // A receipt shows of an answer the status and the member message or reason of its JSON,
 // without the endpoint.
@@ -87,7 +92,7 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 		return nil, fmt.Errorf("open a Web Push provider: %w", err)
 	}
 	return &carrier{settings: s, entropy: entropy,
-		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace}),
+		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Strange: true, Trace: a.Trace}),
 		public: base64.RawURLEncoding.EncodeToString(s.key.Public()),
 		header: http.Header{"Content-Type": {"application/octet-stream"}, "Content-Encoding": {"aes128gcm"}, "User-Agent": {"Lemma"},
 			"Ttl": {strconv.Itoa(s.ttl)}, "Urgency": {s.urgency}}}, nil

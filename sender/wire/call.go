@@ -45,6 +45,11 @@ func (c *Client) Post(ctx context.Context, r Request) (*Answer, *sender.Receipt)
 	case <-ctx.Done():
 		return nil, notCalled()
 	}
+	leave := c.slow.enter(originOf(r.URL))
+	if leave == nil {
+		return nil, receipt(ofProvider("server_slow", nil))
+	}
+	defer func() { leave(ctx.Err() != nil) }()
 	server, err := c.pool(originOf(r.URL))
 	if err != nil {
 		return nil, notCalled()

@@ -49,6 +49,8 @@ func sentence(reason string, err error) string {
 		return "the server's answer is not valid HTTP"
 	case "connection_lost":
 		return "the connection was lost"
+	case "server_slow":
+		return "the server did not answer other calls in time"
 	}
 	return dial.Cause(err)
 }

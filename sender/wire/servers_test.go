@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"lemma/sender"
+	"lemma/sender/sendertest"
 	"lemma/sender/wire"
 )
 
@@ -45,5 +50,43 @@ func TestManyServers(t *testing.T) {
 	}
 	if n := open.Load(); n > 150 {
 		t.Errorf("%d connections are open", n)
+	}
+}
+
+// A server that a recipient chose hangs. It holds the first requests of a window for one
+// timeout. Its other requests are not made, and those to other servers are.
+func TestASlowServerDoesNotHoldOthers(t *testing.T) {
+	t.Parallel()
+	hangs := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply { return sendertest.Reply{Hang: true} })
+	answers := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply { return sendertest.Reply{Body: "ok"} })
+	hangs.Roots.AddCert(answers.Certificate())
+	slow := open(t, hangs, wire.Options{Strange: true, Window: 4, Timeout: 3 * time.Second})
+	fast, err := url.Parse(answers.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[sender.Receipt]int{}
+	all := messages(60)
+	for i := range all[40:] {
+		all[40+i].Link = answers.URL
+	}
+	receipts := slow.Each(t.Context(), all, func(ctx context.Context, m *sender.Message) sender.Receipt {
+		if m.Link != "" {
+			return (&plain{slow.Client, fast}).send(ctx, m)
+		}
+		r := slow.send(ctx, m)
+		r.Provider = false // the server is the recipient's
+		return r
+	})
+	for _, r := range receipts {
+		got[sender.Receipt{Outcome: r.Outcome, Reason: r.Reason}]++
+	}
+	want := map[sender.Receipt]int{{Outcome: sender.Unknown, Reason: "timeout"}: 4,
+		{Outcome: sender.NotAccepted, Reason: "server_slow"}: 36, {Outcome: sender.Accepted}: 20}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if n := len(hangs.Received(func(sendertest.Received) bool { return true })); n != 4 {
+		t.Errorf("%d requests to the server that hangs, want those that began before its first timeout: 4", n)
 	}
 }

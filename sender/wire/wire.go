@@ -21,6 +21,7 @@
 //	lost before the body, or not processed      not accepted   yes       connection_lost
 //	no free connection or stream in time        not accepted   yes       timeout
 //	one of these a moment ago, so none was tried not called    yes       the same
+//	a server of recipients was slow before       not accepted   yes       server_slow
 //	lost since the body's first byte            unknown        no        connection_lost
 //	no answer in time since then                unknown        no        timeout
 //	an invalid answer since then                unknown        no        protocol_error
@@ -66,6 +67,7 @@ type Options struct {
 	Most     int           // requests at a time of this client; 64
 	Window   int           // of these, requests of one call to Each; 32. 1: in order
 	OnlyH2   bool          // refuse servers without HTTP/2
+	Strange  bool          // recipients choose the servers: slow ones are called less often
 	Trace    *sender.Trace // of the account: records the conversation of a test; nil: none
 }
 
@@ -86,6 +88,7 @@ type Client struct {
 	recorder  *recorder
 	transport *http.Transport
 	calls     chan struct{} // bounds the requests at a time
+	slow      *slowServers
 
 	mu      sync.Mutex
 	pools   map[origin]*pool
@@ -111,7 +114,11 @@ func New(o Options) *Client {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	log := &recorder{trace: o.Trace, showPrivate: o.ShowPrivate}
-	return &Client{options: o, recorder: log, transport: newTransport(o, log), calls: make(chan struct{}, o.Most), pools: map[origin]*pool{}}
+	c := &Client{options: o, recorder: log, transport: newTransport(o, log), calls: make(chan struct{}, o.Most), pools: map[origin]*pool{}}
+	if o.Strange {
+		c.slow = &slowServers{limit: o.Timeout / 2, all: map[origin]*slowServer{}}
+	}
+	return c
 }
 
 var errNoHTTP2 = dial.Sentence("the server does not speak HTTP/2")
