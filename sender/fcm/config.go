@@ -52,10 +52,10 @@ func parse(config, secrets json.RawMessage, o wire.Operator) (settings, error) {
 	s.timeout = time.Duration(seconds) * time.Second
 	if f.OK() {
 		s.endpoint = o.Server(&f, "/config/endpoint", endpoint)
-		s.readAccount(&f, account, o)
+		named := s.readAccount(&f, account, o) || s.project != ""
 		s.readTTL(&f, ttl)
 		wire.CheckNumbers(&f, s.most, seconds)
-		if !projectID.MatchString(s.project) {
+		if named && !projectID.MatchString(s.project) {
 			f.Fault("/config/project_id", "invalid_name", "must be the id of a Firebase project, or left out for the service account's")
 		}
 	}
@@ -75,7 +75,8 @@ func (s *settings) readTTL(f *form.Form, seconds *int) {
 
 // readAccount reads the JSON file of a service account. Of its members, Lemma uses the
 // address, the key and where tokens are requested, and the project if the config names none.
-func (s *settings) readAccount(f *form.Form, raw json.RawMessage, o wire.Operator) {
+// It reports whether raw is such a file.
+func (s *settings) readAccount(f *form.Form, raw json.RawMessage, o wire.Operator) bool {
 	const at = "/secrets/service_account"
 	var file struct {
 		Type      string `json:"type"`
@@ -87,7 +88,7 @@ func (s *settings) readAccount(f *form.Form, raw json.RawMessage, o wire.Operato
 	}
 	if !form.Present(raw) || json.Unmarshal(raw, &file) != nil || file.Type != "service_account" {
 		f.Fault(at, "required", "must be the JSON key of a service account of Google Cloud")
-		return
+		return false
 	}
 	if s.project == "" {
 		s.project = file.ProjectID
@@ -103,6 +104,7 @@ func (s *settings) readAccount(f *form.Form, raw json.RawMessage, o wire.Operato
 	if _, domain, ok := strings.Cut(file.Email, "@"); !ok || !form.IsName(domain) || len(file.Email) > 300 {
 		f.Fault(at+"/client_email", "required", "must be the email address of the service account")
 	}
+	return true
 }
 
 func readKey(text string) *rsa.PrivateKey {
