@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"lemma"
 	"lemma/audience"
 )
 
@@ -261,6 +262,7 @@ func (a answered) refuses(c bad) {
 
 func TestFaultsNameTheRemedy(t *testing.T) {
 	b := setup(t)
+	none := lemma.FormatID(lemma.PrefixAudience, lemma.NewID())
 	for _, c := range []struct {
 		method, path string
 		body         object
@@ -270,6 +272,11 @@ func TestFaultsNameTheRemedy(t *testing.T) {
 		{"PATCH", "/v1/workspace", object{"page": object{"color": "red"}}, "/page/color",
 			"must be a colour as #rrggbb in lower case, such as #1f5fbf"},
 		{"PATCH", "/v1/workspace", object{"page": object{"language": "pt"}}, "/page/language", `must be one of en, de, es, fr, it, nl, ""`},
+		{"POST", "/v1/providers", object{"name": "x", "kind": "twilio", "config": object{"account_sid": "AC1"}}, "/config/account_sid",
+			"must be AC and 32 hexadecimal digits"},
+		{"POST", "/v1/providers", object{"name": "x", "kind": "apns", "config": object{"key_id": "ABC123DEFG4"}}, "/config/key_id",
+			"must be the 10 letters and digits that Apple shows for the key"},
+		{"PATCH", "/v1/audiences/" + none, object{"phone_region": "D"}, "/phone_region", "must have 2 characters"},
 		{"POST", "/v1/iterations/power", object{"base_rate": 5, "effect": 1}, "/base_rate", "must be less than 1"},
 		{"POST", "/v1/iterations/power", object{"base_rate": 0.5, "effect": 0}, "/effect",
 			"must not be between -0.000001 and 0.000001, and base_rate + effect must be between 0 and 1"},

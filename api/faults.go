@@ -150,9 +150,9 @@ func sentence(e *openapi3.SchemaError) (code, detail string) {
 		if s.MinLength == 1 {
 			return "empty", "must not be empty"
 		}
-		return "too_short", fmt.Sprintf("must have at least %d characters", s.MinLength)
+		return "too_short", lengthOf(s, fmt.Sprintf("must have at least %d characters", s.MinLength))
 	case "maxLength":
-		return "too_long", fmt.Sprintf("must have at most %d characters", *s.MaxLength)
+		return "too_long", lengthOf(s, fmt.Sprintf("must have at most %d characters", *s.MaxLength))
 	case "minimum":
 		return "too_small", "must be at least " + plainly(*s.Min)
 	case "maximum":
@@ -174,10 +174,23 @@ func sentence(e *openapi3.SchemaError) (code, detail string) {
 	case "format":
 		return "bad_format", formats[s.Format]
 	case "pattern":
-		detail, _ := s.Extensions["x-detail"].(string)
-		return "bad_format", cmp.Or(detail, "does not have the right form")
+		return "bad_format", cmp.Or(formOf(s), "does not have the right form")
 	}
 	return "not_valid", "does not fit the contract"
+}
+
+// formOf is the description of a text's form in the contract, or empty.
+func formOf(s *openapi3.Schema) string {
+	detail, _ := s.Extensions["x-detail"].(string)
+	return detail
+}
+
+// lengthOf is the detail of a text of a wrong length: of an id, its form.
+func lengthOf(s *openapi3.Schema, bound string) string {
+	if s.MaxLength == nil || s.MinLength != *s.MaxLength {
+		return bound
+	}
+	return cmp.Or(formOf(s), fmt.Sprintf("must have %d characters", s.MinLength))
 }
 
 // undecided returns the fault of a value that is no variant of its union.
