@@ -81,7 +81,7 @@ func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending)
 	})
 	if err != nil || g == lost {
 		c.over = true
-		return lost, errors.Join(err, s.keepEvidence(ctx, c, done))
+		return lost, alongside(err, s.keepEvidence(ctx, c, done))
 	}
 	if e.state == stateGo && g == open {
 		c.through = e.through

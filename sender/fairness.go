@@ -53,23 +53,22 @@ func (s *Sender) serveAnother(ctx context.Context, ref notifications.Ref) bool {
 	defer p.release()
 	again, err := s.work(ctx, other, p)
 	if !p.claimed {
-		s.leaveOut(workspace, err)
+		s.leaveOut(workspace, nil)
 		return false
 	}
 	if again > 0 && err == nil {
-		err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { // its own job may have run meanwhile, without result
+		s.logFailure(pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { // its own job may have run meanwhile, without result
 			return s.ledger.Enqueue(ctx, tx, []notifications.Job{{Ref: other, After: again}})
-		})
+		}))
 	}
-	s.logFailure(err)
 	return true
 }
 
-// logFailure reports an error of another workspace's batch, which its own job or the
-// sweep retries.
+// logFailure reports that a batch of another workspace was not found or enqueued. Its own
+// job or the sweep retries it.
 func (s *Sender) logFailure(err error) {
 	if err != nil {
-		s.log.Error("work of another workspace failed", "error", err)
+		s.log.Error("batch of another workspace not found or enqueued", "kind", kindOf(err), "error", err)
 	}
 }
 

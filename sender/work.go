@@ -2,10 +2,11 @@ package sender
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/notifications"
@@ -24,6 +25,7 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 	}
 	p, again, err := s.acquire(ctx, ref)
 	if p == nil {
+		s.logFailed(ref, uuid.Nil, err)
 		return again, err
 	}
 	defer p.release()
@@ -31,6 +33,12 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 }
 
 func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (again time.Duration, err error) {
+	again, err = s.workClaim(ctx, ref, p)
+	s.logFailed(ref, p.provider, err)
+	return again, err
+}
+
+func (s *Sender) workClaim(ctx context.Context, ref notifications.Ref, p *slot) (again time.Duration, err error) {
 	c, err := s.Claim(ctx, ref)
 	if err != nil {
 		return 0, err
@@ -55,19 +63,19 @@ func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (agai
 	late, err := s.skipOptedOut(ctx, c)
 	if err != nil {
 		again, back := s.giveBack(ctx, c, settled, s.cfg.DeferFor/6)
-		return again, errors.Join(err, back)
+		return again, alongside(err, back)
 	}
 	settled = append(settled, late...)
 	late, err = s.skipSuppressed(ctx, c, content)
 	if err != nil {
 		again, back := s.giveBack(ctx, c, settled, s.cfg.DeferFor/6)
-		return again, errors.Join(err, back)
+		return again, alongside(err, back)
 	}
 	settled = append(settled, late...)
 	gone, wait, err := s.recheck(ctx, c, content.suppressed.Channel)
 	if err != nil || wait > 0 {
 		again, back := s.giveBack(ctx, c, settled, wait)
-		return again, errors.Join(err, back)
+		return again, alongside(err, back)
 	}
 	if err := s.readDates(ctx, c); err != nil {
 		return 0, err
@@ -87,7 +95,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		pending = append(pending, gone...)
 		if err != nil {
 			again, back := s.giveBack(ctx, c, pending, s.cfg.DeferFor/6)
-			return again, errors.Join(err, back)
+			return again, alongside(err, back)
 		}
 		if c.next >= len(c.rows) {
 			break
@@ -95,14 +103,14 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		if err := s.prepareWindow(ctx, c); err != nil {
 			err = s.noMemory(c, err)
 			again, back := s.giveBack(ctx, c, pending, s.cfg.DeferFor/6)
-			return again, errors.Join(err, back)
+			return again, alongside(err, back)
 		}
 		begun := time.Now()
 		c.slot.busy(begun)
 		if c.alone() {
 			if ok, err := s.renderAlone(ctx, c, pending); !ok || err != nil {
 				again, back := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
-				return again, errors.Join(err, back)
+				return again, alongside(err, back)
 			}
 			pending = nil
 		}
@@ -111,7 +119,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		done, after, ok, err := s.takeRate(ctx, c, len(w.messages), pending)
 		if !ok || err != nil || s.mustStop(c) {
 			again, back := s.giveBack(ctx, c, done, after)
-			return again, errors.Join(err, back)
+			return again, alongside(err, back)
 		}
 		waited := time.Since(begun)
 		s.at(ctx, "rated", c.Ref)
@@ -119,7 +127,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		done = append(done, gone...)
 		if err != nil {
 			again, back := s.giveBack(ctx, c, done, s.cfg.DeferFor/6)
-			return again, errors.Join(err, back)
+			return again, alongside(err, back)
 		}
 		w.leave(gone)
 		c.date(w)
@@ -306,7 +314,7 @@ func (s *Sender) backOff(c *claim) time.Duration {
 func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Duration, error) {
 	if lemma.KindOf(cause) == lemma.Internal {
 		_, err := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
-		return 0, errors.Join(cause, err)
+		return 0, alongside(cause, err)
 	}
 	s.metrics.paused("provider_unusable")
 	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, "provider_unusable", lemma.Public(cause)); err != nil {
