@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -295,7 +296,8 @@ func TestFaultsNameTheRemedy(t *testing.T) {
 func TestRefusalsDoNotEchoSecrets(t *testing.T) {
 	b := setup(t)
 	const secret = "hunter2hunter2"
-	for name, got := range map[string]answered{
+	long := strings.Repeat(secret, 1000)
+	wrong := map[string]answered{
 		"a wrong type":   b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": []string{secret}}),
 		"a wrong choice": b.do("POST", "/v1/data_sources", object{"name": "x", "kind": secret, "dsn": "x"}),
 		"an invalid DSN": b.do("POST", "/v1/data_sources", object{"name": "x", "kind": "postgres", "dsn": "postgres://u:" + secret + "@:x:/"}),
@@ -304,7 +306,21 @@ func TestRefusalsDoNotEchoSecrets(t *testing.T) {
 		"a long password": b.do("POST", "/v1/providers",
 			object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "secrets": object{"password": strings.Repeat(secret, 200)}}),
 		"a wrong password": b.do("POST", "/v1/providers", object{"name": "x", "kind": "smtp", "config": object{"host": "x"}, "secrets": secret}),
+	}
+	for kind, secrets := range map[string][]object{
+		"fcm":     {{"service_account": secret}, {"service_account": object{"private_key": secret}, "key": secret}},
+		"apns":    {{"private_key": long}, {"private_key": []string{secret}}, {"key": secret}},
+		"webpush": {{"vapid_private_key": long}, {"vapid_private_key": object{"d": secret}}},
+		"twilio":  {{"auth_token": long}, {"api_key_sid": secret, "api_key_secret": long}},
+		"ses":     {{"access_key_id": long, "secret_access_key": secret}, {"session_token": []string{secret}}},
+		"http":    {{"signing_secret": long}, {"headers": object{"Authorization": []string{secret}}}, {"webhook_secret": long}},
 	} {
+		for i, one := range secrets {
+			wrong[fmt.Sprint(kind, " ", i)] = b.do("POST", "/v1/providers",
+				object{"name": "x", "kind": kind, "config": object{}, "secrets": one})
+		}
+	}
+	for name, got := range wrong {
 		if got.status < 400 || got.status >= 500 {
 			t.Errorf("%s: %d", name, got.status)
 		}

@@ -111,6 +111,7 @@ var (
 
 // text replaces what must not be shown.
 func (r *redactor) text(s string) string {
+	s = jsonWebToken.ReplaceAllString(s, redacted) // before its parts: a part may contain a secret
 	if len(r.inside) > 0 {
 		s = base64Run.ReplaceAllStringFunc(s, func(run string) string {
 			if slices.ContainsFunc(r.inside, func(part string) bool { return strings.Contains(run, part) }) {
@@ -123,7 +124,6 @@ func (r *redactor) text(s string) string {
 		s = strings.ReplaceAll(s, secret, redacted)
 	}
 	s = privateKey.ReplaceAllString(s, redacted)
-	s = jsonWebToken.ReplaceAllString(s, redacted)
 	s = credentials.ReplaceAllString(s, "$1 "+redacted)
 	s = sensitiveMember.ReplaceAllString(s, `$1"`+redacted+`"`)
 	return sensitiveParameter.ReplaceAllString(s, "$1"+redacted)

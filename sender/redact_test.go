@@ -48,6 +48,16 @@ func TestNamesOfAKeyFileAreShown(t *testing.T) {
 	}
 }
 
+// A JSON Web Token is removed whole, though a part of it contains a secret.
+func TestASignatureIsRemovedWithItsToken(t *testing.T) {
+	t.Parallel()
+	r := newRedactor([]byte(`{"client_email": "lemma@shop.example"}`))
+	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"lemma@shop.example"}`))
+	if got := r.text("assertion: eyJhbGciOiJSUzI1NiJ9." + claims + ".c2lnbmF0dXJl end"); got != "assertion: [redacted] end" {
+		t.Error(got)
+	}
+}
+
 // Random secrets inside of random texts are removed from the base64 of these.
 func TestRandomSecretsAreRemoved(t *testing.T) {
 	t.Parallel()

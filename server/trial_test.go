@@ -2,9 +2,14 @@ package server
 
 import (
 	"bufio"
+	"crypto/ecdh"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
@@ -93,10 +98,16 @@ func repeat(encoded string) string {
 		base64.StdEncoding.EncodeToString([]byte("xx" + text)), base64.RawURLEncoding.EncodeToString(append([]byte("y"), plain...))}, " ")
 }
 
+// grantedToken is the access token that an account receives.
+const grantedToken = "ya29.c0ASRK0GZ-deadbeef_5e9e"
+
 // repeatRequest answers with the request: its headers, its body, and the parts of its
 // headers that are base64.
 func repeatRequest(r sendertest.Received) sendertest.Reply {
 	reply := sendertest.Reply{Status: 403, Header: map[string]string{}}
+	if r.Path == "/grants" {
+		return sendertest.Reply{Body: fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","expires_in":60,"echoed":%q}`, grantedToken, r.Body)}
+	}
 	echoed := map[string]any{"message": "refused", "__type": "SignatureDoesNotMatch", "error": "refused"}
 	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
 		value := strings.Join(r.Header[name], " ")
@@ -104,7 +115,7 @@ func repeatRequest(r sendertest.Received) sendertest.Reply {
 		echoed["header-"+name] = []string{value, url.QueryEscape(value), base64.StdEncoding.EncodeToString([]byte("a" + value))}
 		echoed["error"] = fmt.Sprint(echoed["error"], " ", value)
 	}
-	echoed["body"] = string(r.Body)
+	echoed["body"] = []string{string(r.Body), base64.StdEncoding.EncodeToString(append([]byte("a"), r.Body...))}
 	body, _ := json.Marshal(echoed)
 	reply.Body = string(body)
 	return reply
@@ -156,6 +167,70 @@ func TestNoSecretIsInTheAnswerOfAProviderTest(t *testing.T) {
 			b.clean(t, answer, signature)
 		}
 	})
+	b.cleanOfPushes(t, web)
+}
+
+// cleanOfPushes tests the carriers of pushes. They send no secret of the account, but
+// tokens that are made of it, which the server repeats.
+func (b trials) cleanOfPushes(t *testing.T, web *sendertest.HTTPServer) {
+	inPEM, private, public := vapid(t)
+	sent := func(path string) (credentials []string) {
+		for _, r := range web.Received(func(r sendertest.Received) bool { return strings.HasPrefix(r.Path, path) }) {
+			form, _ := url.ParseQuery(string(r.Body))
+			for token := range strings.SplitSeq(r.Header.Get("Authorization")+" "+form.Get("assertion"), " ") {
+				if parts := strings.Split(strings.Trim(token, "t=,"), "."); len(parts) == 3 {
+					credentials = append(credentials, parts[0]+"."+parts[1], parts[2])
+				}
+			}
+		}
+		if len(credentials) == 0 {
+			t.Errorf("no token was sent to %s", path)
+		}
+		return credentials
+	}
+	t.Run("apns", func(t *testing.T) {
+		answer := b.test(t, "apns", fmt.Sprintf(`{"key_id":"ABC123DEFG","team_id":"DEF123GHIJ","topic":"com.example.shop","endpoint":%q}`,
+			web.URL), map[string]any{"private_key": inPEM}, strings.Repeat("ab", 32))
+		b.clean(t, answer, append(sent("/3/device/"), inPEM, private)...)
+		b.shows(t, answer, `"reason":"access_denied"`, "Authorization: [redacted]", "/3/device/[redacted]")
+	})
+	t.Run("webpush", func(t *testing.T) {
+		browser, err := ecdh.P256().GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, _ := json.Marshal(map[string]any{"endpoint": web.URL + "/push/1", "keys": map[string]string{
+			"p256dh": base64.RawURLEncoding.EncodeToString(browser.PublicKey().Bytes()), "auth": "AAAAAAAAAAAAAAAAAAAAAA"}})
+		answer := b.test(t, "webpush", fmt.Sprintf(`{"subject":"mailto:push@shop.example","vapid_public_key":%q}`, public),
+			map[string]any{"vapid_private_key": private}, string(to))
+		b.clean(t, answer, append(sent("/push/"), private)...)
+		b.shows(t, answer, `"reason":"vapid_refused"`, "Authorization: [redacted]", "POST [redacted]")
+	})
+	for _, path := range []string{"/refuses", "/grants"} {
+		t.Run("fcm"+path, func(t *testing.T) {
+			key, inPEM := rsaKey(t)
+			answer := b.test(t, "fcm", fmt.Sprintf(`{"endpoint":%q}`, web.URL), map[string]any{"service_account": map[string]string{
+				"type": "service_account", "project_id": "shop-1234", "private_key_id": "6f1e0c5a9d", "private_key": inPEM,
+				"client_email": "lemma@shop-1234.iam.gserviceaccount.com", "token_uri": web.URL + path}}, "device-token")
+			b.clean(t, answer, append(sent(path), inPEM, key, grantedToken)...)
+			b.shows(t, answer, "POST "+web.URL+path, map[string]string{"/refuses": `"reason":"credentials_refused"`,
+				"/grants": "Authorization: [redacted]"}[path])
+		})
+	}
+}
+
+// rsaKey is a new key: the base64 of its bytes, and in PEM.
+func rsaKey(t *testing.T) (text, inPEM string) {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(der)[:48], string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
 // Of a server at a private address only the numbers of its answers are shown, so that no
@@ -234,9 +309,11 @@ func newTrials(t *testing.T, o wire.Operator) trials {
 	return b
 }
 
-// test makes a provider and tests it, and returns the answer.
-func (b trials) test(t *testing.T, kind, config string, secret map[string]any) string {
+// test makes a provider and tests it, and returns the answer. device is the recipient of a
+// push.
+func (b trials) test(t *testing.T, kind, config string, secret map[string]any, device ...string) string {
 	t.Helper()
+	push, _ := json.Marshal(map[string]string{"to": strings.Join(device, "")})
 	var raw json.RawMessage
 	if secret != nil {
 		raw, _ = json.Marshal(secret)
@@ -248,7 +325,7 @@ func (b trials) test(t *testing.T, kind, config string, secret map[string]any) s
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
 		b.web.URL+"/v1/providers/"+lemma.FormatID(lemma.PrefixProvider, made.ID)+"/test",
-		strings.NewReader(map[lemma.Channel]string{lemma.SMS: `{"to":"+4915100000001"}`,
+		strings.NewReader(map[lemma.Channel]string{lemma.SMS: `{"to":"+4915100000001"}`, lemma.Push: string(push),
 			lemma.Email: `{"to":"ada@shop.example","from":{"email":"news@shop.example"}}`}[made.Channel]))
 	if err != nil {
 		t.Fatal(err)

@@ -91,5 +91,5 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	}
 	client := wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace})
 	to := &url.URL{Scheme: s.endpoint.Scheme, Host: s.endpoint.Host, Path: "/v1/projects/" + s.project + "/messages:send"}
-	return &carrier{settings: s, Client: client, url: to, tokens: newTokens(client, s.account)}, nil
+	return &carrier{settings: s, Client: client, url: to, tokens: newTokens(client, s.account, a.Trace)}, nil
 }

@@ -33,6 +33,7 @@ const (
 type tokens struct {
 	client  *wire.Client
 	account serviceAccount
+	trace   *sender.Trace // nil: none
 	request chan struct{} // contains a token while no request is under way
 
 	mu      sync.Mutex
@@ -42,8 +43,8 @@ type tokens struct {
 	failed  time.Time      // zero: it succeeded
 }
 
-func newTokens(client *wire.Client, account serviceAccount) *tokens {
-	t := &tokens{client: client, account: account, request: make(chan struct{}, 1)}
+func newTokens(client *wire.Client, account serviceAccount, trace *sender.Trace) *tokens {
+	t := &tokens{client: client, account: account, trace: trace, request: make(chan struct{}, 1)}
 	t.request <- struct{}{}
 	return t
 }
@@ -112,6 +113,7 @@ func (t *tokens) fetch(ctx context.Context) (token string, lasts time.Duration, 
 	if err != nil {
 		return "", 0, failedToken("token_unavailable", err.Error())
 	}
+	t.trace.Secret(jwt) // the server may repeat it
 	form := url.Values{"grant_type": {grantType}, "assertion": {jwt}}
 	a, none := t.client.Post(ctx, wire.Request{URL: t.account.tokenURI, Body: []byte(form.Encode()),
 		Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "User-Agent": {"Lemma"}}})
