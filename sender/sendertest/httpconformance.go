@@ -2,6 +2,7 @@ package sendertest
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"net/http"
 	"strings"
@@ -65,6 +66,12 @@ func HTTPConformance(t *testing.T, h HTTPHarness) {
 				t.Parallel()
 				h.trace(t, proto)
 			})
+			for name, reply := range map[string]Reply{"an endless answer": {Endless: true}, "an endless answer, slowly": {Trickle: true}} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					h.endless(t, proto, reply)
+				})
+			}
 			for _, c := range h.Cases {
 				t.Run(c.Name, func(t *testing.T) {
 					t.Parallel()
@@ -205,6 +212,45 @@ func (h HTTPHarness) trace(t *testing.T, proto string) {
 		if secret := r.Header.Get("Authorization"); secret != "" && strings.Contains(all.String(), secret) {
 			t.Error("the header Authorization is recorded")
 		}
+	}
+}
+
+// mostWritten is what a server can write before it knows that the client has given up.
+const mostWritten = 8 << 20
+
+// endless: an answer without an end is read to a bound, and until the carrier's timeout.
+// The message had one request. The next one is sent.
+func (h HTTPHarness) endless(t *testing.T, proto string, reply Reply) {
+	reply.Status, reply.Header = h.Replies[Accept].Status, h.Replies[Accept].Header
+	server := ServeHTTPS(t, proto == "HTTP/2.0", func(r Received) Reply {
+		if h.To(r) == h.Address(1) {
+			return reply
+		}
+		return h.accept(r)
+	})
+	carrier, all := h.open(t, server), Harness{Address: h.Address, Reasons: h.Reasons}
+	calls := 2
+	if h.OfRecipient && reply.Trickle {
+		calls = 1 // then the recipient's server is slow, and not called
+	}
+	for n := 1; n <= calls; n++ {
+		messages := all.messages(n, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		receipts := carrier.Send(ctx, messages)
+		if ctx.Err() != nil {
+			t.Error("the answer was read until the end of ctx")
+		}
+		cancel()
+		all.check(t, messages, receipts)
+		if n == 2 && receipts[0].Outcome != sender.Accepted {
+			t.Errorf("the message after it: %+v", receipts[0])
+		}
+		if got := server.Received(func(r Received) bool { return h.To(r) == h.Address(n) }); len(got) != 1 {
+			t.Errorf("%d requests for message %d, want 1", len(got), n)
+		}
+	}
+	if n := server.written.Load(); n > mostWritten {
+		t.Errorf("%d bytes of the answer were taken", n)
 	}
 }
 

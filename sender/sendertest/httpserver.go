@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,9 @@ type Reply struct {
 	Hang  bool // answers nothing until the client gives up
 	Drop  bool // ends the stream (HTTP/2) or the connection (HTTP/1.1) without an answer
 	Break bool // does that after the body's first half
+
+	Endless bool // writes a body until the client gives up
+	Trickle bool // the same, a byte at a time
 }
 
 // Received is a request as a server has received it.
@@ -40,6 +44,8 @@ type HTTPServer struct {
 	URL   string
 	Roots *x509.CertPool // trusts the server
 	Trace *sender.Trace  // of the accounts at the server; nil: none
+
+	written atomic.Int64 // bytes of endless bodies
 
 	mu       sync.Mutex
 	received []Received
@@ -91,12 +97,38 @@ func (s *HTTPServer) reply(w http.ResponseWriter, r *http.Request, reply Reply) 
 	if reply.Status != 0 {
 		w.WriteHeader(reply.Status)
 	}
+	if reply.Endless || reply.Trickle {
+		s.writeOn(w, r, reply.Trickle)
+		return
+	}
 	if reply.Break {
 		_, _ = io.WriteString(w, reply.Body[:len(reply.Body)/2])
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
 	_, _ = io.WriteString(w, reply.Body)
+}
+
+// writeOn writes a body until the client gives up.
+func (s *HTTPServer) writeOn(w http.ResponseWriter, r *http.Request, slowly bool) {
+	part, pause := make([]byte, 4<<10), time.Duration(0)
+	if slowly {
+		part, pause = part[:1], 50*time.Millisecond
+	}
+	for {
+		n, err := w.Write(part)
+		s.written.Add(int64(n))
+		if err != nil || http.NewResponseController(w).Flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-s.done:
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 // Certificate is that of the server.

@@ -63,6 +63,8 @@ func TestOutcomes(t *testing.T) {
 		{"endless lines after the dot", "body", strings.Repeat("250-x\r\n", 20000) + "250 x",
 			result{sender.Unknown, false, 0, "protocol_error"}, 1},
 		{"no answer after the dot", "body", hang, result{sender.Unknown, false, 0, "timeout"}, 1},
+		{"endless lines after the dot, slowly", "body", drip, result{sender.Unknown, false, 0, "timeout"}, 1},
+		{"endless lines to RCPT, slowly", "RCPT", drip, result{sender.NotAccepted, false, 0, "timeout"}, 0},
 		{"no answer to MAIL", "MAIL", hang, result{sender.NotAccepted, true, 0, "timeout"}, 0},
 		{"no answer to RCPT", "RCPT", hang, result{sender.NotAccepted, false, 0, "timeout"}, 0},
 		{"no answer to DATA", "DATA", hang, result{sender.NotAccepted, false, 0, "timeout"}, 0},
@@ -77,7 +79,7 @@ func TestOutcomes(t *testing.T) {
 					return ""
 				}})
 				carrier := carrierTo(t, s, "")
-				if c.reply == hang {
+				if c.reply == hang || c.reply == drip {
 					carrier.timeout = 2 * time.Second // the other messages keep to it as well
 				}
 				got := carrier.Send(t.Context(), messages(3))

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 // Answers of a server that are not text.
 const (
 	hang   = "(hang)"   // sends nothing more, and keeps the connection
+	drip   = "(drip)"   // sends an answer without an end, slowly
 	hangUp = "(hangup)" // closes the connection; text before it is sent first
 )
 
@@ -168,6 +170,12 @@ func (s *server) put(conn net.Conn, text string) bool {
 				return false
 			}
 		}
+	}
+	if text == drip {
+		for _, err := io.WriteString(conn, "250-"); err == nil; _, err = io.WriteString(conn, "x\r\n250-") {
+			time.Sleep(20 * time.Millisecond)
+		}
+		return false
 	}
 	text, over := strings.CutSuffix(text, hangUp)
 	if text != "" {
