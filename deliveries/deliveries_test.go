@@ -302,6 +302,10 @@ func TestLateEvidenceResolves(t *testing.T) {
 		"one of two rejected":     {[]string{"unknown", "unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 2}}, ""},
 		"two rejections of no attempt": {[]string{"unknown", "unknown"},
 			[]events.Report{{Type: events.TypeRejected}, {Type: events.TypeRejected}}, ""},
+		"a rejection of no attempt, and one of the second": {[]string{"unknown", "unknown"},
+			[]events.Report{{Type: events.TypeRejected}, {Type: events.TypeRejected, Attempt: 2}}, ""},
+		"a rejection of an attempt that was not made": {[]string{"unknown"}, []events.Report{{Type: events.TypeRejected, Attempt: 2}}, ""},
+		"the second was refused":                      {[]string{"unknown", "refused"}, []events.Report{{Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
 		"both rejected": {[]string{"unknown", "unknown"},
 			[]events.Report{{Type: events.TypeRejected, Attempt: 2}, {Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
 		"the first of a rejected": {[]string{"unknown", "rejected"}, []events.Report{{Type: events.TypeRejected, Attempt: 1}}, "not_sent"},
@@ -313,11 +317,7 @@ func TestLateEvidenceResolves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
-			for i, outcome := range c.attempts {
-				b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
-					select workspace_id, batch_id, ordinal, $3, $4, $5, case $4 when 'unknown' then 'reaper' else 'response' end
-					from notifications where workspace_id = $1 and key = $2`, b.Workspace, keyOf(1), i+1, outcome, i == len(c.attempts)-1)
-			}
+			b.attempted(c.attempts...)
 			for i, r := range c.reports {
 				r.ID, r.Notification, r.OccurredAt = fmt.Sprint(i), lemma.FormatNotificationID(b.origin, keyOf(1)), at(i)
 				b.receive(r)
@@ -328,6 +328,30 @@ func TestLateEvidenceResolves(t *testing.T) {
 				t.Errorf("resolved as %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// attempted writes the outcomes of a notification, from the first.
+func (b *bundle) attempted(outcomes ...string) {
+	for i, outcome := range outcomes {
+		b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
+			select workspace_id, batch_id, ordinal, $3, $4, $5, case $4 when 'unknown' then 'reaper' else 'response' end
+			from notifications where workspace_id = $1 and key = $2`, b.Workspace, keyOf(1), i+1, outcome, i == len(outcomes)-1)
+	}
+}
+
+// Evidence that comes after a resolution leaves it.
+func TestTheFirstResolutionIsFinal(t *testing.T) {
+	b := setup(t)
+	b.attempted("unknown")
+	for i, kind := range []events.Type{events.TypeRejected, events.TypeAccepted} {
+		r := report(b.origin, 1, kind, at(i))
+		r.ID = fmt.Sprint(i)
+		b.receive(r)
+		b.apply()
+	}
+	if got := b.list(`select resolution from resolutions where workspace_id = $1`); len(got) != 1 || got[0] != "not_sent" {
+		t.Errorf("resolved as %v", got)
 	}
 }
 
