@@ -91,10 +91,7 @@ func TestOtherRowsDoNotWaitForEvents(t *testing.T) {
 	b := setup(t)
 	b.reports()
 	refs := b.insert(30, 30, 2)
-	killed := b.sender()
-	reached := stop(killed, "opened", 2)
-	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
-	<-reached
+	b.kill(refs[0], "opened", 2)
 	b.report(b.of(12), 1, events.TypeDelivered, time.Now().Add(-time.Hour))
 	s := b.sender()
 	if got := b.reap(s); got != (Reaped{Batches: 1, Freed: 10, Settled: 1, Waiting: 9}) {
@@ -123,10 +120,7 @@ func TestRowsWaitBesideOneThatIsSettled(t *testing.T) {
 	b := setup(t)
 	b.reports()
 	refs := b.insert(10, 10, 2)
-	killed := b.sender()
-	reached := stop(killed, "opened", 1)
-	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
-	<-reached
+	b.kill(refs[0], "opened", 1)
 	b.report(b.of(3), 1, events.TypeDelivered, time.Now().Add(-time.Hour))
 	s := b.sender()
 	if got := b.reap(s); got != (Reaped{Batches: 1, Settled: 1, Waiting: 9}) {
@@ -149,10 +143,7 @@ func TestRowsThatWaitAreMovedTwice(t *testing.T) {
 	b := setup(t)
 	b.reports()
 	refs := b.insert(10, 10, 2)
-	killed := b.sender()
-	reached := stop(killed, "opened", 1)
-	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
-	<-reached
+	b.kill(refs[0], "opened", 1)
 	s := b.sender()
 	for i, want := range []Reaped{{Batches: 1, Settled: 1, Waiting: 9}, {Batches: 1, Settled: 1, Waiting: 8}} {
 		b.report(b.of(int16(3+i)), 1, events.TypeDelivered, time.Now().Add(-time.Hour))
@@ -200,10 +191,7 @@ func TestAConstantLagReleasesNoRowBeforeItsEvent(t *testing.T) {
 	b := setup(t)
 	b.reports()
 	refs := b.insert(10, 10, 2)
-	killed := b.sender() // with a lease of a minute
-	reached := stop(killed, "opened", 1)
-	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
-	<-reached
+	b.kill(refs[0], "opened", 1) // with a lease of a minute
 	s := b.sender()
 	b.pass(6)
 	b.report(b.of(3), 1, events.TypeDelivered, b.calledAt().Add(time.Second))

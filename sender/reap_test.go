@@ -59,10 +59,7 @@ func TestRetryBatchesKeepOrdinals(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
 	for range 2 {
-		killed := b.sender()
-		reached := stop(killed, "called", 1)
-		go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
-		<-reached
+		b.kill(refs[0], "called", 1)
 		if r := b.reap(b.sender()); r.Retried != 10 {
 			t.Fatalf("reaped %+v", r)
 		}
@@ -91,10 +88,7 @@ func TestRetryBatchesKeepOrdinals(t *testing.T) {
 func TestTwoReapersMakeOneRetry(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
-	killed := b.sender()
-	reached := stop(killed, "called", 1)
-	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
-	<-reached
+	b.kill(refs[0], "called", 1)
 	b.expireLeases()
 	var reapers sync.WaitGroup
 	for range 4 {
@@ -199,10 +193,7 @@ func TestARefusedRowIsFreeAfterACrash(t *testing.T) {
 	for i := range 30 {
 		b.carrier.then[address(i)] = []Outcome{NotAccepted, Accepted}
 	}
-	killed := b.sender()
-	reached := stop(killed, "opened", 2)
-	go func() { _, _ = killed.Work(context.Background(), refs[0]) }()
-	<-reached
+	b.kill(refs[0], "opened", 2)
 	if r := b.reap(b.sender()); r.Freed != 20 || r.Retried != 10 {
 		t.Errorf("reaped %+v: ten were refused and ten never covered", r)
 	}

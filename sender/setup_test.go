@@ -297,6 +297,14 @@ func stop(s *Sender, at string, nth int) (reached chan struct{}) {
 	return reached
 }
 
+// kill works a batch by a worker that is killed at a point.
+func (b *bundle) kill(ref notifications.Ref, at string, nth int) {
+	killed := b.sender()
+	reached := stop(killed, at, nth)
+	go func() { _, _ = killed.Work(bg, ref) }()
+	<-reached
+}
+
 // pauseAt stops a worker at a point until release is closed.
 func pauseAt(s *Sender, at string, nth int) (reached, release chan struct{}) {
 	reached, release = make(chan struct{}), make(chan struct{})

@@ -86,12 +86,9 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	timeout := s.timeout
-	if a.CallTimeout > 0 {
-		timeout = min(timeout, a.CallTimeout)
-	}
-	return &carrier{settings: s,
-		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, OnlyH2: true, Trace: a.Trace}),
+	options := o.Options(a, s.timeout, s.most)
+	options.OnlyH2 = true
+	return &carrier{settings: s, Client: wire.New(options),
 		header: http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Lemma"}, "Apns-Topic": {s.topic},
 			"Apns-Push-Type": {"alert"}, "Apns-Priority": {strconv.Itoa(s.priority)}}}, nil
 }

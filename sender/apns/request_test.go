@@ -159,9 +159,7 @@ func TestConfig(t *testing.T) {
 		{"another key", config(""), `{"private_key":"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}`, "/secrets/private_key"},
 		{"an unknown member", config(`,"bundle":"x"`), key, "/config/bundle"},
 	} {
-		if got := sendertest.Pointers(Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))); got != c.faults {
-			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
-		}
+		sendertest.CheckSettings(t, Kind(wire.Operator{}), c.name, c.config, c.secrets, c.faults)
 	}
 }
 

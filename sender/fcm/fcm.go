@@ -85,11 +85,7 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	timeout := s.timeout
-	if a.CallTimeout > 0 {
-		timeout = min(timeout, a.CallTimeout)
-	}
-	client := wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace})
+	client := wire.New(o.Options(a, s.timeout, s.most))
 	to := &url.URL{Scheme: s.endpoint.Scheme, Host: s.endpoint.Host, Path: "/v1/projects/" + s.project + "/messages:send"}
 	return &carrier{settings: s, Client: client, url: to, tokens: newTokens(client, s.account, a.Trace)}, nil
 }

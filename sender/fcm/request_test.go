@@ -96,10 +96,7 @@ func TestConfig(t *testing.T) {
 		{"a negative time to live", `{"ttl_seconds":-1}`, with("", ""), "/config/ttl_seconds"},
 		{"an unknown member", `{"server_key":"x"}`, with("", ""), "/config/server_key"},
 	} {
-		err := Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))
-		if got := sendertest.Faults(err); got != c.faults {
-			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
-		}
+		sendertest.CheckSettings(t, Kind(wire.Operator{}), c.name, c.config, c.secrets, c.faults)
 	}
 }
 

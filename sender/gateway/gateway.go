@@ -82,10 +82,6 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	}
 	c.header.Set("Content-Type", "application/json")
 	c.header.Set("User-Agent", "Lemma")
-	timeout := s.timeout
-	if a.CallTimeout > 0 {
-		timeout = min(timeout, a.CallTimeout)
-	}
-	c.Client = wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace})
+	c.Client = wire.New(o.Options(a, s.timeout, s.most))
 	return c, nil
 }

@@ -1,13 +1,10 @@
 package sendertest
 
 import (
-	"errors"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
-
-	"lemma"
 )
 
 // Reasons are the reasons in the tables of package comments: the first files of a
@@ -34,15 +31,4 @@ func Reasons(t testing.TB, files ...string) (all []string) {
 		}
 	}
 	return all
-}
-
-// Pointers are the places of the faults of settings, with a space between two.
-func Pointers(err error) string {
-	var all []string
-	if faults, ok := errors.AsType[*lemma.Error](err); ok {
-		for _, f := range faults.Fields {
-			all = append(all, f.Pointer)
-		}
-	}
-	return strings.Join(all, " ")
 }

@@ -115,9 +115,7 @@ func TestConfig(t *testing.T) {
 			"session_token":"a\nb"}`, "/secrets/session_token"},
 		{"an unknown member", `{"region":"eu-west-1","host":"x"}`, keys, "/config/host"},
 	} {
-		if got := sendertest.Pointers(Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))); got != c.faults {
-			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
-		}
+		sendertest.CheckSettings(t, Kind(wire.Operator{}), c.name, c.config, c.secrets, c.faults)
 	}
 }
 

@@ -126,13 +126,9 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	timeout := s.timeout
-	if a.CallTimeout > 0 {
-		timeout = min(timeout, a.CallTimeout)
-	}
 	to := &url.URL{Scheme: s.endpoint.Scheme, Host: s.endpoint.Host, Path: "/v2/email/outbound-emails"}
 	return &carrier{settings: s, url: to, signer: v4.NewSigner(),
-		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace}),
+		Client: wire.New(o.Options(a, s.timeout, s.most)),
 		keys:   aws.Credentials{AccessKeyID: s.accessKeyID, SecretAccessKey: s.secretKey, SessionToken: s.sessionToken},
 		drafts: sync.Pool{New: func() any { return &draft{} }}}, nil
 }

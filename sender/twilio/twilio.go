@@ -100,13 +100,9 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	timeout := s.timeout
-	if a.CallTimeout > 0 {
-		timeout = min(timeout, a.CallTimeout)
-	}
 	basic := base64.StdEncoding.EncodeToString([]byte(s.user + ":" + s.password))
 	c := &carrier{settings: s,
-		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Trace: a.Trace}),
+		Client: wire.New(o.Options(a, s.timeout, s.most)),
 		url:    &url.URL{Scheme: s.endpoint.Scheme, Host: s.endpoint.Host, Path: "/2010-04-01/Accounts/" + s.account + "/Messages.json"},
 		header: http.Header{"Authorization": {"Basic " + basic}, "User-Agent": {"Lemma"},
 			"Content-Type": {"application/x-www-form-urlencoded"}}}

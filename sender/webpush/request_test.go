@@ -2,7 +2,6 @@ package webpush
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -225,8 +224,6 @@ func TestConfig(t *testing.T) {
 			"/config/max_requests /config/timeout_seconds /config/ttl_seconds /config/urgency"},
 		{"an unknown member", config("mailto:push@shop.example", `,"endpoint":"x"`), secrets, "/config/endpoint"},
 	} {
-		if got := sendertest.Pointers(Kind(wire.Operator{}).Check(json.RawMessage(c.config), json.RawMessage(c.secrets))); got != c.faults {
-			t.Errorf("%s: %q, want %q", c.name, got, c.faults)
-		}
+		sendertest.CheckSettings(t, Kind(wire.Operator{}), c.name, c.config, c.secrets, c.faults)
 	}
 }

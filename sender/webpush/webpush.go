@@ -83,16 +83,13 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	timeout := s.timeout
-	if a.CallTimeout > 0 {
-		timeout = min(timeout, a.CallTimeout)
-	}
 	entropy, err := entropyOf(s.key.Bytes())
 	if err != nil {
 		return nil, fmt.Errorf("open a Web Push provider: %w", err)
 	}
-	return &carrier{settings: s, entropy: entropy,
-		Client: wire.New(wire.Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: s.most, Strange: true, Trace: a.Trace}),
+	options := o.Options(a, s.timeout, s.most)
+	options.Strange = true
+	return &carrier{settings: s, entropy: entropy, Client: wire.New(options),
 		public: base64.RawURLEncoding.EncodeToString(s.key.Public()),
 		header: http.Header{"Content-Type": {"application/octet-stream"}, "Content-Encoding": {"aes128gcm"}, "User-Agent": {"Lemma"},
 			"Ttl": {strconv.Itoa(s.ttl)}, "Urgency": {s.urgency}}}, nil

@@ -3,8 +3,10 @@ package wire
 import (
 	"net/url"
 	"strings"
+	"time"
 
 	"lemma/dial"
+	"lemma/sender"
 	"lemma/sender/form"
 )
 
@@ -21,6 +23,15 @@ func CheckNumbers(f *form.Form, requests, seconds int) {
 	if seconds < 1 || seconds > mostTimeout {
 		f.Fault("/config/timeout_seconds", "out_of_range", "must be from 1 to 60")
 	}
+}
+
+// Options are those of an account's client, with the timeout and the requests at a time of
+// its settings. The program may allow a call less time.
+func (o Operator) Options(a sender.Account, timeout time.Duration, most int) Options {
+	if a.CallTimeout > 0 {
+		timeout = min(timeout, a.CallTimeout)
+	}
+	return Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: most, Trace: a.Trace}
 }
 
 // Server reads the URL of a server from the settings: https and a host, without a path.

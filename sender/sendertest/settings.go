@@ -1,0 +1,38 @@
+package sendertest
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"lemma"
+	"lemma/sender"
+)
+
+// CheckSettings checks which fields of an account are faulty: their pointers, with a blank
+// between two; empty for none.
+func CheckSettings(t *testing.T, kind sender.Kind, name, config, secrets, faults string) {
+	t.Helper()
+	var pointers []string
+	if fault, ok := errors.AsType[*lemma.Error](kind.Check(json.RawMessage(config), json.RawMessage(secrets))); ok {
+		for _, f := range fault.Fields {
+			pointers = append(pointers, f.Pointer)
+		}
+	}
+	if got := strings.Join(pointers, " "); got != faults {
+		t.Errorf("%s: %q, want %q", name, got, faults)
+	}
+}
+
+// CheckAnswer checks what holds for the receipt of every answer, of a status and about a
+// message to a recipient.
+func CheckAnswer(t *testing.T, r sender.Receipt, status int, to string) {
+	t.Helper()
+	switch {
+	case r.Outcome != sender.Accepted && (r.Reason == "" || r.Code != status), len(r.Detail) > 200,
+		strings.Contains(strings.ToLower(r.Detail), strings.ToLower(to)),
+		r.Definite && !r.Provider, r.Provider && r.Outcome != sender.NotAccepted:
+		t.Errorf("%+v for an answer with the status %d", r, status)
+	}
+}
