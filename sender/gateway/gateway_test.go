@@ -54,6 +54,19 @@ func content(r sendertest.Received) []byte {
 	return regexp.MustCompile(`"attempt":\d+,`).ReplaceAll(r.Body, nil)
 }
 
+// verify returns what is wrong with a request by Standard Webhooks. Its id begins with a
+// text.
+func verify(r sendertest.Received, id string) error {
+	verifier, err := standardwebhooks.NewWebhook(testSecret)
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(r.Header.Get("webhook-id"), id) || r.Header.Get("Content-Type") != "application/json" {
+		return fmt.Errorf("the id %q, the type %q", r.Header.Get("webhook-id"), r.Header.Get("Content-Type"))
+	}
+	return verifier.Verify(r.Body, r.Header)
+}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	unknown := func(status int) sender.Receipt {
@@ -92,7 +105,8 @@ func TestConformance(t *testing.T) {
 		Open: func(t *testing.T, s *sendertest.HTTPServer) sender.Carrier {
 			return accountAt(t, s, "", `,"responses":{"statuses":{"not_accepted":[425]}}`)
 		},
-		To: recipient, Same: content, Address: address, Reasons: sendertest.Reasons(t, "gateway.go", "../wire/wire.go"), Cases: cases,
+		Verify: func(r sendertest.Received) error { return verify(r, "ntf_") },
+		To:     recipient, Same: content, Address: address, Reasons: sendertest.Reasons(t, "gateway.go", "../wire/wire.go"), Cases: cases,
 		Replies: map[sendertest.Behaviour]sendertest.Reply{
 			sendertest.Accept: {Status: 202, Body: `{"id":"m-1"}`},
 			sendertest.Reject: {Status: 400, Body: `{"error":"never USER2@example.test"}`},
@@ -127,12 +141,8 @@ func TestRequests(t *testing.T) {
 		if diff := cmp.Diff(want, bodyOf(got)); diff != "" {
 			t.Error(channel, diff)
 		}
-		verifier, err := standardwebhooks.NewWebhook(testSecret)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := verifier.Verify(got.Body, got.Header); err != nil || got.Header.Get("webhook-id") != "ntf_0abc.2" {
-			t.Errorf("%v, id %q", err, got.Header.Get("webhook-id"))
+		if err := verify(got, "ntf_0abc.2"); err != nil {
+			t.Error(err)
 		}
 		if got.Header.Get("X-Tenant") != "a" || got.Header.Get("Authorization") != "Bearer x" || got.Path != "/send" || got.Query != "a=b" {
 			t.Errorf("%+v", got)

@@ -89,6 +89,7 @@ func TestConformance(t *testing.T) {
 	sendertest.HTTPConformance(t, sendertest.HTTPHarness{
 		Open: func(t *testing.T, s *sendertest.HTTPServer) sender.Carrier { return accountAt(t, s, "") },
 		To:   recipient, Same: mailOf, Address: address, Reasons: sendertest.Reasons(t, "ses.go", "../wire/wire.go"), Cases: cases,
+		Verify: verify,
 		Replies: map[sendertest.Behaviour]sendertest.Reply{
 			sendertest.Accept: {Body: `{"MessageId":"0107018f-1"}`},
 			sendertest.Reject: refuse(400, "MessageRejected", "no, USER2@example.test"),

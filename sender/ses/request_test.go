@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/mail"
 	"slices"
 	"strings"
@@ -46,6 +48,21 @@ func signature(r sendertest.Received, region string) string {
 	return "AWS4-HMAC-SHA256 Credential=" + testKeyID + "/" + scope + ", SignedHeaders=" + signed + ", Signature=" + hex.EncodeToString(key)
 }
 
+// verify returns what is wrong with a request by the documentation of SendEmail, and of the
+// signatures of AWS.
+func verify(r sendertest.Received) error {
+	given := r.Header.Get("Authorization")
+	switch want := signature(r, "eu-central-1"); {
+	case given != want:
+		return fmt.Errorf("signed %s, want %s", given, want)
+	case r.Path != "/v2/email/outbound-emails" || r.Query != "" || r.Header.Get("Content-Type") != "application/json":
+		return fmt.Errorf("%s?%s of the type %s", r.Path, r.Query, r.Header.Get("Content-Type"))
+	case r.Header.Get("X-Amz-Security-Token") != testToken:
+		return errors.New("no session token")
+	}
+	return nil
+}
+
 func TestRequest(t *testing.T) {
 	t.Parallel()
 	s := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply {
@@ -62,13 +79,10 @@ func TestRequest(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	got := s.Received(func(sendertest.Received) bool { return true })[0]
-	if got.Path != "/v2/email/outbound-emails" || got.Query != "" || got.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("%+v", got)
+	if err := verify(got); err != nil {
+		t.Error(err)
 	}
-	want := signature(got, "eu-central-1")
-	if a := got.Header.Get("Authorization"); a != want || got.Header.Get("X-Amz-Security-Token") != testToken {
-		t.Errorf("signed\n%s, want\n%s", a, want)
-	}
+	want := got.Header.Get("Authorization")
 	for _, name := range []string{"host", "x-amz-date", "x-amz-security-token", "content-type"} {
 		if !slices.Contains(strings.FieldsFunc(want, func(r rune) bool { return strings.ContainsRune(";=, ", r) }), name) {
 			t.Errorf("%s is not signed", name)

@@ -25,3 +25,17 @@ func TestRetryAfter(t *testing.T) {
 		t.Errorf("without a Date header: %s", got)
 	}
 }
+
+// FuzzRetryAfter: whatever the headers, the wait is from 0 to 24 hours.
+func FuzzRetryAfter(f *testing.F) {
+	f.Add("3", "")
+	f.Add("Wed, 21 Oct 2099 07:28:00 GMT", "Wed, 21 Oct 2026 07:28:00 GMT")
+	f.Add("-1", "x")
+	f.Add("99999999999999999999", "\x00")
+	f.Fuzz(func(t *testing.T, after, date string) {
+		a := Answer{Header: http.Header{"Retry-After": {after}, "Date": {date}}}
+		if wait := a.RetryAfter(); wait < 0 || wait > 24*time.Hour {
+			t.Errorf("%v for %q at %q", wait, after, date)
+		}
+	})
+}
