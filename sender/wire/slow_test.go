@@ -41,8 +41,10 @@ func TestSlowServersAreCalledLessOften(t *testing.T) {
 			t.Fatal("a call that its caller ended changes the state of the server")
 		}
 		probe(false)
-		if s.enter(o) == nil || s.enter(o) == nil || len(s.all) != 0 {
-			t.Error("a fast call does not end the pauses")
+		for range 2 {
+			if s.enter(o) == nil || len(s.all) != 0 {
+				t.Error("a fast call does not end the pauses")
+			}
 		}
 	})
 }
