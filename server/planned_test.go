@@ -251,7 +251,7 @@ func (p *planned) direct() {
 	}
 	p.ExecDB(`alter table away rename to people`)
 	p.Exec(`insert into direct_key_periods (id, began_at) values ('00000000-0000-0000-0000-000000000001', now() - interval '1 year')`)
-	p.Must(p.Direct.Turn(ctx))
+	p.Must(p.Direct.BeginPeriod(ctx))
 }
 
 // engagement receives and applies opens, clicks, conversions and unsubscribes.

@@ -106,7 +106,7 @@ const grantedToken = "ya29.c0ASRK0GZ-deadbeef_5e9e"
 func repeatRequest(r sendertest.Received) sendertest.Reply {
 	reply := sendertest.Reply{Status: 403, Header: map[string]string{}}
 	if r.Path == "/grants" {
-		return sendertest.Reply{Body: fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","expires_in":3600,"said":%q}`, grantedToken, r.Body)}
+		return sendertest.Reply{Body: fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","expires_in":60,"echoed":%q}`, grantedToken, r.Body)}
 	}
 	echoed := map[string]any{"message": "refused", "__type": "SignatureDoesNotMatch", "error": "refused"}
 	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
