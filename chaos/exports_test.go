@@ -81,8 +81,8 @@ func openExports(t *testing.T, url string) *exporting {
 	h.Must(suppression.New(h.Pool).Seed(t.Context(), h.Workspace, exportRows))
 	h.Exec(stops)
 	kept := blobs.New(blobs.Deps{Pool: h.Pool, Store: store})
-	return &exporting{h, exports.New(exports.Deps{Pool: h.Pool, Links: links.New(h.Pool, pgtest.Box(t)), Blobs: kept}, exports.Config{}), store,
-		[]string{"LEMMA_BLOBS=" + url, "LEMMA_S3_ACCESS_KEY=" + s3Key, "LEMMA_S3_SECRET_KEY=" + s3Secret}}
+	x := exports.New(exports.Deps{Pool: h.Pool, Links: links.New(h.Pool, pgtest.Box(t), nil), Blobs: kept}, exports.Config{})
+	return &exporting{h, x, store, []string{"LEMMA_BLOBS=" + url, "LEMMA_S3_ACCESS_KEY=" + s3Key, "LEMMA_S3_SECRET_KEY=" + s3Secret}}
 }
 
 // killedAt kills a process in a step of an export, and lets another one go on.

@@ -32,8 +32,8 @@ var pasts = []string{
 func (f fixture) store(origin uuid.UUID, status, derived string) {
 	f.t.Helper()
 	id, size := lemma.NewID(), len(pasts)
-	insert := `insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, status, leased_by,
-			lease_until, finished_at, sent, called_through, open, members)
+	insert := `insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts, status,
+			leased_by, lease_until, finished_at, sent, called_through, open, members)
 		select $1, $2, $3, $4, $2, $2, $5::int, $6, 2, $7, case when $7 = 'leased' then 'w' end, case when $7 = 'leased' then now() end,
 			case when $7 not in ('ready', 'leased') then now() end, case when $7 in ('ready', 'leased') then 0 else $5 end, 8,
 			$8::smallint[], case when $3::uuid <> $4::uuid then $8 end`

@@ -3,8 +3,8 @@
 //   - A notification is inserted once, however often a chunk is repeated.
 //   - Every profile of an audience has exactly one row, with a reason when
 //     nothing is sent to them.
-//   - A status is derived in one place, the view notification_status, and the
-//     counts balance.
+//   - A status is derived in one place, the function notification_outcome, and the
+//     counts balance. The view notification_status has it.
 //
 // It inserts notifications, their batches and the jobs of these, and opens and
 // closes their gate. Package sender makes the calls.
