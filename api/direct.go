@@ -88,6 +88,7 @@ func (in newNotification) inline() *message.Content {
 type sentBody struct {
 	Notification notificationBody `json:"notification"`
 	Filtered     bool             `json:"filtered_by_idempotency"`
+	Others       *int             `json:"other_addresses"`
 }
 
 func (b sentBody) location() string { return "/v1/notifications/" + b.Notification.ID }
@@ -105,7 +106,15 @@ func (s *server) sendNotification(ctx context.Context, c *call, in newNotificati
 		return sentBody{}, err
 	}
 	sent, err := s.Direct.Send(ctx, c.workspace(), r)
-	return sentBody{showNotification(sent.Notification), sent.Filtered}, locked(err)
+	return sentBody{showNotification(sent.Notification), sent.Filtered, othersOf(sent)}, locked(err)
+}
+
+// othersOf is null for an earlier notification.
+func othersOf(s direct.Sent) *int {
+	if s.Filtered {
+		return nil
+	}
+	return &s.Others
 }
 
 // locked is the answer to a request whose key is locked.
@@ -145,6 +154,7 @@ type sentItem struct {
 	ID     *string        `json:"id"`
 	Key    *string        `json:"key"`
 	Status string         `json:"status"`
+	Others *int           `json:"other_addresses"`
 	Errors []problemFault `json:"errors"`
 }
 
@@ -191,6 +201,7 @@ func sentItems(l items[newNotification], done []direct.Result) (sentNotification
 			continue
 		}
 		id := lemma.FormatNotificationID(d.Notification.OriginID, d.Notification.Key)
+		r.Others = othersOf(d.Sent)
 		if r.ID, r.Status = &id, "accepted"; d.Filtered {
 			r.Status = "filtered"
 		}
@@ -202,7 +213,7 @@ func sentItems(l items[newNotification], done []direct.Result) (sentNotification
 		case r.Status == "locked":
 			out.Counts.Locked++
 		case len(r.Errors) > 0:
-			r.ID, r.Status = nil, "invalid"
+			r.ID, r.Status, r.Others = nil, "invalid", nil
 			out.Counts.Invalid++
 		case r.Status == "filtered":
 			out.Counts.Filtered++
