@@ -43,7 +43,8 @@ func linksOf(source string) (links []link, pixel int) {
 			return links, pixel
 		case html.StartTagToken, html.SelfClosingTagToken:
 			if name, _ := tokens.TagName(); string(name) == "a" || string(name) == "area" {
-				links = append(links, hrefs(plain, span{at, at + len(raw)}, depths)...)
+				found := hrefs(plain, span{at, at + len(raw)}, depths)
+				links = append(links, slices.DeleteFunc(found, func(l link) bool { return isUnsubscribe(source[l.from:l.to]) })...)
 			}
 		case html.EndTagToken:
 			if name, _ := tokens.TagName(); string(name) == "body" && pixel < 0 && depths[at] == 0 {
@@ -52,6 +53,13 @@ func linksOf(source string) (links []link, pixel int) {
 		}
 		at += len(raw)
 	}
+}
+
+// isUnsubscribe reports whether a value is UnsubscribeURL, which is never tracked.
+func isUnsubscribe(value string) bool {
+	name, ok := strings.CutPrefix(strings.Trim(value, htmlSpace), "{{")
+	name, closed := strings.CutSuffix(name, "}}")
+	return ok && closed && strings.Trim(name, htmlSpace+"-") == UnsubscribeURL
 }
 
 // withoutLiquid replaces Liquid by fillers. depths has for each byte the number of open

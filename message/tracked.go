@@ -226,7 +226,10 @@ func (t Tracking) leave(number int, reason string) {
 // unescaped decodes the entities of an attribute. One without a semicolon, such as
 // &copy=1, is text (HTML standard, 13.2.5.73).
 func unescaped(value string) string {
-	if !strings.Contains(value, "&") {
+	switch { // a tokenizer costs 9 µs
+	case strings.Count(value, "&") == strings.Count(value, "&amp;"):
+		return strings.ReplaceAll(value, "&amp;", "&")
+	case html.UnescapeString(value) == value: // in texts it decodes more than in attributes
 		return value
 	}
 	tokens := html.NewTokenizer(strings.NewReader(`<a href="` + strings.ReplaceAll(value, `"`, "&#34;") + `">`))

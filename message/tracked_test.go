@@ -93,6 +93,17 @@ func TestWhatIsNotReplaced(t *testing.T) {
 	}
 }
 
+// The link to unsubscribe is not tracked, so it is not among the links and has no number.
+func TestTheLinkToUnsubscribeIsNoLink(t *testing.T) {
+	t.Parallel()
+	c := compiled(t, Content{Subject: "s", Text: "t",
+		HTML: `<a href="{{ unsubscribe_url }}">x</a><a href=" {{- unsubscribe_url -}} ">x</a>` +
+			`<a href="https://shop/">x</a><a href="{{ url }}">x</a>`})
+	if got := strings.Join(c.Links(), ", "); got != "https://shop/, {{ url }}" {
+		t.Error(got)
+	}
+}
+
 func TestThePixel(t *testing.T) {
 	t.Parallel()
 	const pixel = `<img src="` + testPixel + `" width="1" height="1" alt="" style="border:0">`

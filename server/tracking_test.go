@@ -83,7 +83,7 @@ func TestOpensAndClicksOfACampaign(t *testing.T) {
 	}
 	links, err := m.Campaigns.Links(t.Context(), m.Workspace, id)
 	m.Must(err)
-	wanted := []campaigns.Link{{URL: "https://shop.example/?name={{ name }}&amp;x=1", Clicks: 1}, {Number: 1, URL: "{{ unsubscribe_url }}"}}
+	wanted := []campaigns.Link{{URL: "https://shop.example/?name={{ name }}&amp;x=1", Clicks: 1}}
 	if d := cmp.Diff(wanted, links); d != "" {
 		t.Error(d)
 	}

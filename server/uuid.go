@@ -27,8 +27,10 @@ func wrapUUID(value any) (pgtype.WrappedEncodePlanNextSetter, any, bool) {
 // uuidPlan encodes a uuid.UUID as a pgtype.UUID.
 type uuidPlan struct{ next pgtype.EncodePlan }
 
+// SetNext is pgtype.WrappedEncodePlanNextSetter.
 func (p *uuidPlan) SetNext(next pgtype.EncodePlan) { p.next = next }
 
+// Encode is pgtype.EncodePlan.
 func (p *uuidPlan) Encode(value any, buf []byte) ([]byte, error) {
 	return p.next.Encode(pgtype.UUID{Bytes: value.(uuid.UUID), Valid: true}, buf)
 }

@@ -28,7 +28,8 @@ func TestUUIDsAreSentAsBytes(t *testing.T) {
 	var isNull, isZero bool
 	var text string
 	must(t, conn.QueryRow(t.Context(), `select $1::uuid, $2::uuid[], $3::uuid is null, $4::uuid =
-		'00000000-0000-0000-0000-000000000000', $5::text`, id, []uuid.UUID{id, {}}, (*uuid.UUID)(nil), uuid.Nil, id).Scan(&got, &all, &isNull, &isZero, &text))
+		'00000000-0000-0000-0000-000000000000', $5::text`, id, []uuid.UUID{id, {}}, (*uuid.UUID)(nil), uuid.Nil, id).
+		Scan(&got, &all, &isNull, &isZero, &text))
 	if got != id || len(all) != 2 || all[0] != id || all[1] != uuid.Nil || !isNull || !isZero || text != id.String() {
 		t.Errorf("%s was sent; %s, %s, %t, %t, %q were received", id, got, all, isNull, isZero, text)
 	}

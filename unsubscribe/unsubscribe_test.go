@@ -324,7 +324,7 @@ func TestForgedTokensCostNoDatabaseAndNoBody(t *testing.T) {
 	f := setup(t)
 	path := f.path(f.ws, uuid.Nil)
 	f.pool.Close()
-	r := httptest.NewRequest("POST", path[:60]+map[bool]string{true: "B", false: "A"}[path[60] == 'A']+path[61:], unread{t})
+	r := httptest.NewRequest(http.MethodPost, path[:60]+map[bool]string{true: "B", false: "A"}[path[60] == 'A']+path[61:], unread{t})
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	w := httptest.NewRecorder()
 	f.pages.ServeHTTP(w, r)

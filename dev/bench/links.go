@@ -25,21 +25,21 @@ func (b *benchmarks) campaignLinks(ctx context.Context, e *env, print func(figur
 	defer s.stop()
 	n := b.n(40_000)
 	config := fmt.Sprintf(`{"host": "127.0.0.1", "port": %d, "tls": "none"}`, s.port)
-	err = e.compareLinks(ctx, "null", n, func(ctx context.Context) (figure, error) {
+	err = e.compareLinks(ctx, "null", func(ctx context.Context) (figure, error) {
 		return e.oneCampaign(ctx, "", n, e.null.kind(), []byte(`{}`), nil,
 			func() (int, int) { return n - e.null.count, e.null.duplicates }, func() error { e.null.reset(n); return nil })
 	}, print)
 	if err != nil {
 		return err
 	}
-	return e.compareLinks(ctx, "smtp", n, func(ctx context.Context) (figure, error) {
+	return e.compareLinks(ctx, "smtp", func(ctx context.Context) (figure, error) {
 		kind := smtp.Kind(smtp.Options{AllowPrivate: true})
 		return e.oneCampaign(ctx, "", n, kind, []byte(config), nil, func() (int, int) { return s.seen(n) }, s.reset)
 	}, print)
 }
 
 // compareLinks sends each kind of campaign three times, alternately, and prints the sums.
-func (e *env) compareLinks(ctx context.Context, carrier string, n int, send func(context.Context) (figure, error),
+func (e *env) compareLinks(ctx context.Context, carrier string, send func(context.Context) (figure, error),
 	print func(figure) error) error {
 	const rounds = 3
 	defer func() { e.mailing = mailing{} }()
