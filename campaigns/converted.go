@@ -6,44 +6,113 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"lemma/audience"
 )
 
-// eventReaders is how many connections read the events of an iteration at a time. Postgres
-// needs longer to write a row than Lemma to read it.
-const eventReaders = 4
+// readConverted reads the members of an iteration, and records which of them have
+// converted before a time. Opens and clicks are counted by package tracking.
+func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time) (*members, error) {
+	by := it.Metric
+	if by.Event != "" {
+		return c.readEvents(ctx, it, until)
+	}
+	m, err := c.readMembers(ctx, it, func() {})
+	if err != nil || by.SQL == "" {
+		return m, err
+	}
+	hash, period := fingerprints(it.ID).Hash, audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
+	return m, c.audiences.Keys(ctx, it.WorkspaceID, by.DataSourceID, by.SQL, period, func(key []byte) { m.convert(hash(string(key))) })
+}
 
-// readEvents records the members with an event of an iteration's metric. Each connection
-// reads a part of the time.
-func (c *Campaigns) readEvents(ctx context.Context, it Iteration, until time.Time, m *members) error {
-	part := until.Sub(*it.StartedAt) / eventReaders
+const (
+	// eventReaders is how many connections read the events of an iteration at a time.
+	// Postgres needs longer to write a row than Lemma to read it.
+	eventReaders = 4
+	// maxEarly is how many events a reader keeps until the members are read: 2 MB.
+	maxEarly = 1 << 18
+)
+
+// readEvents reads members, and at the same time the events of the metric, a part of the
+// time in each connection. The members have their connection first, since readers of
+// events wait for them.
+func (c *Campaigns) readEvents(ctx context.Context, it Iteration, until time.Time) (*members, error) {
 	work, ctx := errgroup.WithContext(ctx)
-	for i := range eventReaders {
-		from, to := it.StartedAt.Add(time.Duration(i)*part), it.StartedAt.Add(time.Duration(i+1)*part)
-		if i == eventReaders-1 {
-			to = until
+	read := make(chan *members, eventReaders)
+	part := until.Sub(*it.StartedAt) / eventReaders
+	m, err := c.readMembers(ctx, it, func() {
+		for i := range eventReaders {
+			from, to := it.StartedAt.Add(time.Duration(i)*part), it.StartedAt.Add(time.Duration(i+1)*part)
+			if i == eventReaders-1 {
+				to = until
+			}
+			work.Go(func() error { return c.readPart(ctx, it, from, to, &conversions{read: read, maxEarly: maxEarly}) })
 		}
-		work.Go(func() error { return c.readPart(ctx, it, from, to, m) })
+	})
+	if err != nil {
+		work.Go(func() error { return err })
+		return nil, work.Wait()
 	}
-	if err := work.Wait(); err != nil {
-		return fmt.Errorf("read events of iteration %s: %w", it.ID, err)
+	for range eventReaders {
+		read <- m
 	}
-	return nil
+	return m, work.Wait()
 }
 
 // readPart reads the events of an iteration's metric that were received in a part of the
 // time.
-func (c *Campaigns) readPart(ctx context.Context, it Iteration, from, to time.Time, m *members) error {
+func (c *Campaigns) readPart(ctx context.Context, it Iteration, from, to time.Time, found *conversions) error {
 	rows, err := c.pool.Query(ctx, `
 		select profile_key from trigger_events
 		where workspace_id = $1 and name = $2 and received_at >= $3 and received_at < $4 and occurred_at >= $5`,
 		it.WorkspaceID, it.Metric.Event, from, to, it.StartedAt)
 	if err != nil {
-		return err
+		return fmt.Errorf("read events of iteration %s: %w", it.ID, err)
 	}
 	defer rows.Close()
 	split := fingerprints(it.ID)
 	for rows.Next() {
-		m.convert(split.Hash(string(rows.RawValues()[0])))
+		if err := found.add(ctx, split.Hash(string(rows.RawValues()[0]))); err != nil {
+			return err
+		}
 	}
-	return rows.Err()
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("read events of iteration %s: %w", it.ID, err)
+	}
+	return found.end(ctx)
+}
+
+// conversions records what converts members, and keeps some until the members are read.
+type conversions struct {
+	read     <-chan *members
+	members  *members // nil: not yet
+	early    []uint64
+	maxEarly int
+}
+
+func (f *conversions) add(ctx context.Context, h uint64) error {
+	if f.members != nil {
+		f.members.convert(h)
+		return nil
+	}
+	if f.early = append(f.early, h); len(f.early) == f.maxEarly {
+		return f.end(ctx)
+	}
+	return nil
+}
+
+// end waits for the members and converts those that were found early.
+func (f *conversions) end(ctx context.Context) error {
+	if f.members == nil {
+		select {
+		case f.members = <-f.read:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for _, h := range f.early {
+		f.members.convert(h)
+	}
+	f.early = nil
+	return nil
 }

@@ -57,7 +57,7 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 		p.columns = columnsOf(contents[*it.Winner])
 		p.Variants = []notifications.Variant{{ContentID: *it.rolloutID, Ordinal: *it.Winner}}
 		p.deal.fingerprint = fingerprints(it.ID).Hash
-		if p.deal.members, err = c.readMembers(ctx, it); err != nil {
+		if p.deal.members, err = c.readMembers(ctx, it, func() {}); err != nil {
 			return err
 		}
 	default:

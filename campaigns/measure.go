@@ -10,7 +10,6 @@ import (
 
 	"lemma"
 	"lemma/abtest"
-	"lemma/audience"
 )
 
 // Tally has the numbers of a variant, or of the holdout, until a time.
@@ -53,11 +52,8 @@ func (c *Campaigns) measure(ctx context.Context, it Iteration, until time.Time) 
 	if it.Metric == nil {
 		return all[:len(it.Variants)], nil
 	}
-	m, err := c.readMembers(ctx, it)
+	m, err := c.readConverted(ctx, it, until)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.readConverted(ctx, it, until, m); err != nil {
 		return nil, err
 	}
 	m.count(all)
@@ -116,19 +112,6 @@ func (c *Campaigns) readReported(ctx context.Context, it Iteration, all []Tally)
 		return nil
 	})
 	return err
-}
-
-// readConverted records which members have converted before a time. Opens and clicks are
-// counted by package tracking.
-func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time, m *members) error {
-	switch by := it.Metric; {
-	case by.tracked():
-		return nil
-	case by.SQL != "":
-		hash, period := fingerprints(it.ID).Hash, audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
-		return c.audiences.Keys(ctx, it.WorkspaceID, by.DataSourceID, by.SQL, period, func(key []byte) { m.convert(hash(string(key))) })
-	}
-	return c.readEvents(ctx, it, until, m)
 }
 
 // MeasureDue measures the results of iterations that are due, and waits: about 50 times

@@ -24,7 +24,8 @@ type members struct {
 	ordinals  []int8   // by slot
 	converted []uint32 // a bit for each slot
 	n, max    int
-	several   bool // a profile has several notifications
+	several   bool                   // a profile has several notifications
+	sizes     [MaxVariants + 1]int64 // by ordinal + 1
 }
 
 func newMembers(most int) *members {
@@ -44,6 +45,7 @@ func (m *members) add(h uint64, ordinal int) bool {
 	}
 	m.slots[at], m.ordinals[at] = max(h, 1), int8(ordinal)
 	m.n++
+	m.sizes[ordinal+1]++
 	return true
 }
 
@@ -76,29 +78,27 @@ func (m *members) find(h uint64) (at uint64, found bool) {
 // count counts the profiles of each variant and those that have converted. The last of all
 // is the holdout.
 func (m *members) count(all []Tally) {
-	for i := range all {
-		all[i].Recipients, all[i].Converted = 0, new(int64)
+	var converted [MaxVariants + 1]int64
+	for word, bit := range m.converted {
+		for ; bit != 0; bit &= bit - 1 {
+			converted[m.ordinals[32*word+bits.TrailingZeros32(bit)]+1]++
+		}
 	}
-	for at, h := range m.slots {
-		if h == 0 {
-			continue
+	for i := range all {
+		at := i + 1
+		if i == len(all)-1 {
+			at = holdout + 1
 		}
-		t := &all[len(all)-1]
-		if i := int(m.ordinals[at]); i != holdout {
-			t = &all[i]
-		}
-		t.Recipients++
-		if m.converted[at/32]&(1<<(at%32)) != 0 {
-			*t.Converted++
-		}
+		all[i].Recipients, all[i].Converted = m.sizes[at], &converted[at]
 	}
 }
 
 // readMembers reads the members of an iteration. A profile is one, however many addresses
-// it has.
-func (c *Campaigns) readMembers(ctx context.Context, it Iteration) (m *members, err error) {
+// it has. begun is called when the connection is there.
+func (c *Campaigns) readMembers(ctx context.Context, it Iteration, begun func()) (m *members, err error) {
 	oneSnapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err = pgx.BeginTxFunc(ctx, c.pool, oneSnapshot, func(tx pgx.Tx) error {
+		begun()
 		m, err = readMembers(ctx, tx, it, maxMembers)
 		return err
 	})
@@ -108,6 +108,10 @@ func (c *Campaigns) readMembers(ctx context.Context, it Iteration) (m *members, 
 	return m, nil
 }
 
+// membersPerRow is how many rows of iteration_members Postgres sends as one, of up to a
+// megabyte or two. In a busy process, each small row waits for the scheduler.
+const membersPerRow = 64
+
 func readMembers(ctx context.Context, tx pgx.Tx, it Iteration, most int) (*members, error) {
 	var n int
 	err := tx.QueryRow(ctx, `
@@ -116,8 +120,14 @@ func readMembers(ctx context.Context, tx pgx.Tx, it Iteration, most int) (*membe
 	if err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, `select ordinal, profiles from iteration_members where workspace_id = $1 and origin_id = $2`,
-		it.WorkspaceID, it.CampaignID)
+	rows, err := tx.Query(ctx, `
+		select m.ordinal, m.profiles
+		from (select array_agg(id) as ids from iteration_members where workspace_id = $1 and origin_id = $2) all_members
+		cross join generate_series(1, cardinality(ids), $3::int) as first
+		cross join lateral (
+			select ordinal, string_agg(profiles, '') as profiles from iteration_members
+			where workspace_id = $1 and origin_id = $2 and id = any(ids[first:first + $3 - 1]) group by ordinal
+		) m`, it.WorkspaceID, it.CampaignID, membersPerRow)
 	if err != nil {
 		return nil, err
 	}

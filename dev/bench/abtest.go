@@ -101,17 +101,20 @@ func (b *benchmarks) evaluate(ctx context.Context, e *env, print func(figure) er
 	if err := process.Campaigns.SeedCutOff(ctx, process.workspace, it, 75*time.Minute, time.Minute); err != nil {
 		return err
 	}
-	m := startMeter(e.postmaster())
+	m, before := startMeter(e.postmaster()), e.null.received()
 	var result campaigns.Iteration
-	for result.Verdict == nil && err == nil && ctx.Err() == nil { // a loop of the process may have claimed it
-		if err = process.Campaigns.Evaluate(ctx, process.workspace, it); err == nil {
-			result, err = process.Campaigns.GetIteration(ctx, process.workspace, it)
+	err = process.Campaigns.Evaluate(ctx, process.workspace, it)
+	for err == nil && ctx.Err() == nil { // a loop of the process may have claimed it
+		if result, err = process.Campaigns.GetIteration(ctx, process.workspace, it); err != nil || result.Verdict != nil {
+			break
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil {
 		return err
 	}
 	f := m.stop("evaluate", events)
+	f.Meanwhile = e.null.received() - before
 	for _, v := range result.Verdict.Variants {
 		n -= int(v.Recipients)
 		events -= int(v.Converted)

@@ -23,8 +23,9 @@ type figure struct {
 	RSSMB         float64 `json:"rss_mb"`
 	Missing       int     `json:"missing"`
 	Duplicates    int     `json:"duplicates"`
-	FirstSeconds  float64 `json:"first_s,omitempty"` // from send to the first message
-	Ratio         float64 `json:"ratio,omitempty"`   // against what Against names, measured in the same run
+	FirstSeconds  float64 `json:"first_s,omitempty"`        // from send to the first message
+	Meanwhile     int     `json:"sent_meanwhile,omitempty"` // messages that a campaign sent during the measurement
+	Ratio         float64 `json:"ratio,omitempty"`          // against what Against names, measured in the same run
 	Against       string  `json:"against,omitempty"`
 	P50Ms         float64 `json:"p50_ms,omitempty"`
 	P99Ms         float64 `json:"p99_ms,omitempty"`
@@ -42,7 +43,9 @@ type meter struct {
 func startMeter(postmaster int) *meter {
 	// Writing 5 resets the peak of the resident set (proc(5), clear_refs).
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
-	return &meter{begun: time.Now(), self: selfCPU(), postgres: clusterCPU(postmaster), postmaster: postmaster}
+	m := &meter{self: selfCPU(), postgres: clusterCPU(postmaster), postmaster: postmaster}
+	m.begun = time.Now() // after the CPU of a busy cluster has been read
+	return m
 }
 
 func (m *meter) stop(name string, n int) figure {
