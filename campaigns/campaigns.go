@@ -106,8 +106,9 @@ type Campaigns struct {
 	log       *slog.Logger
 	metrics   *Metrics
 
-	evaluating *slots.Slots // iterations that this process evaluates
-	measuring  *slots.Slots // and measures
+	evaluating *slots.Slots  // iterations that this process evaluates
+	measuring  *slots.Slots  // and measures
+	reading    chan struct{} // bounds the connections that read events of iterations
 
 	writing  chan struct{}   // bounds the chunks that are being written
 	draining context.Context //nolint:containedctx // ends when this process shuts down
@@ -154,7 +155,8 @@ func New(r Deps, cfg Config) *Campaigns {
 	return &Campaigns{draining: draining, drain: drain, writing: make(chan struct{}, 2*cfg.Writers), pool: r.Pool, jobs: jobs,
 		ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
 		accounts: r.Providers, cfg: cfg, log: r.Log, metrics: r.Metrics,
-		evaluating: newWorkspaceSlots(), measuring: newWorkspaceSlots()}
+		evaluating: newWorkspaceSlots(), measuring: newWorkspaceSlots(),
+		reading: make(chan struct{}, 2*eventReaders)}
 }
 
 const selectCampaign = `

@@ -26,11 +26,11 @@ func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.
 }
 
 const (
-	// eventReaders is how many connections read the events of an iteration at a time.
-	// Postgres needs longer to write a row than Lemma to read it.
-	eventReaders = 4
-	// maxEarly is how many events a reader keeps until the members are read: 2 MB.
-	maxEarly = 1 << 18
+	// eventReaders is how many connections read the events of an iteration at a time; a
+	// process has twice as many. Postgres needs longer to write a row than Lemma to read it.
+	eventReaders = 8
+	// maxEarly is how many events a reader keeps until the members are read: 1 MB.
+	maxEarly = 1 << 17
 )
 
 // readEvents reads members, and at the same time the events of the metric, a part of the
@@ -62,6 +62,12 @@ func (c *Campaigns) readEvents(ctx context.Context, it Iteration, until time.Tim
 // readPart reads the events of an iteration's metric that were received in a part of the
 // time.
 func (c *Campaigns) readPart(ctx context.Context, it Iteration, from, to time.Time, found *conversions) error {
+	select {
+	case c.reading <- struct{}{}:
+		defer func() { <-c.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	rows, err := c.pool.Query(ctx, `
 		select profile_key from trigger_events
 		where workspace_id = $1 and name = $2 and received_at >= $3 and received_at < $4 and occurred_at >= $5`,

@@ -9,16 +9,11 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
 	"lemma/abtest"
 	"lemma/fence"
 )
-
-type execer interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
 
 // canBeEvaluated is true of an iteration i of a campaign c whose cut-off is $1 ago, and
 // which no process evaluates. Opens and clicks before the cut-off are applied.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"lemma"
 	"lemma/abtest"
@@ -43,16 +44,14 @@ func (c *Campaigns) measure(ctx context.Context, it Iteration, until time.Time) 
 		all[i] = Tally{At: until, Ordinal: i}
 	}
 	all[len(it.Variants)].Ordinal = holdout
-	if err := c.readSent(ctx, it, all); err != nil {
-		return nil, fmt.Errorf("count notifications of iteration %s: %w", it.ID, err)
-	}
-	if err := c.readReported(ctx, it, all); err != nil {
-		return nil, fmt.Errorf("count what recipients of iteration %s did: %w", it.ID, err)
-	}
 	if it.Metric == nil {
-		return all[:len(it.Variants)], nil
+		return all[:len(it.Variants)], c.readCounts(ctx, it, all)
 	}
-	m, err := c.readConverted(ctx, it, until)
+	var m *members
+	work, both := errgroup.WithContext(ctx)
+	work.Go(func() error { return c.readCounts(both, it, all) })
+	work.Go(func() (err error) { m, err = c.readConverted(both, it, until); return err })
+	err := work.Wait()
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +64,17 @@ func (c *Campaigns) measure(ctx context.Context, it Iteration, until time.Time) 
 
 // holdout is the ordinal of the holdout.
 const holdout = -1
+
+// readCounts reads what was sent to the recipients of each variant, and what they did.
+func (c *Campaigns) readCounts(ctx context.Context, it Iteration, all []Tally) error {
+	if err := c.readSent(ctx, it, all); err != nil {
+		return fmt.Errorf("count notifications of iteration %s: %w", it.ID, err)
+	}
+	if err := c.readReported(ctx, it, all); err != nil {
+		return fmt.Errorf("count what recipients of iteration %s did: %w", it.ID, err)
+	}
+	return nil
+}
 
 // readSent adds up the batches of each variant.
 func (c *Campaigns) readSent(ctx context.Context, it Iteration, all []Tally) error {
@@ -180,22 +190,28 @@ func (c *Campaigns) measureTime(ctx context.Context, it Iteration) (until time.T
 	return until, err
 }
 
+// batcher is a pool or a transaction.
+type batcher interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
 // storeResults appends what was measured. The same time is stored once.
-func storeResults(ctx context.Context, db execer, it Iteration, all []Tally) error {
+func storeResults(ctx context.Context, db batcher, it Iteration, all []Tally) error {
+	var batch pgx.Batch
 	for _, t := range all {
 		if t.Ordinal == holdout && it.HoldoutPercent == 0 {
 			continue
 		}
-		_, err := db.Exec(ctx, `
+		batch.Queue(`
 			insert into iteration_results (workspace_id, iteration_id, at, ordinal, recipients, sent, failed, skipped, converted, excluded,
 				delivered, opens, clicks, unsubscribes, complaints)
 			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 			on conflict (workspace_id, iteration_id, at, ordinal) do nothing`,
 			it.WorkspaceID, it.ID, t.At, t.Ordinal, t.Recipients, t.Sent, t.Failed, t.Skipped, t.Converted, t.Excluded,
 			t.Delivered, t.Opens, t.Clicks, t.Unsubscribes, t.Complaints)
-		if err != nil {
-			return fmt.Errorf("store results of iteration %s: %w", it.ID, err)
-		}
+	}
+	if err := db.SendBatch(ctx, &batch).Close(); err != nil {
+		return fmt.Errorf("store results of iteration %s: %w", it.ID, err)
 	}
 	return nil
 }

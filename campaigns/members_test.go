@@ -115,3 +115,54 @@ func TestASampleThatIsTooLarge(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Events that are read before the members are kept, up to a number, and count. Members of
+// several pages count.
+func TestEventsAreReadBeforeTheMembers(t *testing.T) {
+	t.Parallel()
+	read := make(chan *members, 1)
+	found := conversions{read: read, maxEarly: 3}
+	ctx := context.Background()
+	for h := range uint64(2) {
+		if err := found.add(ctx, 1+h); err != nil || found.members != nil || len(found.early) != int(1+h) {
+			t.Fatalf("%v: %+v", err, found)
+		}
+	}
+	m := newMembers(10)
+	for h := range uint64(10) {
+		m.add(1+h, 0)
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := found.add(gone, 3); err == nil { // the third waits for the members
+		t.Error("no members, and more events are kept")
+	}
+	found.early = found.early[:2]
+	read <- m
+	for h := range uint64(3) {
+		if err := found.add(ctx, 3+h); err != nil || found.early != nil {
+			t.Fatalf("%v: %+v", err, found)
+		}
+	}
+	all := make([]Tally, 2)
+	m.count(all)
+	if *all[0].Converted != 5 || all[0].Recipients != 10 {
+		t.Errorf("%d of %d have converted", *all[0].Converted, all[0].Recipients)
+	}
+}
+
+// The members of more rows than Postgres sends as one are all read.
+func TestMembersOfManyRows(t *testing.T) {
+	b := experiments(t, 40)
+	c, it := b.sampled(ab(func(e *Experiment) { e.SamplePercent = 100 }))
+	const more = 2*membersPerRow + 1
+	b.Exec(`insert into iteration_members (workspace_id, origin_id, id, ordinal, profiles)
+		select $1, $2, gen_random_uuid(), i % 2, int8send(1000 + i) from generate_series(1, $3::int) i`, b.Workspace, c.ID, more)
+	m, err := b.readMembers(context.Background(), it, func() {})
+	b.Must(err)
+	all := make([]Tally, 3)
+	m.count(all)
+	if m.n != 40+more || all[0].Recipients+all[1].Recipients != 40+more || all[2].Recipients != 0 {
+		t.Errorf("%d members: %+v", m.n, all)
+	}
+}
