@@ -60,7 +60,7 @@ func runAB(ctx context.Context, e *environment, o Options, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	d := &abDemo{campaign: campaignDemo{api: e.rest(), out: out, quiet: true}, api: api, readers: newReaders(api, e.catcher), people: o.People}
+	d := &abDemo{campaign: campaignDemo{api: e.rest(), out: out, quiet: true}, api: api, readers: newReaders(e.catcher), people: o.People}
 	counts, id, err := d.run(ctx, e)
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // Ctrl-C: the next run continues
@@ -135,7 +135,7 @@ func (d *abDemo) prepare(ctx context.Context, e *environment) (campaignView, err
 				{"name": "statement", "weight": 50},
 				{"name": "question", "weight": 50, "subject": abQuestion},
 			},
-			"sample_percent": d.samplePercent(), "holdout_percent": 5, "metric": map[string]any{"event": visited},
+			"sample_percent": d.samplePercent(), "holdout_percent": 5, "metric": map[string]any{"type": "unique_opens"},
 			"duration": fmt.Sprintf("PT%dS", int(abDuration.Seconds())), "on_inconclusive": "best"}})
 	if err != nil {
 		return campaignView{}, err

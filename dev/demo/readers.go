@@ -7,22 +7,18 @@ import (
 	"html"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
 
-	"lemma/client"
 	"lemma/dev/catcher"
 )
 
 // readers simulate the recipients of the A/B demo. They load the pixel of a message and
 // follow its link over the public URL of Lemma, as a mail client does, so that Lemma
-// counts them. A subject that is a question is opened more often. The shop records an
-// event for each visitor.
+// counts them. A subject that is a question is opened more often.
 type readers struct {
-	api     *client.Client
 	catcher *catcher.Catcher
 	http    http.Client
 
@@ -36,7 +32,6 @@ const (
 	openRate     = 0.30
 	questionRate = 0.45
 	clickRate    = 0.50 // of those that open
-	visited      = "visited_shop"
 
 	// leastDelay is longer than the time within which a click counts as a machine's.
 	leastDelay = 2500 * time.Millisecond
@@ -45,8 +40,8 @@ const (
 	browser = "Mozilla/5.0 (X11; Linux x86_64; rv:143.0) Gecko/20100101 Firefox/143.0"
 )
 
-func newReaders(api *client.Client, c *catcher.Catcher) *readers {
-	r := &readers{api: api, catcher: c}
+func newReaders(c *catcher.Catcher) *readers {
+	r := &readers{catcher: c}
 	r.http.Transport = &http.Transport{MaxConnsPerHost: 8, MaxIdleConnsPerHost: 8}
 	r.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return r
@@ -83,28 +78,11 @@ func (r *readers) read(ctx context.Context, n int) {
 // open reads one message: its pixel, and its link if the reader clicks.
 func (r *readers) open(ctx context.Context, body string, delay time.Duration, clicks bool) {
 	time.Sleep(delay)
-	if _, err := r.get(ctx, body, pixel); err != nil {
-		r.record(err, &r.opened)
-		return
+	err := r.get(ctx, body, pixel)
+	r.record(err, &r.opened)
+	if err == nil && clicks {
+		r.record(r.get(ctx, body, link), &r.clicked)
 	}
-	r.record(nil, &r.opened)
-	if clicks {
-		r.record(r.click(ctx, body), &r.clicked)
-	}
-}
-
-// click follows the link of a message to the shop, which records the visit.
-func (r *readers) click(ctx context.Context, body string) error {
-	to, err := r.get(ctx, body, link)
-	if err != nil {
-		return err
-	}
-	shop, err := url.Parse(to)
-	if err != nil {
-		return err
-	}
-	_, err = r.api.RecordEvent(ctx, client.NewEvent{ProfileKey: shop.Query().Get("customer"), Event: visited})
-	return err
 }
 
 var (
@@ -112,27 +90,26 @@ var (
 	link  = regexp.MustCompile(`href="([^"]*/c/[^"]*)"`)
 )
 
-// get requests the URL that an expression finds in a message, and returns where it
-// redirects to.
-func (r *readers) get(ctx context.Context, body string, find *regexp.Regexp) (string, error) {
+// get requests the URL that an expression finds in a message.
+func (r *readers) get(ctx context.Context, body string, find *regexp.Regexp) error {
 	found := find.FindStringSubmatch(body)
 	if found == nil {
-		return "", errors.New("a message has no " + find.String())
+		return errors.New("a message has no " + find.String())
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, html.UnescapeString(found[1]), nil)
 	if err != nil {
-		return "", err
+		return err
 	}
 	req.Header.Set("User-Agent", browser)
 	res, err := r.http.Do(req)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer res.Body.Close()
 	if res.StatusCode >= 400 {
-		return "", fmt.Errorf("GET %s: %s", req.URL, res.Status)
+		return fmt.Errorf("GET %s: %s", req.URL, res.Status)
 	}
-	return res.Header.Get("Location"), nil
+	return nil
 }
 
 func (r *readers) record(err error, count *int) {
