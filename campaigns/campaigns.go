@@ -108,6 +108,7 @@ type Campaigns struct {
 
 	evaluating *slots.Slots  // iterations that this process evaluates
 	measuring  *slots.Slots  // and measures
+	checking   *slots.Slots  // those whose guardrails it checks
 	reading    chan struct{} // bounds the connections that read events of iterations
 
 	writing  chan struct{}   // bounds the chunks that are being written
@@ -155,7 +156,7 @@ func New(r Deps, cfg Config) *Campaigns {
 	return &Campaigns{draining: draining, drain: drain, writing: make(chan struct{}, 2*cfg.Writers), pool: r.Pool, jobs: jobs,
 		ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
 		accounts: r.Providers, cfg: cfg, log: r.Log, metrics: r.Metrics,
-		evaluating: newWorkspaceSlots(), measuring: newWorkspaceSlots(),
+		evaluating: newWorkspaceSlots(), measuring: newWorkspaceSlots(), checking: newWorkspaceSlots(),
 		reading: make(chan struct{}, 2*eventReaders)}
 }
 

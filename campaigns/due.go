@@ -12,7 +12,7 @@ import (
 )
 
 // workspacesAtOnce is of how many workspaces one process evaluates iterations at a time,
-// and of how many it measures them. Of a workspace, and so of a data source, it is one
+// measures them or checks their guardrails. Of a workspace, and so of a data source, it is one
 // iteration: a source that is slow delays only its own workspace.
 const workspacesAtOnce = 8
 

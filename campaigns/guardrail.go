@@ -2,7 +2,6 @@ package campaigns
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -78,25 +77,29 @@ func (it Iteration) without(stopped []breach) Iteration {
 // guardrailsAtOnce is how many iterations one run checks.
 const guardrailsAtOnce = 20
 
-// CheckGuardrails checks the guardrails that are due: nine times at most, at fixed times
-// before the cut-off. The evaluation is the tenth check.
+// CheckGuardrails checks the guardrails that are due, and waits: nine times at most, at
+// fixed times before the cut-off. The evaluation is the tenth check.
 func (c *Campaigns) CheckGuardrails(ctx context.Context) (n int, err error) {
+	return waitFor(ctx, c.startChecks)
+}
+
+// startChecks is CheckGuardrails, and does not wait.
+func (c *Campaigns) startChecks(ctx context.Context) (wait func() (int, error), err error) {
 	due, err := c.refs(ctx, `
 		select i.workspace_id, i.id from iterations i
-		where i.status in ('sampling', 'running') and i.guardrail_at <= now() and (i.evaluating_until is null or i.evaluating_until < now())
+		where i.status in ('sampling', 'running') and i.guardrail_at <= now() and i.cut_off_at > now()
+		  and (i.evaluating_until is null or i.evaluating_until < now())
 		order by row_number() over (partition by i.workspace_id order by i.guardrail_at), random() limit $1`, guardrailsAtOnce)
 	if err != nil {
-		return 0, fmt.Errorf("find guardrails to check: %w", err)
+		return nil, fmt.Errorf("find guardrails to check: %w", err)
 	}
-	var failed error
-	for _, r := range due {
-		if err := c.checkGuardrail(ctx, r); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("check guardrail of iteration %s: %w", r.ID, err))
-			continue
+	return startDue(ctx, c.checking, due, func(ctx context.Context, r ref) (bool, error) {
+		err := c.checkGuardrail(ctx, r)
+		if err != nil {
+			err = fmt.Errorf("check guardrail of iteration %s: %w", r.ID, err)
 		}
-		n++
-	}
-	return n, failed
+		return err == nil, err
+	}), nil
 }
 
 // checkGuardrail claims an iteration as an evaluation does, and stops the variants that

@@ -26,7 +26,7 @@ func (c *Campaigns) Loop(ctx context.Context) {
 		loop.Every(ctx, c.cfg.TickEvery, c.inBackground(&loops, "evaluation", c.startEvaluations), c.failed("evaluation"))
 	})
 	loops.Go(func() {
-		loop.Every(ctx, c.cfg.TickEvery, func(ctx context.Context) error { _, err := c.CheckGuardrails(ctx); return err }, c.failed("guardrail"))
+		loop.Every(ctx, c.cfg.TickEvery, c.inBackground(&loops, "guardrail", c.startChecks), c.failed("guardrail"))
 	})
 	loops.Go(func() {
 		loop.Every(ctx, c.cfg.TickEvery, c.inBackground(&loops, "measurement", c.startMeasurements), c.failed("measurement"))
