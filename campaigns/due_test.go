@@ -83,3 +83,21 @@ func TestWorkspacesAtOnce(t *testing.T) {
 		t.Errorf("%d of %d workspaces: %v", n, len(workspaces), err)
 	}
 }
+
+// Iterations of a paused campaign whose cut-off has passed keep a time of their guardrail.
+// They delay no guardrail of others.
+func TestGuardrailsPastTheCutOffDelayNoOther(t *testing.T) {
+	b := experiments(t, 400)
+	_, it := b.guarded(Complaints)
+	b.endBatches()
+	b.complain(it, 1, 50, Complaints)
+	b.guardrailDue(it)
+	for range 21 {
+		past := b.experiment(ab(func(e *Experiment) { e.Guardrail = &Guardrail{Complaints, 0.01} }))
+		b.Exec(`update iterations set guardrail_at = now() - interval '1 hour', cut_off_at = now() where id = $1`, *past.IterationID)
+	}
+	b.checkGuardrails()
+	if got, err := b.GetIteration(context.Background(), b.Workspace, it.ID); err != nil || got.Variants[1].StoppedAt == nil {
+		t.Errorf("B is not stopped: %v", err)
+	}
+}
