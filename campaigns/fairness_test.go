@@ -226,12 +226,11 @@ func TestASweepWithAFanoutThatFails(t *testing.T) {
 func TestAGuardrailBehindManyThatAreClaimed(t *testing.T) {
 	b := experiments(t, 40)
 	var its []Iteration
-	const atOnce = 100 // that a run checks
-	for range atOnce + 1 {
+	for range guardrailsAtOnce + 1 {
 		_, it := b.guarded(Complaints)
 		its = append(its, it)
 	}
-	last := its[atOnce]
+	last := its[guardrailsAtOnce]
 	b.Exec(`update iterations set guardrail_at = now() - interval '1 hour', evaluating_by = 'other',
 			evaluating_until = now() + interval '1 hour'
 		where workspace_id = $1 and id <> $2`, b.Workspace, last.ID)

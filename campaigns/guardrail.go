@@ -74,6 +74,9 @@ func (it Iteration) without(stopped []breach) Iteration {
 	return it
 }
 
+// guardrailsAtOnce is how many iterations one run checks.
+const guardrailsAtOnce = 20
+
 // CheckGuardrails checks the guardrails that are due, and waits: nine times at most, at
 // fixed times before the cut-off. The evaluation is the tenth check.
 func (c *Campaigns) CheckGuardrails(ctx context.Context) (n int, err error) {
@@ -86,7 +89,7 @@ func (c *Campaigns) startChecks(ctx context.Context) (wait func() (int, error), 
 		select i.workspace_id, i.id from iterations i
 		where i.status in ('sampling', 'running') and i.guardrail_at <= now() and i.cut_off_at > now()
 		  and (i.evaluating_until is null or i.evaluating_until < now())
-		order by row_number() over (partition by i.workspace_id order by i.guardrail_at), random() limit 100`)
+		order by row_number() over (partition by i.workspace_id order by i.guardrail_at), random() limit $1`, guardrailsAtOnce)
 	if err != nil {
 		return nil, fmt.Errorf("find guardrails to check: %w", err)
 	}
