@@ -89,6 +89,7 @@ func (in newNotification) inline() *message.Content {
 type sentBody struct {
 	Notification notificationBody `json:"notification"`
 	Filtered     bool             `json:"filtered_by_idempotency"`
+	Others       *int             `json:"other_addresses"`
 }
 
 func (b sentBody) location() string { return "/v1/notifications/" + b.Notification.ID }
@@ -106,7 +107,15 @@ func (s *server) sendNotification(ctx context.Context, c *call, in newNotificati
 		return sentBody{}, err
 	}
 	sent, err := s.Direct.Send(ctx, c.workspace(), r)
-	return sentBody{showNotification(sent.Notification), sent.Filtered}, locked(err)
+	return sentBody{showNotification(sent.Notification), sent.Filtered, othersOf(sent)}, locked(err)
+}
+
+// othersOf is null for an earlier notification.
+func othersOf(s direct.Sent) *int {
+	if s.Filtered {
+		return nil
+	}
+	return &s.Others
 }
 
 // locked is the answer to a request whose key is locked.
@@ -149,6 +158,7 @@ type sentItem struct {
 	ID     *string        `json:"id"`
 	Key    *string        `json:"key"`
 	Status string         `json:"status"`
+	Others *int           `json:"other_addresses"`
 	Errors []problemFault `json:"errors"`
 }
 
@@ -195,6 +205,7 @@ func sentItems(l items[newNotification], done []direct.Result) (sentNotification
 			continue
 		}
 		id := lemma.FormatNotificationID(d.Notification.OriginID, d.Notification.Key)
+		r.Others = othersOf(d.Sent)
 		if r.ID, r.Status = &id, "accepted"; d.Filtered {
 			r.Status = "filtered"
 		}

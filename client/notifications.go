@@ -92,6 +92,7 @@ type DeliveryBound struct {
 type SentNotification struct {
 	Notification Notification `json:"notification"`
 	Filtered     bool         `json:"filtered_by_idempotency"` // the key is sealed: the notification is that of the first request
+	Others       *int         `json:"other_addresses"`         // further addresses of the profile; nil: an earlier notification
 }
 
 // SentNotifications are the results of requests, in their order.
@@ -113,7 +114,8 @@ type SentItem struct {
 	Index  int     `json:"index"`
 	ID     *string `json:"id"` // nil: it is locked or invalid
 	Key    *string `json:"key"`
-	Status string  `json:"status"` // accepted, filtered, locked (send it again later), invalid
+	Status string  `json:"status"`          // accepted, filtered, locked (send it again later), invalid
+	Others *int    `json:"other_addresses"` // further addresses of the profile
 	Errors []Fault `json:"errors"`
 }
 

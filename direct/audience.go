@@ -105,8 +105,9 @@ func cloned(row audience.Row) audience.Row {
 	return row
 }
 
-// fill sets the recipient: the first address of the profile that can be sent to. An
-// opt-out in any row is one of the profile.
+// fill sets the recipient: the first address of the profile that can be sent to. The
+// others, such as the tokens of further devices, are counted: a key has one notification,
+// whose end decides about it. An opt-out in any row is one of the profile.
 func (r *request) fill(rows []audience.Row) {
 	if len(rows) == 0 {
 		r.fail(lemma.Fault("/to/profile_key", "unknown_profile", "must be a profile of the audience"))
@@ -114,9 +115,13 @@ func (r *request) fill(rows []audience.Row) {
 	}
 	r.row.ProfileKey, r.row.Skip = r.To.ProfileKey, notifications.MissingAddress
 	var profile map[string]json.RawMessage
+	found := map[string]bool{}
 	for i := range rows {
 		var buffer [1]address.Address
 		for _, a := range rows[i].Addresses(buffer[:0], r.content.channel) {
+			if a.Fault == "" {
+				found[a.Canonical] = true
+			}
 			if r.row.Address == "" && a.Fault == "" {
 				r.row.Address, r.row.Skip = a.Text, ""
 				_ = json.Unmarshal([]byte(rows[i].Payload), &profile)
@@ -128,6 +133,7 @@ func (r *request) fill(rows []audience.Row) {
 	if slices.ContainsFunc(rows, func(row audience.Row) bool { return row.OptedOut }) {
 		r.row.Skip = notifications.Unsubscribed
 	}
+	r.others = max(len(found)-1, 0)
 	if r.row.Skip == "" {
 		r.row.Payload = r.payload(profile)
 		if err := r.render(); err != nil {

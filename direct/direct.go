@@ -90,6 +90,7 @@ func New(d Deps) *Direct {
 type Sent struct {
 	Notification notifications.Notification
 	Filtered     bool // the key is sealed: the notification is that of the first request, and nothing was stored
+	Others       int  // further addresses of the profile that could be sent to; 0 when Filtered
 }
 
 // Result is the answer to one of many requests.

@@ -89,6 +89,27 @@ func TestWhatCannotBeRendered(t *testing.T) {
 	b.WantCount(0, `select count(*) from direct_keys where stored or locked_until > now()`)
 }
 
+// Of several addresses of a profile the first is taken, and the others are counted once.
+func TestAProfileWithSeveralAddresses(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	b.ExecDB(`insert into customers values ('c1', 'second@shop.example', 'C1', false), ('c1', 'SECOND@shop.example', 'C1', false),
+		('c1', 'nobody', 'C1', false), ('c1', 'third@shop.example', 'C1', false)`)
+	done, err := d.SendAll(context.Background(), b.Workspace, []Request{b.ofProfile("k"), b.request("address"),
+		b.ofProfile("2", func(r *Request) { r.To.ProfileKey = "c2" })})
+	b.Must(err)
+	for i, want := range []int{2, 0, 0} {
+		if done[i].Err != nil || done[i].Others != want {
+			t.Errorf("%d: %d others, %v", i, done[i].Others, done[i].Err)
+		}
+	}
+	b.WantCount(3, `select count(*) from notifications`)
+	again, err := d.Send(context.Background(), b.Workspace, b.ofProfile("k"))
+	if err != nil || !again.Filtered || again.Others != 0 {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+}
+
 // A request that is repeated after its answer was lost, with the same id, is stored once.
 func TestARequestIsStoredOnce(t *testing.T) {
 	b := setup(t)

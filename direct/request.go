@@ -71,6 +71,7 @@ type request struct {
 	held    bool      // its key is locked, and not stored
 	over    uuid.UUID // the last token of its key, which is unlocked
 	row     notifications.Direct
+	others  int  // further addresses of the profile
 	done    bool // result is the answer
 	result  result
 }

@@ -75,7 +75,7 @@ func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) e
 	for _, r := range fresh {
 		r.content.stored.Store(true)
 		r.done, r.held = true, false
-		r.result = Result{Sent: Sent{Notification: r.notification(ws, at)}}
+		r.result = Result{Sent: Sent{Notification: r.notification(ws, at), Others: r.others}}
 	}
 	return nil
 }

@@ -65,6 +65,9 @@ func (s notificationsSendCommand) run(ctx context.Context, cfg Config, out io.Wr
 			if sent.Filtered {
 				fmt.Fprintln(out, "filtered by idempotency: the notification is that of the first request under this key")
 			}
+			if n := sent.Others; n != nil && *n > 0 {
+				fmt.Fprintf(out, "sent to the first address: the profile has %d more\n", *n)
+			}
 			return s.notification(out, sent.Notification, nil)
 		})
 	})
