@@ -217,7 +217,7 @@ func sentItems(l items[newNotification], done []direct.Result) (sentNotification
 		case r.Status == "locked":
 			out.Counts.Locked++
 		case len(r.Errors) > 0:
-			r.ID, r.Status = nil, "invalid"
+			r.ID, r.Status, r.Others = nil, "invalid", nil
 			out.Counts.Invalid++
 		case r.Status == "filtered":
 			out.Counts.Filtered++

@@ -132,6 +132,11 @@ func TestDirectNotificationsOfAProfile(t *testing.T) {
 	if got := bulk.json["counts"].(object); got["accepted"] != 1.0 || got["filtered"] != 1.0 || got["invalid"] != 1.0 {
 		t.Errorf("bulk: %v", bulk.json)
 	}
+	for i, want := range []any{0.0, nil, nil} {
+		if got := bulk.json["results"].([]any)[i].(object)["other_addresses"]; got != want {
+			t.Errorf("%d: %v other addresses", i, got)
+		}
+	}
 }
 
 // Each fault has one answer, and nothing is stored.

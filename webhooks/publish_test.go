@@ -18,7 +18,6 @@ import (
 
 	"lemma"
 	"lemma/eventsout"
-	"lemma/notifications"
 )
 
 // subscriber creates an endpoint at the receiver with subscriptions.
@@ -132,7 +131,7 @@ func TestSubscriptionsSelectOrigins(t *testing.T) {
 func TestSubscriptionsSelectDirectNotifications(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	origin, batch := notifications.DirectOrigin(b.Workspace, time.Now()), lemma.NewID()
+	origin, batch := lemma.NewID(), lemma.NewID()
 	keys := make([]uuid.UUID, 4)
 	for i, text := range []any{`{"team":"a"}`, `{"team":"b","kind":"x"}`, nil, `{"team":"c"}`} {
 		keys[i] = lemma.NewID()

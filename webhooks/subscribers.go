@@ -5,12 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-
-	"lemma/notifications"
 )
 
 // subscribed are the events of one endpoint.
@@ -89,13 +88,19 @@ func readSubscribers(ctx context.Context, tx pgx.Tx, all []*waiting) (found []su
 
 type metadata map[string]string
 
+// isDirect reports whether an event is about direct notifications: they have no campaign
+// and no flow.
+func (e *waiting) isDirect() bool {
+	return e.CampaignID == nil && e.FlowID == nil && strings.HasPrefix(e.Type, "notification.")
+}
+
 // readItemMetadata reads the metadata of direct notifications for subscriptions that ask
 // for some.
 func readItemMetadata(ctx context.Context, tx pgx.Tx, all []subscriber) error {
 	batch := &pgx.Batch{}
 	for _, s := range all {
 		for _, e := range s.events {
-			if len(s.Metadata) == 0 || e.ofItems != nil || !notifications.IsDirect(e.OriginID) {
+			if len(s.Metadata) == 0 || e.ofItems != nil || !e.isDirect() {
 				continue
 			}
 			e.ofItems = make([]metadata, len(e.Keys))
