@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"net/http"
 	"reflect"
@@ -28,8 +27,8 @@ import (
 var ours = []string{"Flows", "Enrollments", "Events", "Iterations", "Exports", "Audit", "Webhook endpoints"}
 
 // others are further operations that it has.
-var others = []string{"testProvider", "sendNotification", "sendNotifications", "cancelNotification", "getNotification",
-	"listNotifications", "getWorkspace", "updateWorkspace"}
+var others = []string{"testProvider", "sendNotification", "sendNotifications", "cancelNotification", "getNotification", "listNotifications",
+	"getWorkspace", "updateWorkspace"}
 
 var contract = sync.OnceValue(func() *openapi3.T {
 	doc, err := openapi3.NewLoader().LoadFromData(lemma.OpenAPI)
@@ -385,18 +384,4 @@ func sample(s *openapi3.Schema) any {
 		return noon.Format(time.RFC3339)
 	}
 	return "sample"
-}
-
-// plain encodes and decodes a value as JSON.
-func plain(t *testing.T, v any) any {
-	t.Helper()
-	raw, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var made any
-	if err := json.NewDecoder(io.LimitReader(bytes.NewReader(raw), 1<<20)).Decode(&made); err != nil {
-		t.Fatal(err)
-	}
-	return made
 }

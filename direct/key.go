@@ -138,7 +138,8 @@ func Unlock(ctx context.Context, db interface {
 		update direct_keys k set locked_until = '-infinity'
 		from unnest($2::uuid[], $3::uuid[]) as r (key, token)
 		cross join direct_key_periods p
-		where k.workspace_id = $1 and k.key = any($2) and k.key = r.key and k.period = p.id and k.token = r.token and not k.stored`, ws, c.keys, c.tokens)
+		where k.workspace_id = $1 and k.key = any($2) and k.key = r.key and k.period = p.id and k.token = r.token
+			and not k.stored`, ws, c.keys, c.tokens)
 	if err == nil {
 		rows.Close()
 		err = rows.Err()

@@ -75,6 +75,7 @@ func (l *Ledger) Some(ctx context.Context, workspaceID uuid.UUID, origins, keys 
 	return found, nil
 }
 
+//nolint:unqueryvet // the columns are those of selectStatus
 const some = `
 	select n.* from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
 	cross join lateral (` + selectStatus + `

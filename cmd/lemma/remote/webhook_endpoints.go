@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,14 +52,14 @@ func (o output) endpoint(out io.Writer, e client.WebhookEndpoint, err error) err
 
 // subscription formats a subscription on one line.
 func subscription(s client.WebhookSubscription) string {
-	text := strings.Join(s.Types, ", ")
-	if of := append(append([]string{}, s.CampaignIDs...), s.FlowIDs...); len(of) > 0 {
-		text += " of " + strings.Join(of, ", ")
+	parts := []string{strings.Join(s.Types, ", ")}
+	if of := slices.Concat(s.CampaignIDs, s.FlowIDs); len(of) > 0 {
+		parts = append(parts, "of "+strings.Join(of, ", "))
 	}
-	for name, value := range s.Metadata {
-		text += fmt.Sprintf(" with %s=%s", name, value)
+	for _, name := range slices.Sorted(maps.Keys(s.Metadata)) {
+		parts = append(parts, "with "+name+"="+s.Metadata[name])
 	}
-	return text
+	return strings.Join(parts, " ")
 }
 
 // ofEndpoint is a command for one endpoint.
