@@ -71,6 +71,7 @@ var reads = []struct{ caller, index, why string }{
 	{"tracking.nextEvents", "contents_converting", "the contents that have a conversion"},
 	{"events.Waiting", "event_queue_pkey", "skips from one workspace with queued events to the next"},
 	{"events.Take", "event_queue_pkey", "the first by id, of one workspace"},
+	{"tracking.convert", "contents_converting", "whether there is a content with one event"},
 	{"(*Tracking).waiting", "tracking_queue_", "skips from one workspace with queued events to the next"},
 	{"(*Webhooks).DisableFailing", "outbox_", "the messages of endpoints with events, every ten minutes"},
 	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},

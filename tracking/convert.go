@@ -94,14 +94,16 @@ func convert(ctx context.Context, tx pgx.Tx, from, to time.Time) error {
 		cross join lateral (
 			select b.content_id from batches b where b.workspace_id = v.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id offset 0
 		) b
-		join contents c on c.workspace_id = v.workspace_id and c.id = b.content_id and c.conversion_event = v.name
+		cross join lateral (
+			select c.conversion_event, c.conversion_within from contents c where c.workspace_id = v.workspace_id and c.id = b.content_id offset 0
+		) c
 		cross join lateral (
 			select min(a.at) as at from attempts a
 			where a.workspace_id = v.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'
 		) sent
 		where v.received_at > $1 and v.received_at <= $2
-		  and (v.workspace_id, v.name) in (select workspace_id, conversion_event from contents where conversion_event is not null)
-		  and v.occurred_at >= sent.at and v.occurred_at < sent.at + c.conversion_within`, from, to)
+		  and exists (select from contents x where x.workspace_id = v.workspace_id and x.conversion_event = v.name offset 0)
+		  and c.conversion_event = v.name and v.occurred_at >= sent.at and v.occurred_at < sent.at + c.conversion_within`, from, to)
 	if err != nil {
 		return err
 	}
