@@ -53,7 +53,8 @@ func (t *transaction) read(ctx context.Context, queued []events.Queued, raised [
 		cross join lateral (
 			select b.content_id from batches b where b.workspace_id = $1 and b.origin_id = n.origin_id and b.id = n.batch_id offset 0
 		) b
-		left join lateral (select c.channel from contents c where c.workspace_id = $1 and c.id = b.content_id offset 0) c on true`, t.ws, origins, keys)
+		left join lateral (select c.channel from contents c where c.workspace_id = $1 and c.id = b.content_id offset 0) c on true`,
+		t.ws, origins, keys)
 	if err != nil {
 		return nil, fmt.Errorf("read %d recipients: %w", len(wanted), err)
 	}
