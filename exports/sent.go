@@ -48,14 +48,17 @@ const skippedNotifications = `
 		n.profile_key, n.address, o.status, n.skip_reason, 0, o.code, o.carrier_id, o.detail, 'unknown',
 		n.created_at, o.ended_at, o.at, n.origin_id, n.key
 	from (
-		select n.* from notifications n
+		select n.origin_id, n.key, n.content_id, n.enrollment_id, n.profile_key, n.address, n.skip_reason, n.created_at from notifications n
 		where n.workspace_id = $1 and n.skip_reason is not null and {after} order by n.origin_id, n.key limit {limit}
 	) n
 	left join lateral (
 		select c.flow_id, c.node, c.channel from contents c where c.workspace_id = $1 and c.id = coalesce(n.content_id, n.origin_id) offset 0
 	) c on true
 	left join lateral (select m.id from campaigns m where m.workspace_id = $1 and m.id = n.origin_id offset 0) m on true
-	cross join lateral (select 'skipped' as status, n.created_at as ended_at, null::smallint as code, null as carrier_id, null as detail, null::timestamptz as at) o
+	cross join lateral (
+		select 'skipped' as status, n.created_at as ended_at, null::smallint as code, null as carrier_id, null as detail,
+			null::timestamptz as at
+	) o
 	order by n.origin_id, n.key`
 
 // attemptsOfBatches are the attempts of a page of batches.
