@@ -46,7 +46,7 @@ func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Jo
 	rows, err := tx.Query(ctx, `
 		update batches set gate = 'open', enqueued_at = now()
 		where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'held'
-		returning id, greatest(extract(epoch from due_at - now()), 0)::float8`, workspaceID, origin)
+		returning id, extract(epoch from greatest(least(due_at - now(), interval '100 years'), interval '0'))::float8`, workspaceID, origin)
 	if err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ const claimBatch = `
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
 	)
 	select c.root_id, c.provider_id, c.content_id, c.attempt, c.refusals, p.kind, p.version, p.rate_per_second,
-		coalesce(m.failures > 0, false), extract(epoch from c.expires_at - now())::float8,
+		coalesce(m.failures > 0, false), extract(epoch from least(c.expires_at - now(), interval '100 years'))::float8,
 		extract(epoch from now() - case c.attempt when 1 then c.created_at else
 			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8,
 		exists (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2),

@@ -253,3 +253,12 @@ func TestTimesThatDoNotFitAreRefused(t *testing.T) {
 		t.Error("a call may outlive its lease")
 	}
 }
+
+// Some systems write the year 2999 for never. A duration holds 292 years.
+func TestADeadlineThatIsFarAway(t *testing.T) {
+	b := setup(t)
+	b.insert(2, 2, 2)
+	b.Exec(`update batches set expires_at = '2999-12-31' where workspace_id = $1`, b.Workspace)
+	b.work(b.sender())
+	b.wantCounts(notifications.Counts{Sent: 2})
+}
