@@ -250,7 +250,7 @@ func (c *codes) add(code string, at token.Pos) {
 var (
 	reasonCase = regexp.MustCompile(`(?s)case\s(?:[^;]*?)end as reason`)
 	thenCode   = regexp.MustCompile(`then '([a-z_]+[a-z])'`)
-	thenJoined = regexp.MustCompile(`then '([a-z_]+_)' \|\| a\.outcome`)
+	thenJoined = regexp.MustCompile(`then '([a-z_]+_)' \|\| outcome`)
 )
 
 // migrations collects the reasons that the view of notifications derives.

@@ -345,7 +345,7 @@ returns table (attempts integer, status text, reason text, ended_at timestamptz)
             when attempt is null then 0
             when basis = 'gate' or cause in ('first_attempt_accepted', 'first_attempt_rejected') then attempt - 1
             else attempt
-        end,
+        end as attempts,
         case
             when skip_reason is not null then 'skipped'
             when final and outcome = 'accepted' then 'sent'
@@ -361,7 +361,7 @@ returns table (attempts integer, status text, reason text, ended_at timestamptz)
                  and not ordinal = any(deferred)
                  and (open is null or ordinal = any(open)) then 'processing'
             else 'pending'
-        end,
+        end as status,
         case
             when skip_reason is not null then skip_reason
             when final and outcome = 'accepted' then null
@@ -372,12 +372,12 @@ returns table (attempts integer, status text, reason text, ended_at timestamptz)
             when batch_status = 'expired' and batch_attempt = 2 then 'unknown_then_expired'
             when batch_status = 'cancelled' then 'cancelled'
             when batch_status = 'expired' then 'expired'
-        end,
+        end as reason,
         case
             when skip_reason is not null then created_at
             when final then at
             when batch_status in ('cancelled', 'expired') then finished_at
-        end
+        end as ended_at
 $$;
 -- +goose StatementEnd
 
