@@ -16,8 +16,8 @@ import (
 	"lemma/pgtest"
 )
 
-// atOnce is the number of lookups that run at a time.
-const atOnce = 2
+// lookupsAtOnce is the number of lookups that a Gatherer runs at a time.
+const lookupsAtOnce = 2
 
 // lookups stops lookups of keys after they have read, or before.
 type lookups struct {
@@ -116,7 +116,7 @@ func TestRevocationBetweenTwoRequests(t *testing.T) {
 	read := newStop()
 	b.authenticateWith(&lookups{after: read.wait})
 	var before []*request
-	for range atOnce {
+	for range lookupsAtOnce {
 		before = append(before, b.begin(t.Context(), token))
 		<-read.reached
 	}
@@ -143,7 +143,7 @@ func TestRequestsThatArriveTogetherShareALookup(t *testing.T) {
 	begins := newStop()
 	l := &lookups{before: begins.wait}
 	b.authenticateWith(l)
-	for range atOnce {
+	for range lookupsAtOnce {
 		b.begin(t.Context(), newToken())
 		<-begins.reached
 	}
@@ -165,7 +165,7 @@ func TestRequestsThatArriveTogetherShareALookup(t *testing.T) {
 	if first.key.ID != one.ID || again.key.ID != one.ID || second.key.ID != two.ID || second.key.WorkspaceID != other.Workspace {
 		t.Errorf("%+v %+v %+v", first.key, again.key, second.key)
 	}
-	if n := l.n.Load(); n != atOnce+1 {
+	if n := l.n.Load(); n != lookupsAtOnce+1 {
 		t.Errorf("%d lookups", n)
 	}
 	b.WantCount(2, `select count(*) from api_keys where last_used_at is not null`)
@@ -177,7 +177,7 @@ func TestACancelledRequestOfALookup(t *testing.T) {
 	_, token := b.key(t, Admin)
 	begins := newStop()
 	b.authenticateWith(&lookups{before: begins.wait})
-	for range atOnce {
+	for range lookupsAtOnce {
 		b.begin(t.Context(), newToken())
 		<-begins.reached
 	}

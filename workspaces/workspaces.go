@@ -3,6 +3,9 @@
 // scopes that the key has; no other text authenticates one. A key is shown once,
 // and only its hash is stored.
 //
+// Requests that arrive together share the statement that reads their keys. Nothing is
+// remembered: a request that begins after a revocation is refused.
+//
 // Package api decides which scope an endpoint needs.
 package workspaces
 
