@@ -10,7 +10,7 @@ var mayImport = map[string][]string{
 	"pgerr":          {},
 	"lifecycle":      {},
 	"secrets":        {},
-	"workspaces":     {"fence", "page", "pgerr"},
+	"workspaces":     {"fence", "flows/admission", "page", "pgerr"},
 	"providers":      {"fence", "page", "pgerr", "secrets"},
 	"dial":           {},
 	"slots":          {},

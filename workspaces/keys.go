@@ -76,12 +76,12 @@ func (w *Workspaces) CreateKey(ctx context.Context, workspaceID uuid.UUID, n New
 		return Key{}, "", err
 	}
 	token := newToken()
-	hash, _ := hashOf(token)
+	sum, _ := hashOf(token)
 	made, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Key], `
 		insert into api_keys (workspace_id, id, name, prefix, hash, scopes, attempt) values ($1, $2, $3, $4, $5, $6, $7)
 		on conflict (workspace_id, id) do update set prefix = excluded.prefix, hash = excluded.hash, attempt = excluded.attempt
 		where api_keys.attempt < excluded.attempt and api_keys.last_used_at is null and api_keys.revoked_at is null
-		returning `+keyColumns, workspaceID, n.ID, n.Name, token[:prefixLen], hash, n.Scopes, max(1, n.Attempt))
+		returning `+keyColumns, workspaceID, n.ID, n.Name, token[:prefixLen], sum[:], n.Scopes, max(1, n.Attempt))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Key{}, "", &lemma.Error{Kind: lemma.Conflict, Code: "already_used",
 			Message: "this key exists and has been used; its token cannot be shown again"}
@@ -122,7 +122,14 @@ func (w *Workspaces) ListKeys(ctx context.Context, workspaceID uuid.UUID, q page
 
 // GetKey reads one key.
 func (w *Workspaces) GetKey(ctx context.Context, workspaceID, id uuid.UUID) (Key, error) {
-	return w.key(ctx, "get key", `select `+keyColumns+` from api_keys where workspace_id = $1 and id = $2`, workspaceID, id)
+	found, err := w.keys(ctx, `select `+keyColumns+` from api_keys where workspace_id = $1 and id = $2`, workspaceID, id)
+	if err != nil {
+		return Key{}, fmt.Errorf("get key: %w", err)
+	}
+	if len(found) == 0 {
+		return Key{}, lemma.Missing("key")
+	}
+	return found[0], nil
 }
 
 // RevokeKey revokes a key. Requests that begin after it returns are refused.
@@ -131,53 +138,6 @@ func (w *Workspaces) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID) (
 	revoked, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Key], `update api_keys set revoked_at = coalesce(revoked_at, now())
 		where workspace_id = $1 and id = $2 returning `+keyColumns, workspaceID, id)
 	return revoked, pgerr.Row(err, "key", "revoke key")
-}
-
-// Authenticate finds the key of a token. Every text that is not the token of a key
-// gets the same error. The token of a revoked key gets the code key_revoked.
-func (w *Workspaces) Authenticate(ctx context.Context, token string) (Key, error) {
-	unknown := &lemma.Error{Kind: lemma.Unauthenticated, Message: "the key is not one that this server knows"}
-	hash, ok := hashOf(token)
-	if !ok {
-		return Key{}, unknown
-	}
-	// The only lookup without a workspace: the key determines it.
-	key, err := (&Workspaces{pool: w.auth}).key(ctx, "authenticate", `select `+keyColumns+` from api_keys where hash = $1`, hash)
-	if lemma.KindOf(err) == lemma.NotFound {
-		return Key{}, unknown
-	}
-	if err != nil {
-		return Key{}, err
-	}
-	if key.RevokedAt != nil {
-		return Key{}, &lemma.Error{Kind: lemma.Unauthenticated, Code: "key_revoked", Message: "the key has been revoked"}
-	}
-	return key, w.touch(ctx, key)
-}
-
-// touch writes last_used_at at most once a minute, so that a key in use is not a
-// hot row. The database's clock decides; under 50 s no statement is sent.
-func (w *Workspaces) touch(ctx context.Context, k Key) error {
-	if k.LastUsedAt != nil && time.Since(*k.LastUsedAt).Abs() < 50*time.Second {
-		return nil
-	}
-	_, err := w.auth.Exec(ctx, `update api_keys set last_used_at = now()
-		where workspace_id = $1 and id = $2 and (last_used_at is null or last_used_at < now() - interval '1 minute')`, k.WorkspaceID, k.ID)
-	if err != nil {
-		return fmt.Errorf("record use of key %s: %w", k.ID, err)
-	}
-	return nil
-}
-
-func (w *Workspaces) key(ctx context.Context, what, sql string, args ...any) (Key, error) {
-	found, err := w.keys(ctx, sql, args...)
-	if err != nil {
-		return Key{}, fmt.Errorf("%s: %w", what, err)
-	}
-	if len(found) == 0 {
-		return Key{}, lemma.Missing("key")
-	}
-	return found[0], nil
 }
 
 func (w *Workspaces) keys(ctx context.Context, sql string, args ...any) ([]Key, error) {

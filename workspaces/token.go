@@ -29,17 +29,19 @@ func checksum(body string) string {
 	return hex.EncodeToString(sum[:])[:sumChars]
 }
 
+// hash is the stored form of a token.
+type hash [sha256.Size]byte
+
 // hashOf returns the stored form of a token, or false for a text that newToken
 // cannot have made.
-func hashOf(token string) ([]byte, bool) {
+func hashOf(token string) (hash, bool) {
 	body, ok := strings.CutPrefix(token, tokenPrefix)
 	if !ok || len(token) != tokenLen {
-		return nil, false
+		return hash{}, false
 	}
 	body, sum := body[:2*secretBytes], body[2*secretBytes:]
 	if checksum(body) != sum {
-		return nil, false
+		return hash{}, false
 	}
-	hash := sha256.Sum256([]byte(token))
-	return hash[:], true
+	return sha256.Sum256([]byte(token)), true
 }

@@ -3,6 +3,9 @@
 // scopes that the key has; no other text authenticates one. A key is shown once,
 // and only its hash is stored.
 //
+// Requests that arrive together share the statement that reads their keys. Nothing is
+// remembered: a request that begins after a revocation is refused.
+//
 // Package api decides which scope an endpoint needs.
 package workspaces
 
@@ -17,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/flows/admission"
 	"lemma/pgerr"
 )
 
@@ -37,12 +41,17 @@ const columns = `id, name, page, tracking_url, lock_for, seal_for, strategy, ver
 
 // Workspaces stores workspaces and their keys.
 type Workspaces struct {
-	pool *pgxpool.Pool
-	auth *pgxpool.Pool // for Authenticate
+	pool   *pgxpool.Pool
+	auth   *pgxpool.Pool // for Authenticate
+	gather *admission.Gatherer[hash, *Key]
 }
 
 // New returns Workspaces on a pool.
-func New(pool *pgxpool.Pool) *Workspaces { return &Workspaces{pool, pool} }
+func New(pool *pgxpool.Pool) *Workspaces {
+	w := &Workspaces{pool: pool, auth: pool}
+	w.gather = admission.NewGatherer(together, w.findKeys)
+	return w
+}
 
 // AuthenticateOn gives Authenticate a pool of its own, so that it waits for no other request.
 func (w *Workspaces) AuthenticateOn(pool *pgxpool.Pool) { w.auth = pool }

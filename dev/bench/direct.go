@@ -4,9 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"lemma"
@@ -63,27 +64,50 @@ func (d *directTarget) notification(i int, key string) string {
 		i, lemma.FormatID(lemma.PrefixTemplate, d.template), lemma.FormatID(lemma.PrefixProvider, d.provider), i, key)
 }
 
-// post posts requests [from, from+n) in single requests and returns how long each took.
-func (d *directTarget) post(ctx context.Context, n, clients int, body func(i int) string, pause time.Duration) ([]time.Duration, error) {
-	var mu sync.Mutex
-	took := make([]time.Duration, 0, n)
+// requests are n requests, each under a key of its own if there is a prefix of keys.
+func (d *directTarget) requests(n int, prefix string) [][]byte {
+	all := make([][]byte, n)
+	for i := range all {
+		key := ""
+		if prefix != "" {
+			key = prefix + strconv.Itoa(i)
+		}
+		body := d.notification(i+1, key)
+		all[i] = fmt.Appendf(nil, "POST /v1/notifications HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n"+
+			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", d.api.key, len(body), body)
+	}
+	return all
+}
+
+// post sends requests, one by one, and returns how long each took.
+func (d *directTarget) post(ctx context.Context, requests [][]byte, clients int, pause time.Duration) ([]time.Duration, error) {
+	free, err := newReplayers(ctx, d.api.url, clients)
+	if err != nil {
+		return nil, err
+	}
+	defer free.close()
+	took := make([]time.Duration, len(requests))
 	begun := time.Now()
-	err := spread(ctx, n, clients, func(i int) error {
+	err = spread(ctx, len(requests), clients, func(i int) error {
 		if pause > 0 {
 			time.Sleep(time.Until(begun.Add(time.Duration(i) * pause)))
 		}
 		at := time.Now()
-		var out json.RawMessage
-		if err := d.api.post(ctx, "/v1/notifications", []byte(body(i)), &out); err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		took = append(took, time.Since(at))
-		return nil
+		err := free.use(func(r *replayer) error { return r.accepted(requests[i]) })
+		took[i] = time.Since(at)
+		return err
 	})
 	slices.Sort(took)
 	return took, err
+}
+
+// accepted sends a request, which must be answered with success.
+func (r *replayer) accepted(request []byte) error {
+	status, body, err := r.exchange(request)
+	if err == nil && status >= http.StatusMultipleChoices {
+		return fmt.Errorf("the answer is %d %s", status, body)
+	}
+	return err
 }
 
 func (f *figure) took(all []time.Duration) {
@@ -117,13 +141,9 @@ func (b *benchmarks) directSingle(ctx context.Context, e *env, print func(figure
 	}
 	defer d.stop()
 	of := func(name, key string) (figure, error) {
+		requests := d.requests(n, key)
 		m := startMeter(e.postmaster())
-		took, err := d.post(ctx, n, clients, func(i int) string {
-			if key == "" {
-				return d.notification(i+1, "")
-			}
-			return d.notification(i+1, key+fmt.Sprint(i))
-		}, 0)
+		took, err := d.post(ctx, requests, clients, 0)
 		if err != nil {
 			return figure{}, err
 		}
@@ -178,8 +198,9 @@ func (d *directTarget) latency(ctx context.Context, e *env, n int, print func(fi
 	if err := d.Pool.QueryRow(ctx, `select clock_timestamp()`).Scan(&from); err != nil {
 		return err
 	}
+	requests := d.requests(n, "")
 	m := startMeter(e.postmaster())
-	took, err := d.post(ctx, n, 64, func(i int) string { return d.notification(i+1, "") }, 2*time.Millisecond)
+	took, err := d.post(ctx, requests, 64, 2*time.Millisecond)
 	if err != nil {
 		return err
 	}

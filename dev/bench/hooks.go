@@ -142,23 +142,17 @@ func (t hookTarget) keyOf(i int) uuid.UUID { return lemma.Key("bench/1", fmt.Spr
 
 // replay sends requests and measures the answers, which must be 200.
 func (d *apiServer) replay(ctx context.Context, e *env, name string, requests [][]byte, clients int) (figure, error) {
-	free := make(chan *replayer, clients)
-	for range clients {
-		c, err := newReplayer(ctx, d.url)
-		if err != nil {
-			return figure{}, err
-		}
-		defer c.close()
-		free <- c
+	free, err := newReplayers(ctx, d.url, clients)
+	if err != nil {
+		return figure{}, err
 	}
+	defer free.close()
 	var mu sync.Mutex
 	took := make([]time.Duration, 0, len(requests))
 	m := startMeter(e.postmaster())
-	err := spread(ctx, len(requests), clients, func(i int) error {
-		c := <-free
-		defer func() { free <- c }()
+	err = spread(ctx, len(requests), clients, func(i int) error {
 		begun := time.Now()
-		if err := c.send(requests[i]); err != nil {
+		if err := free.use(func(r *replayer) error { return r.send(requests[i]) }); err != nil {
 			return err
 		}
 		mu.Lock()

@@ -1,5 +1,5 @@
 // Package admission limits the load of a process. Bulks bounds the bulk requests that
-// run at a time. Gatherer records single requests in shared transactions and bounds
+// run at a time. Gatherer processes single requests in shared transactions and bounds
 // those that wait. Breakers stop queries to data sources that fail or are slow, so
 // that enrollments without such a source continue.
 //

@@ -34,9 +34,9 @@ func IsOverloaded(err error) bool {
 	return errors.As(err, &e) && e.Code == CodeOverloaded
 }
 
-// Gatherer processes single requests that arrive together in one transaction. The first is
-// processed at once; those that arrive meanwhile are the next chunk. No request waits for
-// others to arrive.
+// Gatherer processes single requests that arrive together in one transaction or by one
+// statement. The first is processed at once; those that arrive meanwhile are the next
+// chunk. No request waits for others to arrive, and none is in a chunk that began before.
 type Gatherer[In, Out any] struct {
 	do   func(ctx context.Context, ws uuid.UUID, all []In) ([]Out, error)
 	most int // requests in one transaction
@@ -71,7 +71,7 @@ func (w *waiting[In, Out]) left() bool {
 	if w.caller.Err() == nil {
 		return false
 	}
-	w.err = fmt.Errorf("wait for others to be recorded: %w", w.caller.Err())
+	w.err = fmt.Errorf("wait for other requests: %w", w.caller.Err())
 	close(w.done)
 	return true
 }
@@ -87,7 +87,7 @@ func (g *Gatherer[In, Out]) Do(ctx context.Context, ws uuid.UUID, in In) (out Ou
 	q := g.queues[ws]
 	if g.length >= mostWaiting || q != nil && len(q.waiting) >= mostOfWorkspace {
 		g.mu.Unlock()
-		return out, overloaded("too many events are waiting to be recorded")
+		return out, overloaded("too many requests are waiting")
 	}
 	g.length++
 	if q == nil {
@@ -107,7 +107,7 @@ func (g *Gatherer[In, Out]) Do(ctx context.Context, ws uuid.UUID, in In) (out Ou
 	case <-w.done:
 		return w.out, w.err
 	case <-ctx.Done():
-		return out, fmt.Errorf("wait for others to be recorded: %w", ctx.Err())
+		return out, fmt.Errorf("wait for other requests: %w", ctx.Err())
 	}
 }
 

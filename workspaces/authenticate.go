@@ -1,0 +1,88 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+)
+
+// together is how many tokens are looked up by one statement, at most.
+const together = 200
+
+var (
+	unknownKey = &lemma.Error{Kind: lemma.Unauthenticated, Message: "the key is not one that this server knows"}
+	revokedKey = &lemma.Error{Kind: lemma.Unauthenticated, Code: "key_revoked", Message: "the key has been revoked"}
+)
+
+// Authenticate finds the key of a token. Every text that is not the token of a key
+// gets the same error. The token of a revoked key gets the code key_revoked.
+//
+// Requests that arrive together share a statement. It begins after each of them, so
+// that none is authenticated by a key that was revoked before.
+func (w *Workspaces) Authenticate(ctx context.Context, token string) (Key, error) {
+	sum, ok := hashOf(token)
+	if !ok {
+		return Key{}, unknownKey
+	}
+	key, err := w.gather.Do(ctx, uuid.Nil, sum) // the key determines the workspace
+	switch {
+	case err != nil:
+		return Key{}, fmt.Errorf("authenticate: %w", err)
+	case key == nil:
+		return Key{}, unknownKey
+	case key.RevokedAt != nil:
+		return Key{}, revokedKey
+	}
+	return *key, w.touch(ctx, *key)
+}
+
+// hashedKey is a key with the hash of its token.
+type hashedKey struct {
+	Key
+	Hash []byte
+}
+
+// findKeys returns the key of each hash, or nil where there is none. It is the only lookup
+// without a workspace.
+func (w *Workspaces) findKeys(ctx context.Context, _ uuid.UUID, sums []hash) ([]*Key, error) {
+	all := make([][]byte, len(sums))
+	for i := range sums {
+		all[i] = sums[i][:]
+	}
+	rows, err := w.auth.Query(ctx, `select `+keyColumns+`, hash from api_keys where hash = any($1)`, all)
+	if err != nil {
+		return nil, err
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[hashedKey])
+	if err != nil {
+		return nil, err
+	}
+	of := make(map[hash]*Key, len(found))
+	for i := range found {
+		of[hash(found[i].Hash)] = &found[i].Key
+	}
+	keys := make([]*Key, len(sums))
+	for i, sum := range sums {
+		keys[i] = of[sum]
+	}
+	return keys, nil
+}
+
+// touch writes last_used_at at most once a minute, so that a key in use is not a
+// hot row. The database's clock decides; under 50 s no statement is sent.
+func (w *Workspaces) touch(ctx context.Context, k Key) error {
+	if k.LastUsedAt != nil && time.Since(*k.LastUsedAt).Abs() < 50*time.Second {
+		return nil
+	}
+	_, err := w.auth.Exec(ctx, `update api_keys set last_used_at = now()
+		where workspace_id = $1 and id = $2 and (last_used_at is null or last_used_at < now() - interval '1 minute')`, k.WorkspaceID, k.ID)
+	if err != nil {
+		return fmt.Errorf("record use of key %s: %w", k.ID, err)
+	}
+	return nil
+}
