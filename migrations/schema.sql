@@ -269,6 +269,13 @@ create table conversion_position (
     constraint conversion_position_one_check CHECK (one)
 );
 
+create table conversion_queue (
+    workspace_id uuid not null,
+    received_at timestamp with time zone not null,
+    key uuid not null,
+    constraint conversion_queue_pkey PRIMARY KEY (workspace_id, received_at, key)
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
+
 create table data_sources (
     workspace_id uuid not null,
     id uuid not null,
@@ -1347,6 +1354,7 @@ comment on constraint blobs_lease on blobs is 'SideEffects!CommittedIsKept';
 comment on constraint blobs_name on blobs is 'SideEffects!PublishedIsTheCommitted';
 comment on constraint blobs_pkey on blobs is 'SideEffects!CommittedOnce';
 comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
+comment on constraint conversion_queue_pkey on conversion_queue is 'a conversion is counted once';
 comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint direct_keys_attempts on direct_keys is 'KeyStates!AtMostOnce, KeyStates!AtMostTwice';
