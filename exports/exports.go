@@ -154,7 +154,7 @@ func (e *Exports) Create(ctx context.Context, ws uuid.UUID, n NewExport) (made E
 			return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_exports",
 				Message: fmt.Sprintf("%d exports of the workspace wait or run; wait until one has ended, or cancel one", mostOpen)}
 		}
-		return err
+		return fence.Changed(tag, err)
 	})
 	return made, err
 }
@@ -199,7 +199,7 @@ func (e *Exports) Cancel(ctx context.Context, ws, id uuid.UUID) (done Export, er
 		case tag.RowsAffected() == 1:
 			return e.Blobs.Drop(ctx, tx, blobs.Owner{Workspace: ws, ID: id})
 		case done.Status == Cancelled: // a repeated request
-			return nil
+			return fence.ErrUnchanged
 		}
 		return &lemma.Error{Kind: lemma.WrongStatus, Message: "the export has ended", Status: done.Status, Allowed: allowed(done.Status)}
 	})
