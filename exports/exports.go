@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -77,6 +78,9 @@ type Deps struct {
 type Exports struct {
 	Deps
 	cfg Config
+
+	mu      sync.Mutex
+	running map[uuid.UUID]int // exports of each workspace that this process writes
 }
 
 // New returns Exports.
@@ -87,7 +91,7 @@ func New(d Deps, c Config) *Exports {
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	return &Exports{d, c.withDefaults()}
+	return &Exports{Deps: d, cfg: c.withDefaults(), running: map[uuid.UUID]int{}}
 }
 
 // Export is one export.
