@@ -78,10 +78,12 @@ create table engagement_counts (
 ) with (fillfactor = 50);
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
 
--- Until when trigger events were queued to be matched with notifications, by received_at. One row.
+-- Until when trigger events were queued to be matched with notifications, by received_at, and those of
+-- notifications whose acceptance was known later, by the time of their attempts. One row.
 create table conversion_position (
     one            boolean primary key default true check (one),
-    received_until timestamptz not null default now()
+    received_until timestamptz not null default now(),
+    settled_until  timestamptz not null default now()
 );
 insert into conversion_position default values;
 comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';

@@ -265,6 +265,7 @@ create table contents (
 create table conversion_position (
     one boolean not null default true,
     received_until timestamp with time zone not null default now(),
+    settled_until timestamp with time zone not null default now(),
     constraint conversion_position_pkey PRIMARY KEY (one),
     constraint conversion_position_one_check CHECK (one)
 );
@@ -1243,6 +1244,7 @@ create table workspaces (
 -- )
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
+CREATE INDEX attempts_settled ON ONLY attempts USING btree (at) WHERE ((basis = 'evidence'::text) AND (outcome = 'accepted'::text));
 CREATE INDEX audit_log_resource ON ONLY audit_log USING btree (workspace_id, resource_id, id) WHERE (resource_id <> ''::text);
 CREATE INDEX batch_log_batch ON ONLY batch_log USING btree (workspace_id, batch_id, at);
 CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));

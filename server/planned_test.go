@@ -232,6 +232,8 @@ func (p *planned) engagement() {
 	p.Must(err)
 	_, err = p.Tracking.QueueEvents(ctx, 0)
 	p.Must(err)
+	_, err = p.Tracking.QueueSettled(ctx, 0)
+	p.Must(err)
 	_, err = p.Tracking.Convert(ctx)
 	p.Must(err)
 	_, err = p.Tracking.Apply(ctx, time.Now())

@@ -124,7 +124,7 @@ func TestOneProcessMatchesEvents(t *testing.T) {
 		b.Must(tx.Rollback(t.Context())) // it dies
 	}
 	stopped(func(tx pgx.Tx) int {
-		_, _, n, err := nextEvents(t.Context(), tx, 0)
+		_, _, n, err := advance(t.Context(), tx, nextEvents, 0)
 		b.Must(err)
 		return n
 	})
@@ -151,7 +151,8 @@ func TestAProfileWithManyNotificationsStopsNoConversions(t *testing.T) {
 		select n.workspace_id, n.origin_id, gen_random_uuid(), n.batch_id, n.ordinal, '0', n.address, '{}', true
 		from (select * from notifications where workspace_id = $1 and profile_key = '0') n, generate_series(2, $2::int)`, b.Workspace, many)
 	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
-		select $1, gen_random_uuid(), '0', 'bought', $2::timestamptz + i * interval '1 ms', now() - interval '1 minute' from generate_series(1, $3::int) i`,
+		select $1, gen_random_uuid(), '0', 'bought', $2::timestamptz + i * interval '1 ms', now() - interval '1 minute'
+		from generate_series(1, $3::int) i`,
 		b.Workspace, b.sent, events)
 	b.triggerEvent(1, "bought", b.sent.Add(time.Minute), time.Now())
 	b.Exec(`update conversion_position set received_until = now() - interval '1 hour'`)
@@ -179,6 +180,38 @@ func TestAWorkspaceThatFailsStopsNoConversions(t *testing.T) {
 	}
 	b.WantCount(1, `select count(*) from tracking_queue where workspace_id = $1`, b.Workspace)
 	b.WantCount(1, `select count(*) from conversion_queue where workspace_id = $1`, other)
+}
+
+// The carrier accepts a message, and its worker dies. The recipient buys before evidence
+// settles the notification.
+func TestAnEventBeforeTheSettlementConverts(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.Exec(`delete from attempts where workspace_id = $1`, b.Workspace)
+	accepted, settled := time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute)
+	b.Exec(`insert into provider_events (workspace_id, origin_id, id, provider_id, source, source_event_id, batch_id, ordinal, kind,
+			occurred_at)
+		select workspace_id, origin_id, gen_random_uuid(), $2, 'webhook', key, batch_id, ordinal, 'accepted', $3
+		from notifications where workspace_id = $1`, b.Workspace, b.provider, accepted)
+	b.triggerEvent(0, "bought", accepted.Add(2*time.Minute), accepted.Add(2*time.Minute))
+	b.triggerEvent(1, "bought", accepted.Add(-time.Minute), accepted.Add(time.Minute))
+	b.triggerEvent(2, "looked", accepted.Add(2*time.Minute), accepted.Add(2*time.Minute))
+	b.convert(time.Minute)
+	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
+		select workspace_id, batch_id, ordinal, 1, 'accepted', true, 'evidence', $2 from notifications where workspace_id = $1`,
+		b.Workspace, settled)
+	b.Exec(`update conversion_position set settled_until = $1`, settled.Add(-time.Minute))
+	for _, want := range []int{10, 0} {
+		n, err := b.QueueSettled(t.Context(), time.Minute)
+		b.Must(err)
+		if n != want {
+			t.Errorf("%d attempts, want %d", n, want)
+		}
+	}
+	b.convert(time.Minute)
+	if n := b.conversions(); n != 1 {
+		t.Errorf("%d conversions of one event after the acceptance", n)
+	}
 }
 
 func TestUnsubscribesAreCountedOnce(t *testing.T) {

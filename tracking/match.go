@@ -110,7 +110,8 @@ func (o occurrences) convert(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 
 // declare opens a cursor over the notifications of the profiles, with the times in which
 // an event converts them. These are null for other events, before the message is accepted,
-// and for a notification that has converted.
+// and for a notification that has converted. One that was settled by evidence was accepted
+// at the time of the evidence.
 func (o occurrences) declare(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 	profiles, events := map[string]bool{}, map[string]bool{}
 	for of := range o {
@@ -131,7 +132,10 @@ func (o occurrences) declare(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 			select c.conversion_event, c.conversion_within from contents c where c.workspace_id = $1 and c.id = b.content_id offset 0
 		) c
 		cross join lateral (
-			select min(a.at) as at from attempts a
+			select min(case a.basis when 'evidence' then least(a.at, (
+				select min(p.occurred_at) from provider_events p
+				where p.workspace_id = $1 and p.origin_id = n.origin_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal and p.kind = 'accepted'
+			)) else a.at end) as at from attempts a
 			where a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'
 			  and c.conversion_event = any($3::text[])
 			  and (select e.conversions from engagements e
