@@ -175,6 +175,7 @@ var mayWrite = map[string]map[string]string{
 	"engagements":         {"tracking": "insert update"},
 	"engagement_counts":   {"tracking": "insert update"},
 	"conversion_position": {"tracking": "update"},
+	"conversion_queue":    {"tracking": "insert delete"},
 	"link_counts":         {"tracking": "insert update"},
 	"archives":            {"archive": "insert update"},
 	"audit_log":           {"audit": "insert"},

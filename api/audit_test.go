@@ -51,3 +51,27 @@ func TestTheAuditLog(t *testing.T) {
 		}
 	}
 }
+
+// A request that changes nothing has no record.
+func TestRequestsWithoutAChangeAreNotRecorded(t *testing.T) {
+	b := setup(t)
+	for _, status := range []int{201, 200, 200} {
+		b.do("POST", "/v1/suppressions", object{"address": "ada@example.com", "cause": "manual", "channel": "email"}).is(status)
+	}
+	for range 2 {
+		b.do("POST", "/v1/suppressions/import?cause=manual", "address\nbob@example.com\n", header("Content-Type", "text/csv")).is(200)
+	}
+	key := b.do("POST", "/v1/api_keys", object{"name": "old", "scopes": []string{"keys:read"}}).is(201)
+	for range 2 {
+		b.do("DELETE", "/v1/api_keys/"+key.id(), nil).is(204)
+	}
+	flow := b.do("POST", "/v1/flows", object{"name": "Empty"}).is(201)
+	versions := "/v1/flows/" + flow.id() + "/versions"
+	b.do("POST", versions, object{"definition": object{}}).is(201)
+	b.do("PUT", versions+"/1", object{"definition": object{}}, header("If-Match", `"9"`)).is(412)
+	b.do("DELETE", versions+"/1", nil, header("If-Match", `"9"`)).is(412)
+	for action, want := range map[string]int{"createSuppression": 1, "importSuppressions": 1, "revokeApiKey": 1, "createFlowVersion": 1,
+		"updateFlowVersion": 0, "deleteFlowVersion": 0} {
+		b.WantCount(want, `select count(*) from audit_log where action = $1`, action)
+	}
+}

@@ -92,16 +92,13 @@ func (a *Audiences) Create(ctx context.Context, ws uuid.UUID, n NewAudience) (Au
 	if err != nil {
 		return Audience{}, fmt.Errorf("create audience: %w", err)
 	}
-	err = fence.Transact(ctx, a.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
+	_, err = fence.Exec(ctx, a.pool, `
 insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, phone_column, phone_region, push_column,
 	opted_out_column, columns)
 values ($1, $2, $3, $4, $5, $6, nullif($7, ''), nullif($8, ''), nullif($9, ''), nullif($10, ''), nullif($11, ''), $12)
 on conflict (workspace_id, id) do nothing`,
-			ws, n.ID, n.DataSourceID, n.Name, n.SQL, n.KeyColumn, n.EmailColumn, n.PhoneColumn, n.PhoneRegion, n.PushColumn,
-			n.OptedOutColumn, columns)
-		return err
-	})
+		ws, n.ID, n.DataSourceID, n.Name, n.SQL, n.KeyColumn, n.EmailColumn, n.PhoneColumn, n.PhoneRegion, n.PushColumn,
+		n.OptedOutColumn, columns)
 	if err != nil {
 		return Audience{}, saving.Explain(err, "create audience")
 	}

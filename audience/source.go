@@ -59,13 +59,10 @@ func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource)
 	if err != nil {
 		return Source{}, err
 	}
-	err = fence.Transact(ctx, a.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
+	_, err = fence.Exec(ctx, a.pool, `
 insert into data_sources (workspace_id, id, name, kind, address, tls, dsn)
 values ($1, $2, $3, $4, $5, $6, $7)
 on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String(), t.protection(), a.seal(ws, n.ID, n.DSN))
-		return err
-	})
 	if err != nil {
 		return Source{}, saving.Explain(err, "create data source")
 	}

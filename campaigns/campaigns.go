@@ -207,7 +207,7 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 			workspaceID, n.ID, n.Name, n.AudienceID, n.TemplateID, version, n.ProviderID, n.Strategy,
 			n.FromName, n.FromEmail, n.ReplyTo, orEmpty(n.Headers), orEmpty(n.Metadata), n.SendDeadline, n.TemplateErrorLimit,
 			n.Transactional, n.TopicID, n.ConversionEvent, n.ConversionWithin)
-		if err != nil || tag.RowsAffected() == 0 {
+		if err := fence.Changed(tag, err); err != nil {
 			return err
 		}
 		return saveExperiment(ctx, tx, workspaceID, n.ID, n.Experiment)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,5 +86,49 @@ func TestAStoreThatFails(t *testing.T) {
 	}
 	if got := f.get(x.ID); got.Status != Failed || *got.StatusReason != "store_unavailable" || f.run() {
 		t.Errorf("%+v", got)
+	}
+}
+
+// stopStore stops the worker that stores the first file.
+type stopStore struct {
+	blobs.Store
+	files  *atomic.Int32
+	at, on chan struct{}
+}
+
+func (s stopStore) Put(ctx context.Context, name string, r io.Reader) error {
+	if s.files.Add(1) == 1 {
+		close(s.at)
+		<-s.on
+	}
+	return s.Store.Put(ctx, name, r)
+}
+
+// The exports of one workspace leave a worker of the process to the others.
+func TestOneWorkspaceDoesNotHoldAllWorkers(t *testing.T) {
+	f := setup(t)
+	store := stopStore{f.Blobs.Store, &atomic.Int32{}, make(chan struct{}), make(chan struct{})}
+	f.Blobs.Store = store
+	f.create(NewExport{})
+	f.create(NewExport{})
+	done := make(chan error)
+	go func() {
+		_, err := f.RunOnce(t.Context())
+		done <- err
+	}()
+	<-store.at
+	if f.run() {
+		t.Error("the workspace has both workers")
+	}
+	other := f
+	other.ws = pgtest.Workspace(t, f.pool)
+	x := other.create(NewExport{})
+	if !f.run() || other.get(x.ID).Status != Completed {
+		t.Error("the export of another workspace waits")
+	}
+	close(store.on)
+	f.must(<-done)
+	if !f.run() {
+		t.Error("the second export waits when the first has ended")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -77,6 +78,9 @@ type Deps struct {
 type Exports struct {
 	Deps
 	cfg Config
+
+	mu      sync.Mutex
+	running map[uuid.UUID]int // exports of each workspace that this process writes
 }
 
 // New returns Exports.
@@ -87,7 +91,7 @@ func New(d Deps, c Config) *Exports {
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	return &Exports{d, c.withDefaults()}
+	return &Exports{Deps: d, cfg: c.withDefaults(), running: map[uuid.UUID]int{}}
 }
 
 // Export is one export.
@@ -154,7 +158,7 @@ func (e *Exports) Create(ctx context.Context, ws uuid.UUID, n NewExport) (made E
 			return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_exports",
 				Message: fmt.Sprintf("%d exports of the workspace wait or run; wait until one has ended, or cancel one", mostOpen)}
 		}
-		return err
+		return fence.Changed(tag, err)
 	})
 	return made, err
 }
@@ -199,7 +203,7 @@ func (e *Exports) Cancel(ctx context.Context, ws, id uuid.UUID) (done Export, er
 		case tag.RowsAffected() == 1:
 			return e.Blobs.Drop(ctx, tx, blobs.Owner{Workspace: ws, ID: id})
 		case done.Status == Cancelled: // a repeated request
-			return nil
+			return fence.ErrUnchanged
 		}
 		return &lemma.Error{Kind: lemma.WrongStatus, Message: "the export has ended", Status: done.Status, Allowed: allowed(done.Status)}
 	})

@@ -176,6 +176,20 @@ func TestAnExportHasEachRowOnce(t *testing.T) {
 	}
 }
 
+// A direct enrollment is stored beside the events, without a name.
+func TestDirectEnrollmentsAreNoEvents(t *testing.T) {
+	f := setup(t)
+	for _, name := range []string{"bought", ""} {
+		pgtest.Exec(t, f.pool, `insert into trigger_events (workspace_id, key, profile_key, name, occurred_at) values ($1, $2, 'p', $3, now())`,
+			f.ws, lemma.NewID(), name)
+	}
+	x := f.create(NewExport{Type: "events"})
+	f.run()
+	if got := f.get(x.ID); got.RowCount != 1 {
+		t.Errorf("%d rows of one event", got.RowCount)
+	}
+}
+
 func TestEveryTypeAndFormatIsWritten(t *testing.T) {
 	f := setup(t)
 	f.suppress(2)

@@ -51,7 +51,7 @@ var types = map[string]rowType{
 		columns: slices.Concat([]format.Column{id("id", lemma.PrefixEvent)}, texts("source_id", "name", "profile_key"),
 			of(format.JSON, "properties"), of(format.Time, "occurred_at", "received_at")),
 		parts: []part{{keys: []string{"key"}, sql: `
-			select {keep}, n.key, n.source_id, n.name, n.profile_key, n.properties, n.occurred_at, n.received_at, n.key
+			select n.name <> '' and {keep}, n.key, n.source_id, n.name, n.profile_key, n.properties, n.occurred_at, n.received_at, n.key
 			from trigger_events n where n.workspace_id = $1 and {after} order by n.key limit {limit}`}},
 	},
 	"refusals": {

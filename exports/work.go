@@ -61,10 +61,11 @@ func (e *Exports) logged(doing string) func(error) {
 // RunOnce claims one due export, writes, commits and publishes it. It returns false if
 // none is due. That another process took it over is no error.
 func (e *Exports) RunOnce(ctx context.Context) (found bool, err error) {
-	j, found, err := e.claim(ctx)
+	j, found, err := e.begin(ctx)
 	if err != nil || !found {
 		return false, err
 	}
+	defer e.leave(j.workspace)
 	begun := time.Now()
 	content, err := e.prepare(ctx, j)
 	if err != nil {
@@ -79,17 +80,43 @@ func (e *Exports) RunOnce(ctx context.Context) (found bool, err error) {
 	return true, e.publish(ctx, j.owner())
 }
 
-// claim begins an attempt of the export that has been due longest. Workspaces with fewer
-// running exports come first.
-func (e *Exports) claim(ctx context.Context) (j job, found bool, err error) {
+// begin claims an export for a worker of this process. It leaves out workspaces that hold
+// all its workers but one, since an export may take hours.
+func (e *Exports) begin(ctx context.Context) (j job, found bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	full := []uuid.UUID{}
+	for ws, n := range e.running {
+		if n >= max(1, e.cfg.Workers-1) {
+			full = append(full, ws)
+		}
+	}
+	if j, found, err = e.claim(ctx, full...); found {
+		e.running[j.workspace]++
+	}
+	return j, found, err
+}
+
+// leave ends what begin has begun.
+func (e *Exports) leave(ws uuid.UUID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running[ws]--; e.running[ws] == 0 {
+		delete(e.running, ws)
+	}
+}
+
+// claim begins an attempt of the export that has been due longest, except those of some
+// workspaces. Workspaces with fewer running exports come first.
+func (e *Exports) claim(ctx context.Context, except ...uuid.UUID) (j job, found bool, err error) {
 	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 			select workspace_id, id from exports x
-			where status in ('queued', 'running') and retry_at <= now()
+			where status in ('queued', 'running') and retry_at <= now() and workspace_id <> all($1)
 			  and not exists (select from blobs b where b.workspace_id = x.workspace_id and b.owner_id = x.id and b.status = 'registered'
 				and b.lease_until >= now())
 			order by (select count(*) from exports o where o.workspace_id = x.workspace_id and o.status = 'running'), retry_at
-			limit 1 for update skip locked`)
+			limit 1 for update skip locked`, append([]uuid.UUID{}, except...))
 		owner, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[blobs.Owner])
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil

@@ -36,14 +36,9 @@ func With(ctx context.Context, held Held) context.Context {
 // Exec is Transact for one statement. The transaction is rolled back if no row is affected.
 func Exec(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	err = Transact(ctx, pool, func(tx pgx.Tx) error {
-		if tag, err = tx.Exec(ctx, sql, args...); err == nil && tag.RowsAffected() == 0 {
-			err = errNothing
-		}
-		return err
+		tag, err = tx.Exec(ctx, sql, args...)
+		return Changed(tag, err)
 	})
-	if errors.Is(err, errNothing) {
-		err = nil
-	}
 	return tag, err
 }
 
@@ -57,17 +52,31 @@ func One[T any](ctx context.Context, pool *pgxpool.Pool, scan pgx.RowToFunc[T], 
 	return found, err
 }
 
-// errNothing ends a transaction that changed nothing.
-var errNothing = errors.New("nothing changed")
+// ErrUnchanged ends the work of a transaction that changed nothing. A change that did not
+// happen must not be recorded.
+var ErrUnchanged = errors.New("nothing changed")
+
+// Changed returns the error of a statement, or ErrUnchanged if it affected no row.
+func Changed(tag pgconn.CommandTag, err error) error {
+	if err == nil && tag.RowsAffected() == 0 {
+		return ErrUnchanged
+	}
+	return err
+}
 
 // Transact runs work in a transaction. It checks the lease of ctx, if there is one,
-// last, so that the row of the lease is locked no longer than the commit takes.
+// last, so that the row of the lease is locked no longer than the commit takes. If work
+// returns ErrUnchanged, the transaction is rolled back without an error.
 func Transact(ctx context.Context, pool *pgxpool.Pool, work func(pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		err := work(tx)
 		if held, ok := ctx.Value(key{}).(Held); err == nil && ok {
 			err = held(ctx, tx)
 		}
 		return err
 	})
+	if errors.Is(err, ErrUnchanged) {
+		return nil
+	}
+	return err
 }

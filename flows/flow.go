@@ -37,7 +37,7 @@ func (f *Flows) Create(ctx context.Context, ws uuid.UUID, n NewFlow) (Flow, erro
 		made, err := tx.Exec(ctx, `
 			insert into flows (workspace_id, id, name, metadata, versions) values ($1, $2, $3, $4, $5::boolean::int)
 			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, orEmpty(n.Metadata), n.Definition != nil)
-		if err != nil || made.RowsAffected() == 0 {
+		if err := fence.Changed(made, err); err != nil {
 			return err
 		}
 		return addFirstVersion(ctx, tx, ws, n.ID, n.Definition)

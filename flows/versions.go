@@ -59,14 +59,19 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 		if _, err := lockForVerb(ctx, tx, ws, flow, edit, nil); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `
+		var was bool
+		err := tx.QueryRow(ctx, `
 			with was as (select version from flow_versions where workspace_id = $1 and flow_id = $2 and request = $4),
 			next as (update flows set versions = versions + 1 where workspace_id = $1 and id = $2 and not exists (select from was)
 				returning versions),
 			made as (
 				insert into flow_versions (workspace_id, flow_id, version, definition, request) select $1, $2, versions, $3, $4 from next
 					returning version)
-			select version from made union all select version from was`, ws, flow, string(d), request).Scan(&n)
+			select version, false from made union all select version, true from was`, ws, flow, string(d), request).Scan(&n, &was)
+		if err == nil && was {
+			err = fence.ErrUnchanged
+		}
+		return err
 	})
 	if err != nil {
 		return Version{}, answered(err, fmt.Sprintf("create version of flow %s", flow))
@@ -132,7 +137,7 @@ func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, if
 			update flows set version = version + 1, updated_at = now() where workspace_id = $1 and id = (select flow_id from changed)`,
 			ws, flow, enrollment.VersionNumber(n), string(d), ifMatch)
 		changed = tag.RowsAffected()
-		return err
+		return fence.Changed(tag, err)
 	})
 	if err != nil {
 		return Version{}, answered(err, fmt.Sprintf("update version %d of flow %s", n, flow))
@@ -163,7 +168,7 @@ func (f *Flows) DeleteVersion(ctx context.Context, ws, flow uuid.UUID, n int, if
 			delete from flow_versions
 			where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'draft' and ($4::int is null or revision = $4)`,
 			ws, flow, enrollment.VersionNumber(n), ifMatch)
-		if err != nil || tag.RowsAffected() == 0 {
+		if err := fence.Changed(tag, err); err != nil {
 			return err
 		}
 		gone = true

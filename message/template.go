@@ -62,7 +62,7 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 		made, err := tx.Exec(ctx, `
 			insert into templates (workspace_id, id, name, channel) values ($1, $2, $3, $4)
 			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, content.Channel)
-		if err != nil || made.RowsAffected() == 0 {
+		if err := fence.Changed(made, err); err != nil {
 			return err
 		}
 		return insertVersion(ctx, tx, ws, n.ID, 1, content, variables, n.ID)

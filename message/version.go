@@ -42,8 +42,11 @@ func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *i
 	c, _ = complete(c)
 	var n int
 	err = fence.Transact(ctx, t.pool, func(tx pgx.Tx) error {
-		if n, err = madeBefore(ctx, tx, ws, id, request); n > 0 || err != nil {
+		if n, err = madeBefore(ctx, tx, ws, id, request); err != nil {
 			return err
+		}
+		if n > 0 {
+			return fence.ErrUnchanged
 		}
 		err := tx.QueryRow(ctx, `
 			update templates set version = version + 1, updated_at = now()

@@ -176,6 +176,8 @@ create table attempts_default partition of attempts default;
 comment on constraint attempts_pkey on attempts is 'SendingEngine!OneOutcomePerAttempt, Batch!OneRowPerOrdinal';
 comment on constraint attempts_bound on attempts is 'SendingEngine!BoundedSendCount';
 comment on constraint attempts_final on attempts is 'SendingEngine!TerminalStable';
+-- Finds those that were accepted before that was known.
+create index attempts_settled on attempts (at) where basis = 'evidence' and outcome = 'accepted';
 create index attempts_ended_badly on attempts (workspace_id, batch_id, ordinal) where outcome <> 'accepted';
 
 -- The events of a batch, appended: its claims, its windows, and how each claim

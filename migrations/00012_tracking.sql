@@ -78,13 +78,24 @@ create table engagement_counts (
 ) with (fillfactor = 50);
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
 
--- Until when trigger events were matched with notifications, by received_at. One row.
+-- Until when trigger events were queued to be matched with notifications, by received_at, and those of
+-- notifications whose acceptance was known later, by the time of their attempts. One row.
 create table conversion_position (
     one            boolean primary key default true check (one),
-    received_until timestamptz not null default now()
+    received_until timestamptz not null default now(),
+    settled_until  timestamptz not null default now()
 );
 insert into conversion_position default values;
 comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
+
+-- Trigger events that may be conversions. A row is deleted in the transaction that queues the conversions.
+create table conversion_queue (
+    workspace_id uuid not null,
+    received_at  timestamptz not null,
+    key          uuid not null,               -- of the trigger event
+    constraint conversion_queue_pkey primary key (workspace_id, received_at, key)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+comment on constraint conversion_queue_pkey on conversion_queue is 'a conversion is counted once';
 
 create table link_counts (
     workspace_id   uuid not null,
@@ -99,6 +110,7 @@ comment on constraint link_counts_pkey on link_counts is 'an open or click is co
 
 -- +goose Down
 drop table link_counts;
+drop table conversion_queue;
 drop table conversion_position;
 drop table engagement_counts;
 drop table engagements;

@@ -115,6 +115,8 @@ var expected = []want{
 		`PRIMARY KEY (workspace_id, origin_id, content_id)`},
 	{"engagement_counts", "engagement_counts_unique", "a notification is counted once as opened, clicked, converted and unsubscribed",
 		`CHECK ((((unique_opens >= 0) AND (unique_opens <= opens)) AND ((unique_clicks >= 0) AND (unique_clicks <= clicks))))`},
+	{"conversion_queue", "conversion_queue_pkey", "a conversion is counted once",
+		`PRIMARY KEY (workspace_id, received_at, key)`},
 	{"link_counts", "link_counts_pkey", "an open or click is counted once",
 		`PRIMARY KEY (workspace_id, origin_id, content_id, link)`},
 	{"provider_watermarks", "provider_watermarks_pkey", "SendingEngine!SingleSendUnderAssumptions",

@@ -265,9 +265,17 @@ create table contents (
 create table conversion_position (
     one boolean not null default true,
     received_until timestamp with time zone not null default now(),
+    settled_until timestamp with time zone not null default now(),
     constraint conversion_position_pkey PRIMARY KEY (one),
     constraint conversion_position_one_check CHECK (one)
 );
+
+create table conversion_queue (
+    workspace_id uuid not null,
+    received_at timestamp with time zone not null,
+    key uuid not null,
+    constraint conversion_queue_pkey PRIMARY KEY (workspace_id, received_at, key)
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 
 create table data_sources (
     workspace_id uuid not null,
@@ -1236,6 +1244,7 @@ create table workspaces (
 -- )
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
+CREATE INDEX attempts_settled ON ONLY attempts USING btree (at) WHERE ((basis = 'evidence'::text) AND (outcome = 'accepted'::text));
 CREATE INDEX audit_log_resource ON ONLY audit_log USING btree (workspace_id, resource_id, id) WHERE (resource_id <> ''::text);
 CREATE INDEX batch_log_batch ON ONLY batch_log USING btree (workspace_id, batch_id, at);
 CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));
@@ -1347,6 +1356,7 @@ comment on constraint blobs_lease on blobs is 'SideEffects!CommittedIsKept';
 comment on constraint blobs_name on blobs is 'SideEffects!PublishedIsTheCommitted';
 comment on constraint blobs_pkey on blobs is 'SideEffects!CommittedOnce';
 comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
+comment on constraint conversion_queue_pkey on conversion_queue is 'a conversion is counted once';
 comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint direct_keys_attempts on direct_keys is 'KeyStates!AtMostOnce, KeyStates!AtMostTwice';

@@ -64,7 +64,11 @@ func (s *Statements) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEnd
 
 var planned = regexp.MustCompile(`(?is)^\s*(--[^\n]*\n\s*)*(select|insert|update|delete|with)\b`)
 
+// declared begins a statement that opens a cursor; the plan is that of the rest.
+var declared = regexp.MustCompile(`(?i)^\s*declare \w+ (no scroll )?cursor for\b`)
+
 func (s *Statements) add(sql string) {
+	sql = declared.ReplaceAllString(sql, "")
 	if !planned.MatchString(sql) {
 		return
 	}

@@ -33,7 +33,7 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 			on conflict (workspace_id, id) do nothing`,
 			ws, n.ID, s.name, channel, n.Kind, s.config, p.seal(ws, n.ID, s.secrets), s.rate,
 			p.receives(n.Kind, channel, s.config, s.secrets))
-		if err != nil || made.RowsAffected() == 0 {
+		if err := fence.Changed(made, err); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, `insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, ws, n.ID)

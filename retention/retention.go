@@ -138,11 +138,14 @@ func (r *Retention) drop(ctx context.Context, p migrations.Partition, now time.T
 const tries = 5
 
 func (r *Retention) detach(ctx context.Context, p migrations.Partition, now time.Time) (bool, error) {
-	if use, err := useOf(ctx, r.pool, p, now.Add(-r.cfg.kept()[p.Table])); err != nil || use != "" {
+	since := now.Add(-r.cfg.kept()[p.Table])
+	if use, err := useOf(ctx, r.pool, p, since); err != nil || use != "" {
 		return false, err
 	}
 	for range tries {
-		detached, err := migrations.Detach(ctx, r.pool, p, func(ctx context.Context, tx pgx.Tx) (bool, error) { return begins(ctx, tx, p) })
+		detached, err := migrations.Detach(ctx, r.pool, p, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+			return begins(ctx, tx, p, since)
+		})
 		if !errors.Is(err, migrations.ErrBusy) {
 			return detached, err
 		}

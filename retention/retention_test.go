@@ -228,8 +228,16 @@ const (
 	end $$`
 )
 
-// A draft that is sent after the decision keeps its month: the lock is taken before.
+// A draft that is sent after the decision keeps its month, also if it has ended: the lock is
+// taken before.
 func TestADraftThatIsSentMeanwhileKeepsItsMonth(t *testing.T) {
+	t.Run("sending", func(t *testing.T) { sentMeanwhile(t, `update campaigns set status = 'sending'`) })
+	t.Run("completed", func(t *testing.T) {
+		sentMeanwhile(t, fmt.Sprintf(`update campaigns set status = 'completed', finished_at = '%s'`, now.Format(time.RFC3339)))
+	})
+}
+
+func sentMeanwhile(t *testing.T, sent string) {
 	o := setup(t)
 	o.Exec(`update campaigns set status = 'draft', finished_at = null`)
 	o.run(retention.Config{}, now) // the coming months
@@ -239,7 +247,7 @@ func TestADraftThatIsSentMeanwhileKeepsItsMonth(t *testing.T) {
 	// A writer of notifications holds the tables until the campaign has begun.
 	_, err = tx.Exec(t.Context(), `lock table notifications, provider_events, tracking_events, deliveries, engagements in row exclusive mode`)
 	o.Must(err)
-	_, err = tx.Exec(t.Context(), `update campaigns set status = 'sending'`)
+	_, err = tx.Exec(t.Context(), sent)
 	o.Must(err)
 	ended := make(chan retention.Done)
 	go func() { ended <- o.run(all, now) }()

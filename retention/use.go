@@ -99,10 +99,10 @@ func useOf(ctx context.Context, q querier, p migrations.Partition, since time.Ti
 	return use, nil
 }
 
-// begins reports whether a campaign that was a draft in useOf has begun since then, whose
-// notifications would be in the partition. It is called under the lock of the table, and
-// is quick. Nothing else of an old month begins.
-func begins(ctx context.Context, q querier, p migrations.Partition) (begun bool, err error) {
+// begins reports whether a campaign that was a draft in useOf has begun since then, and
+// may have ended, whose notifications would be in the partition. It is called under the
+// lock of the table, and is quick. Nothing else of an old month begins.
+func begins(ctx context.Context, q querier, p migrations.Partition, since time.Time) (begun bool, err error) {
 	switch uses[p.Table] {
 	case ofRootBatches, ofBatches, ofEnrollments:
 		return false, nil
@@ -110,7 +110,8 @@ func begins(ctx context.Context, q querier, p migrations.Partition) (begun bool,
 	from, to := p.IDs()
 	err = q.QueryRow(ctx, `
 		select exists (select from campaigns c
-			where c.id >= $1 and c.id < $2 and c.status in ('scheduled', 'preparing', 'sending', 'paused'))`, from, to).Scan(&begun)
+			where c.id >= $1 and c.id < $2
+			  and (c.status in ('scheduled', 'preparing', 'sending', 'paused') or c.finished_at > $3))`, from, to, since).Scan(&begun)
 	if err != nil {
 		return false, fmt.Errorf("read what began to need %s: %w", p.Name(), err)
 	}

@@ -34,6 +34,7 @@ var finds = map[string][]string{
 	"contents":           {"id"},
 	"event_queue":        {"id"},
 	"tracking_queue":     {"key", "occurred_at"},
+	"conversion_queue":   {"key"},
 	"tracking_events":    {"key"},
 	"engagements":        {"key"},
 }
@@ -68,11 +69,14 @@ var reads = []struct{ caller, index, why string }{
 	{"suppression.readPage", "suppressions_pkey", "a page, in the order of the index"},
 	{"suppression.readPage", "topic_unsubscribes_pkey", "a page, in the order of the index"},
 	{"(*Direct).drop.func1", "direct_keys", "the keys of one period, once a day"},
-	{"tracking.nextEvents", "contents_converting", "the contents that have a conversion"},
+	{"tracking.advance", "contents_converting", "the contents that have a conversion"},
+	{"tracking.advance", "_at_idx", "attempts that evidence has settled, since the last run"},
+	{"(*Tracking).queue.func1", "_at_idx", "attempts that evidence has settled, since the last run"},
 	{"events.Waiting", "event_queue_pkey", "skips from one workspace with queued events to the next"},
 	{"events.Take", "event_queue_pkey", "the first by id, of one workspace"},
-	{"tracking.convert", "contents_converting", "whether there is a content with one event"},
-	{"(*Tracking).waiting", "tracking_queue_", "skips from one workspace with queued events to the next"},
+	{"(*Tracking).queue.func1", "contents_converting", "whether there is a content with one event"},
+	{"(*Tracking).waiting", "_queue_", "skips from one workspace with queued events to the next"},
+	{"tracking.takeEvents", "conversion_queue_pkey", "the first by received_at, of one workspace"},
 	{"(*Webhooks).DisableFailing", "outbox_", "the messages of endpoints with events, every ten minutes"},
 	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},
 }
@@ -97,7 +101,7 @@ func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	p.fill(grown, 30_000)
 	big := hot.Scans(t, grown)
 	pgtest.Exec(t, grown, `analyze`)
-	pgtest.Exec(t, drained, `vacuum event_queue, tracking_queue`) // autovacuum does so after a peak
+	pgtest.Exec(t, drained, `vacuum event_queue, tracking_queue, conversion_queue`) // autovacuum does so after a peak
 	for _, state := range []struct {
 		name  string
 		scans []pgtest.Scan

@@ -84,7 +84,9 @@ func (s *Suppressions) Import(ctx context.Context, ws uuid.UUID, body io.Reader,
 func (s *Suppressions) store(ctx context.Context, ws uuid.UUID, chunk []Entry, done *Imported) error {
 	n := 0
 	err := fence.Transact(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		n, err = insert(ctx, tx, ws, chunk)
+		if n, err = insert(ctx, tx, ws, chunk); err == nil && n == 0 {
+			err = fence.ErrUnchanged
+		}
 		return err
 	})
 	if err == nil {

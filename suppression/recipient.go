@@ -86,23 +86,32 @@ func (s *Suppressions) Resubscribe(ctx context.Context, ws uuid.UUID, r Recipien
 }
 
 // SetTopics subscribes a recipient to topics, and unsubscribes them from others, in the
-// caller's transaction. Unknown topics are ignored. It returns the topics from which the
-// recipient unsubscribed.
-func SetTopics(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, on, off []uuid.UUID) ([]uuid.UUID, error) {
+// caller's transaction. Unknown topics are ignored. It reports whether that changed
+// something, and the topics from which the recipient unsubscribed.
+func SetTopics(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, on, off []uuid.UUID) (changed bool, from []uuid.UUID, err error) {
 	rows, err := tx.Query(ctx, `
 		with resubscribed as (
-			delete from topic_unsubscribes where workspace_id = $1 and topic_id = any($3) and key = $2
+			delete from topic_unsubscribes where workspace_id = $1 and topic_id = any($3) and key = $2 returning topic_id
 		), off as (
 			select id from topics where workspace_id = $1 and id = any($4) and id <> all($3) for key share
+		), unsubscribed as (
+			insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, id, $2 from off
+			on conflict (workspace_id, topic_id, key) do nothing returning topic_id
 		)
-		insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, id, $2 from off
-		on conflict (workspace_id, topic_id, key) do nothing returning topic_id`, ws, r.Key, on, off)
+		select topic_id, true from unsubscribed union all select topic_id, false from resubscribed`, ws, r.Key, on, off)
 	if err != nil {
-		return nil, fmt.Errorf("set topics of an address: %w", err)
+		return false, nil, fmt.Errorf("set topics of an address: %w", err)
 	}
-	changed, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	var topic uuid.UUID
+	var left bool
+	_, err = pgx.ForEachRow(rows, []any{&topic, &left}, func() error {
+		if changed = true; left {
+			from = append(from, topic)
+		}
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("set topics of an address: %w", err)
+		return false, nil, fmt.Errorf("set topics of an address: %w", err)
 	}
-	return changed, nil
+	return changed, from, nil
 }

@@ -102,7 +102,9 @@ func (s *Suppressions) Add(ctx context.Context, ws uuid.UUID, e Entry) (found Su
 	e.Address = known
 	err = fence.Transact(ctx, s.pool, func(tx pgx.Tx) error {
 		n, err := insert(ctx, tx, ws, []Entry{e})
-		added = n > 0
+		if added = n > 0; err == nil && !added {
+			err = fence.ErrUnchanged
+		}
 		return err
 	})
 	if err != nil {

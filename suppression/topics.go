@@ -58,11 +58,8 @@ func (s *Suppressions) CreateTopic(ctx context.Context, ws uuid.UUID, n NewTopic
 	if err := checkTopic(&n.Name, &n.Description); err != nil {
 		return Topic{}, err
 	}
-	err := fence.Transact(ctx, s.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into topics (workspace_id, id, name, description) values ($1, $2, $3, $4)
-			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Description)
-		return err
-	})
+	_, err := fence.Exec(ctx, s.pool, `insert into topics (workspace_id, id, name, description) values ($1, $2, $3, $4)
+		on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Description)
 	if err != nil {
 		return Topic{}, savingTopic.Explain(err, "create topic")
 	}

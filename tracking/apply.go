@@ -34,8 +34,11 @@ const (
 func (t *Tracking) Loop(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() {
-		loop.Every(ctx, period, t.convertDue, func(err error) { t.Log.Error("find conversions", "error", err) })
+		loop.Every(ctx, period, t.queueDue, func(err error) { t.Log.Error("queue trigger events", "error", err) })
 	})
+	for range converters {
+		all.Go(func() { loop.Every(ctx, period, t.convertDue, t.logNotConverted) })
+	}
 	for range appliers {
 		all.Go(func() { loop.Every(ctx, period, t.applyDue, t.logFailed) })
 	}
@@ -61,39 +64,47 @@ func (t *Tracking) applyDue(ctx context.Context) error {
 // time, and returns how many these were. It leaves out workspaces that another call
 // applies. A workspace that fails does not stop the others.
 func (t *Tracking) Apply(ctx context.Context, until time.Time) (applied int, err error) {
-	workspaces, err := t.waiting(ctx)
+	return t.eachWaiting(ctx, "tracking_queue", &t.paces, func(ws uuid.UUID, most int) (int, error) {
+		return t.applyChunk(ctx, ws, until, most)
+	})
+}
+
+// eachWaiting does work for each workspace with rows in a queue, in random order. It
+// returns how many rows that were.
+func (t *Tracking) eachWaiting(ctx context.Context, queue string, of *paces, work func(uuid.UUID, int) (int, error)) (done int, err error) {
+	workspaces, err := t.waiting(ctx, queue)
 	if err != nil {
 		return 0, err
 	}
 	rand.Shuffle(len(workspaces), func(i, j int) { workspaces[i], workspaces[j] = workspaces[j], workspaces[i] })
 	var failed error
 	for _, ws := range workspaces {
-		most, ok := t.paces.begin(ws)
+		most, ok := of.begin(ws)
 		if !ok {
 			continue
 		}
-		n, err := t.applyChunk(ctx, ws, until, most)
-		t.paces.end(ws, most, err)
+		n, err := work(ws, most)
+		of.end(ws, most, err)
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("apply opens and clicks of workspace %s: %w", ws, err))
+			failed = errors.Join(failed, fmt.Errorf("apply %s of workspace %s: %w", queue, ws, err))
 		}
-		applied += n
+		done += n
 	}
-	return applied, failed
+	return done, failed
 }
 
-// waiting returns workspaces with queued events. It skips from one to the next.
-func (t *Tracking) waiting(ctx context.Context) ([]uuid.UUID, error) {
+// waiting returns workspaces with rows in a queue. It skips from one to the next.
+func (t *Tracking) waiting(ctx context.Context, queue string) ([]uuid.UUID, error) {
 	rows, err := t.Pool.Query(ctx, `
 		with recursive w as (
-			(select workspace_id from tracking_queue order by workspace_id limit 1)
+			(select workspace_id from `+queue+` order by workspace_id limit 1)
 			union all
 			select n.workspace_id from w cross join lateral (
-				select q.workspace_id from tracking_queue q where q.workspace_id > w.workspace_id order by q.workspace_id limit 1) n
+				select q.workspace_id from `+queue+` q where q.workspace_id > w.workspace_id order by q.workspace_id limit 1) n
 		)
 		select workspace_id from w`)
 	if err != nil {
-		return nil, fmt.Errorf("find queued opens and clicks: %w", err)
+		return nil, fmt.Errorf("find workspaces in %s: %w", queue, err)
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }

@@ -6,8 +6,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // convertible gives the notifications of the bundle a conversion.
@@ -28,7 +31,9 @@ func (b *bundle) triggerEvent(i int, name string, occurred, received time.Time) 
 // convert matches all events older than age, and applies what was found.
 func (b *bundle) convert(age time.Duration) int {
 	b.T.Helper()
-	n, err := b.Convert(b.T.Context(), age)
+	n, err := b.QueueEvents(b.T.Context(), age)
+	b.Must(err)
+	_, err = b.Convert(b.T.Context())
 	b.Must(err)
 	_, err = b.Apply(b.T.Context(), time.Now().Add(time.Second))
 	b.Must(err)
@@ -100,27 +105,112 @@ func TestYoungEventsWait(t *testing.T) {
 	}
 }
 
-// A process that is stopped before its commit holds the position: another one leaves
-// the events to it, and they are found once.
+// A process that is stopped before its commit holds the position or the events: another
+// one leaves them to it, and they are found once.
 func TestOneProcessMatchesEvents(t *testing.T) {
 	b := setup(t)
 	b.convertible("bought", time.Hour)
 	b.triggerEvent(0, "bought", b.sent.Add(time.Minute), time.Now())
-	tx, err := b.Pool.Begin(t.Context())
-	b.Must(err)
-	from, to, n, err := nextEvents(t.Context(), tx, 0)
-	b.Must(err)
-	if n != 1 {
-		t.Fatalf("%d events", n)
+	stopped := func(work func(tx pgx.Tx) int) {
+		t.Helper()
+		tx, err := b.Pool.Begin(t.Context())
+		b.Must(err)
+		if n := work(tx); n != 1 {
+			t.Fatalf("%d events", n)
+		}
+		if n := b.convert(0) + int(b.conversions()); n != 0 {
+			t.Errorf("a second process matched %d events", n)
+		}
+		b.Must(tx.Rollback(t.Context())) // it dies
 	}
-	if n := b.convert(0); n != 0 {
-		t.Errorf("a second process matched %d events", n)
-	}
-	b.Must(convert(t.Context(), tx, from, to))
-	b.Must(tx.Rollback(t.Context())) // it dies
+	stopped(func(tx pgx.Tx) int {
+		_, _, n, err := advance(t.Context(), tx, nextEvents, 0)
+		b.Must(err)
+		return n
+	})
+	_, err := b.QueueEvents(t.Context(), 0)
+	b.Must(err)
+	stopped(func(tx pgx.Tx) int {
+		n, events, err := takeEvents(t.Context(), tx, b.Workspace, 10)
+		b.Must(err)
+		b.Must(events.convert(t.Context(), tx, b.Workspace))
+		return n
+	})
 	b.convert(0)
 	if n := b.conversions(); n != 1 {
 		t.Errorf("%d conversions", n)
+	}
+}
+
+// Many notifications and events of one profile are matched by statements that are bounded.
+func TestAProfileWithManyNotificationsStopsNoConversions(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", 24*time.Hour)
+	const many, events = matchPage + 500, 1_000 // notifications of profile 0, and its events
+	b.Exec(`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, converts)
+		select n.workspace_id, n.origin_id, gen_random_uuid(), n.batch_id, n.ordinal, '0', n.address, '{}', true
+		from (select * from notifications where workspace_id = $1 and profile_key = '0') n, generate_series(2, $2::int)`, b.Workspace, many)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), '0', 'bought', $2::timestamptz + i * interval '1 ms', now() - interval '1 minute'
+		from generate_series(1, $3::int) i`,
+		b.Workspace, b.sent, events)
+	b.triggerEvent(1, "bought", b.sent.Add(time.Minute), time.Now())
+	b.Exec(`update conversion_position set received_until = now() - interval '1 hour'`)
+	b.Deps.Pool = b.Connect(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "2s" })
+	_, err := b.QueueEvents(t.Context(), 0)
+	b.Must(err)
+	_, err = b.Convert(t.Context())
+	b.Must(err)
+	b.WantCount(many+1, `select count(*) from tracking_queue`)
+	b.WantCount(0, `select count(*) from conversion_queue`)
+}
+
+func TestAWorkspaceThatFailsStopsNoConversions(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.triggerEvent(0, "bought", b.sent.Add(time.Minute), time.Now())
+	other := pgtest.Workspace(t, b.Pool)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at)
+		values ($1, $1, 'p', 'n', 'infinity')`, other) // is no time of Go
+	b.Exec(`insert into conversion_queue (workspace_id, received_at, key) values ($1, now(), $1)`, other)
+	_, err := b.QueueEvents(t.Context(), 0)
+	b.Must(err)
+	if _, err := b.Convert(t.Context()); err == nil {
+		t.Error("the other workspace does not fail")
+	}
+	b.WantCount(1, `select count(*) from tracking_queue where workspace_id = $1`, b.Workspace)
+	b.WantCount(1, `select count(*) from conversion_queue where workspace_id = $1`, other)
+}
+
+// The carrier accepts a message, and its worker dies. The recipient buys before evidence
+// settles the notification.
+func TestAnEventBeforeTheSettlementConverts(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.Exec(`delete from attempts where workspace_id = $1`, b.Workspace)
+	accepted, settled := time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute)
+	b.Exec(`insert into provider_events (workspace_id, origin_id, id, provider_id, source, source_event_id, batch_id, ordinal, kind,
+			occurred_at)
+		select workspace_id, origin_id, gen_random_uuid(), $2, 'webhook', key, batch_id, ordinal, 'accepted', $3
+		from notifications where workspace_id = $1`, b.Workspace, b.provider, accepted)
+	b.triggerEvent(0, "bought", accepted.Add(2*time.Minute), accepted.Add(2*time.Minute))
+	b.triggerEvent(1, "bought", accepted.Add(-time.Minute), accepted.Add(time.Minute))
+	b.triggerEvent(2, "looked", accepted.Add(2*time.Minute), accepted.Add(2*time.Minute))
+	b.convert(time.Minute)
+	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
+		select workspace_id, batch_id, ordinal, 1, 'accepted', true, 'evidence', $2 from notifications where workspace_id = $1`,
+		b.Workspace, settled)
+	b.Exec(`update conversion_position set settled_until = $1`, settled.Add(-time.Minute))
+	for _, want := range []int{10, 0} {
+		n, err := b.QueueSettled(t.Context(), time.Minute)
+		b.Must(err)
+		if n != want {
+			t.Errorf("%d attempts, want %d", n, want)
+		}
+	}
+	b.convert(time.Minute)
+	if n := b.conversions(); n != 1 {
+		t.Errorf("%d conversions of one event after the acceptance", n)
 	}
 }
 

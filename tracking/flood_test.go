@@ -115,7 +115,7 @@ func TestUnsubscribesOfANotificationAreOneRow(t *testing.T) {
 // The next chunk of a workspace that failed is smaller, and later.
 func TestTurns(t *testing.T) {
 	t.Parallel()
-	all, ws := paces{of: map[uuid.UUID]pace{}}, lemma.NewID()
+	all, ws := paces{chunk: chunk, of: map[uuid.UUID]pace{}}, lemma.NewID()
 	for _, want := range []int{chunk, chunk / 2, chunk / 4} {
 		most, ok := all.begin(ws)
 		if !ok || most != want {

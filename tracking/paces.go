@@ -10,8 +10,9 @@ import (
 // paces are which workspaces are being applied, so that each is by one goroutine of a
 // process, and how many events after a failure.
 type paces struct {
-	mu sync.Mutex
-	of map[uuid.UUID]pace
+	chunk int // events of a workspace that did not fail
+	mu    sync.Mutex
+	of    map[uuid.UUID]pace
 }
 
 type pace struct {
@@ -26,7 +27,7 @@ func (t *paces) begin(ws uuid.UUID) (most int, ok bool) {
 	defer t.mu.Unlock()
 	one, known := t.of[ws]
 	if !known {
-		one.most = chunk
+		one.most = t.chunk
 	}
 	if one.busy || time.Now().Before(one.after) {
 		return 0, false
@@ -43,8 +44,8 @@ func (t *paces) end(ws uuid.UUID, most int, err error) {
 	switch {
 	case err != nil:
 		t.of[ws] = pace{most: max(1, most/2), after: time.Now().Add(failedFor)}
-	case most < chunk:
-		t.of[ws] = pace{most: min(chunk, most*2)}
+	case most < t.chunk:
+		t.of[ws] = pace{most: min(t.chunk, most*2)}
 	default:
 		delete(t.of, ws)
 	}

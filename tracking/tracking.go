@@ -54,10 +54,11 @@ type Tracking struct {
 	mu    sync.Mutex
 	bases map[uuid.UUID]base
 
-	watch watch
-	paces paces
+	watch      watch
+	paces      paces // of opens and clicks
+	converting paces
 
-	convertAt time.Time // when conversions are looked for again
+	queueAt time.Time // when trigger events are read again
 }
 
 // New returns Tracking.
@@ -69,7 +70,9 @@ func New(d Deps) *Tracking {
 		d.Metrics = NewMetrics(nil)
 	}
 	d.PublicURL = strings.TrimSuffix(d.PublicURL, "/")
-	t := &Tracking{Deps: d, bases: map[uuid.UUID]base{}, paces: paces{of: map[uuid.UUID]pace{}}}
+	t := &Tracking{Deps: d, bases: map[uuid.UUID]base{},
+		paces:      paces{chunk: chunk, of: map[uuid.UUID]pace{}},
+		converting: paces{chunk: convertChunk, of: map[uuid.UUID]pace{}}}
 	t.gather = admission.NewGatherer(together, t.store)
 	return t
 }

@@ -69,7 +69,7 @@ func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return err
 	}
 	if r.Method == http.MethodPost {
-		ctx, _ = audit.With(ctx, audit.Record{WorkspaceID: v.workspace, ActorType: audit.Link, Action: "unsubscribe",
+		ctx, _ = audit.With(ctx, audit.Record{WorkspaceID: v.workspace, ActorType: audit.Link, Action: actionOf(form),
 			ResourceType: "suppressions", ResourceID: v.notification()})
 	}
 	switch {
@@ -104,11 +104,25 @@ func (p *Pages) act(ctx context.Context, v visit, form url.Values) error {
 	return errForm
 }
 
+// actionOf is the action of a form in the audit log.
+func actionOf(form url.Values) string {
+	switch form.Get("action") {
+	case "all":
+		return "resubscribe"
+	case "topics":
+		return "setTopics"
+	}
+	return "unsubscribe"
+}
+
 // unsubscribe counts the message if it is the one that changed something.
 func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by string) error {
 	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
 		changed, err := suppression.Unsubscribe(ctx, tx, v.workspace, v.who, topic, by+v.notification())
-		if err != nil || !changed {
+		if err == nil && !changed {
+			err = fence.ErrUnchanged
+		}
+		if err != nil {
 			return err
 		}
 		return tracking.Unsubscribed(ctx, tx, v.workspace, tracking.Notification{Origin: v.origin, Key: v.key})
@@ -118,7 +132,10 @@ func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by st
 // setTopics counts the message if the recipient unsubscribes from its topic.
 func (p *Pages) setTopics(ctx context.Context, v visit, on, off []uuid.UUID) error {
 	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
-		from, err := suppression.SetTopics(ctx, tx, v.workspace, v.who, on, off)
+		changed, from, err := suppression.SetTopics(ctx, tx, v.workspace, v.who, on, off)
+		if err == nil && !changed {
+			err = fence.ErrUnchanged
+		}
 		if err != nil || !slices.Contains(from, v.topic) {
 			return err
 		}

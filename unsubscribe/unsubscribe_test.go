@@ -97,6 +97,27 @@ func TestOneClick(t *testing.T) {
 	}
 }
 
+// A form that changes nothing has no record in the audit log, however often it is sent.
+func TestFormsWithoutAChangeAreNotRecorded(t *testing.T) {
+	f := setup(t)
+	news := f.topic("News")
+	topic := []string{lemma.FormatID(lemma.PrefixTopic, news)}
+	for _, form := range []url.Values{
+		{"List-Unsubscribe": {"One-Click"}}, {"action": {"topics"}, "on": topic, "shown": topic},
+		{"action": {"topics"}, "shown": topic}, {"action": {"none"}}, {"action": {"all"}},
+	} {
+		for range 3 {
+			if got := f.post(f.path(f.ws, news), form); got.StatusCode != http.StatusOK {
+				t.Fatal(got.body)
+			}
+		}
+	}
+	got := pgtest.Column[string](t, f.pool, `select action from audit_log order by at`)
+	if diff := cmp.Diff([]string{"unsubscribe", "setTopics", "setTopics", "unsubscribe", "resubscribe"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // The topic of a message may be deleted since: its link unsubscribes from everything.
 func TestOneClickOfADeletedTopic(t *testing.T) {
 	f := setup(t)

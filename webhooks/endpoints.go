@@ -36,7 +36,7 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 		tag, err := tx.Exec(ctx, `
 			insert into webhook_endpoints (workspace_id, id, name, url, secret, subscriptions) values ($1, $2, $3, $4, $5, $6)
 			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.URL, sealed, append([]Subscription{}, n.Subscriptions...))
-		if err != nil || tag.RowsAffected() == 0 {
+		if err := fence.Changed(tag, err); err != nil {
 			return err
 		}
 		return writeSubscriptions(ctx, tx, ws, n.ID, n.Subscriptions)
@@ -135,7 +135,7 @@ func (w *Webhooks) Rotate(ctx context.Context, ws, id, request uuid.UUID) (made 
 		}
 		if keys.madeBy(request) {
 			made, secret = now, keys.current()
-			return nil
+			return fence.ErrUnchanged
 		}
 		keys = keys.rotated(request)
 		sealed, err := w.seal(ws, id, keys)

@@ -13,7 +13,6 @@ import (
 	"lemma"
 	"lemma/fence"
 	"lemma/page"
-	"lemma/pgerr"
 )
 
 // Admin is the scope that includes every other.
@@ -135,9 +134,12 @@ func (w *Workspaces) GetKey(ctx context.Context, workspaceID, id uuid.UUID) (Key
 // RevokeKey revokes a key. Requests that begin after it returns are refused.
 // Revoking twice keeps the first time.
 func (w *Workspaces) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID) (Key, error) {
-	revoked, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Key], `update api_keys set revoked_at = coalesce(revoked_at, now())
-		where workspace_id = $1 and id = $2 returning `+keyColumns, workspaceID, id)
-	return revoked, pgerr.Row(err, "key", "revoke key")
+	_, err := fence.Exec(ctx, w.pool, `update api_keys set revoked_at = now() where workspace_id = $1 and id = $2 and revoked_at is null`,
+		workspaceID, id)
+	if err != nil {
+		return Key{}, fmt.Errorf("revoke key: %w", err)
+	}
+	return w.GetKey(ctx, workspaceID, id)
 }
 
 func (w *Workspaces) keys(ctx context.Context, sql string, args ...any) ([]Key, error) {
