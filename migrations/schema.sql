@@ -1238,8 +1238,9 @@ create table workspaces (
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
 CREATE INDEX audit_log_resource ON ONLY audit_log USING btree (workspace_id, resource_id, id) WHERE (resource_id <> ''::text);
 CREATE INDEX batch_log_batch ON ONLY batch_log USING btree (workspace_id, batch_id, at);
-CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));
+CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) <> 8));
 CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (id <> root_id);
+CREATE INDEX batches_direct_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) = 8));
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);

@@ -56,7 +56,7 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).claimAs", "opt_outs_pkey", "whether one campaign has any"},
 	{"(*Sender).expireLate", "batches_", "the batches that are ready, once a sweep"},
 	{"(*Sender).withoutJob", "batches_", "the batches that are due, once a sweep"},
-	{"(*Sender).readWorkspaces", "batches_", "skips from one workspace with batches that are ready to the next"},
+	{"(*fairness).readWorkspaces", "batches_", "skips from one workspace with batches that are ready to the next"},
 	{"(*Sender).dueFirst", "batches_", "the first by due_at, of one workspace"},
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"(*Webhooks).lease", "outbox_due", "skips from one endpoint with due messages to the next"},
