@@ -67,7 +67,7 @@ var reads = []struct{ caller, index, why string }{
 	{"suppression.check", "topic_unsubscribes_", "whether the workspace has any"},
 	{"suppression.readPage", "suppressions_pkey", "a page, in the order of the index"},
 	{"suppression.readPage", "topic_unsubscribes_pkey", "a page, in the order of the index"},
-	{"(*Direct).drop.func1", "direct_keys", "the keys of one period, once a day"},
+	{"(*Direct).drop.func1", "direct_keys", "the keys of one period without a partition, once a day"},
 	{"tracking.nextEvents", "contents_converting", "the contents that have a conversion"},
 	{"events.Waiting", "event_queue_pkey", "skips from one workspace with queued events to the next"},
 	{"events.Take", "event_queue_pkey", "the first by id, of one workspace"},
