@@ -33,7 +33,7 @@ func (d *Direct) readAudiences(ctx context.Context, ws uuid.UUID, all []*request
 	if len(open) == 0 {
 		return nil
 	}
-	if err := d.lockKeys(ctx, ws, open); err != nil {
+	if err := d.inSlot(ctx, ws, func() error { return d.lockKeys(ctx, ws, open) }); err != nil {
 		return err
 	}
 	d.at(ctx, "locked")

@@ -32,6 +32,7 @@ import (
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
+	"lemma/slots"
 )
 
 // Limits of a request.
@@ -47,6 +48,11 @@ const (
 
 // together is how many single requests are stored in one transaction, at most.
 const together = 200
+
+// limitsOfPrepares are the requests that are prepared at a time: their contents are compiled
+// and rendered, which takes the processors, and what they name is read, which takes
+// connections to the database.
+var limitsOfPrepares = slots.Limits{Process: 16, Workspace: 4}
 
 // Deps are the dependencies of Direct.
 type Deps struct {
@@ -68,6 +74,7 @@ type Direct struct {
 	defaults defaults
 	gather   *admission.Gatherer[*request, result]
 	bulks    admission.Bulks
+	prepares *slots.Slots
 
 	// Hook, when set, is called at named points of a request. Only tests set it.
 	Hook func(ctx context.Context, at string)
@@ -82,6 +89,11 @@ func New(d Deps) *Direct {
 		d.Metrics = NewMetrics(nil)
 	}
 	n := &Direct{Deps: d, contents: cache.New[uuid.UUID, *content](message.CacheBytes, message.CacheShare)}
+	n.prepares = slots.New(limitsOfPrepares, func(limit string) error {
+		d.Metrics.requests.WithLabelValues(admission.CodeOverloaded).Inc()
+		whose := map[string]string{"workspace": "too many direct notifications of this workspace", "process": "too many direct notifications"}
+		return &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded, Message: whose[limit] + " are prepared now; try again in a moment"}
+	})
 	n.gather = admission.NewGatherer(together, n.storeTogether)
 	return n
 }
@@ -144,24 +156,47 @@ func (d *Direct) SendAll(ctx context.Context, ws uuid.UUID, ns []Request) ([]Res
 // prepare checks requests and finds their contents and recipients. What needs an audience
 // locks its key first, so that of many deliveries of a request one reads the audience.
 func (d *Direct) prepare(ctx context.Context, ws uuid.UUID, ns []Request, bulk bool) ([]*request, error) {
-	times, err := d.defaults.of(ctx, d.Pool, ws)
-	if err != nil {
-		return nil, err
-	}
 	all := make([]*request, len(ns))
 	for i, n := range ns {
-		all[i] = newRequest(ws, n, times, bulk)
-		if err := d.complete(ctx, ws, all[i]); err != nil {
-			if lemma.KindOf(err) == lemma.Internal {
-				return nil, err
-			}
-			all[i].fail(err)
+		r, err := d.prepareOne(ctx, ws, n, bulk)
+		if err != nil {
+			return nil, err
 		}
+		all[i] = r
 	}
 	if err := d.findAgain(ctx, ws, all); err != nil {
 		return nil, err
 	}
 	return all, d.readAudiences(ctx, ws, all)
+}
+
+// prepareOne checks a request and finds its content.
+func (d *Direct) prepareOne(ctx context.Context, ws uuid.UUID, n Request, bulk bool) (r *request, err error) {
+	err = d.inSlot(ctx, ws, func() error {
+		d.at(ctx, "preparing")
+		times, err := d.defaults.of(ctx, d.Pool, ws)
+		if err != nil {
+			return err
+		}
+		r = newRequest(ws, n, times, bulk)
+		err = d.complete(ctx, ws, r)
+		if err != nil && lemma.KindOf(err) != lemma.Internal {
+			r.fail(err)
+			return nil
+		}
+		return err
+	})
+	return r, err
+}
+
+// inSlot prepares in a slot of a workspace.
+func (d *Direct) inSlot(ctx context.Context, ws uuid.UUID, prepare func() error) error {
+	leave, err := d.prepares.Enter(ctx, slots.Resource{Workspace: ws})
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return prepare()
 }
 
 func (d *Direct) at(ctx context.Context, point string) {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/flows/admission"
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/pgtest"
@@ -198,4 +199,41 @@ func TestRecheck(t *testing.T) {
 	if err != nil || !found || len(now["c1"]) != 1 || len(now["gone"]) != 0 {
 		t.Errorf("read again: %v %v %v", now, found, err)
 	}
+}
+
+// A workspace that requests contents which take long to prepare has a few slots, and others
+// have theirs: the rest of its requests wait, and are refused after a while.
+func TestRequestsArePreparedInSlots(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	type big struct{}
+	ctx := context.WithValue(context.Background(), big{}, true)
+	entered, free := make(chan struct{}, 100), make(chan struct{})
+	d.Hook = func(ctx context.Context, at string) {
+		if at == "preparing" && ctx.Value(big{}) != nil {
+			entered <- struct{}{}
+			<-free
+		}
+	}
+	var all sync.WaitGroup
+	for range limitsOfPrepares.Workspace {
+		all.Go(func() {
+			s, err := d.Send(ctx, b.Workspace, b.request(""))
+			if got := answerOf(s, err); got != accepted {
+				t.Error(got)
+			}
+		})
+		<-entered
+	}
+	bulk := []Request{b.request(""), b.request("")}
+	_, err := d.SendAll(ctx, b.Workspace, bulk)
+	if !admission.IsOverloaded(err) || len(entered) > 0 {
+		t.Errorf("the bulk has %v, and %d more were prepared", err, len(entered))
+	}
+	if _, err := d.Send(context.Background(), lemma.NewID(), b.request("")); err == nil || admission.IsOverloaded(err) {
+		t.Errorf("the request of another workspace waits: %v", err)
+	}
+	close(free)
+	all.Wait()
+	b.WantCount(limitsOfPrepares.Workspace, `select count(*) from notifications`)
 }

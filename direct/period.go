@@ -76,28 +76,15 @@ func (d *Direct) alone(ctx context.Context, do func(pgx.Tx) error) error {
 }
 
 // drop ends a period: keys that are still locked or sealed, since their notifications wait
-// or ended late, are moved to the current one, and the partition is dropped. Which they
-// are is read before the lock: an unlocked key of an old period stays unlocked, or is
-// deleted when it is acquired.
+// or ended late, are moved to the current one, and the partition is dropped. No key of the
+// rest becomes one of them meanwhile: an unlocked key of an old period stays unlocked, or is
+// deleted when it is acquired. So the lock, for which all requests with keys wait, is held
+// for a moment, however many were moved.
 func (d *Direct) drop(ctx context.Context, period uuid.UUID) error {
-	left, err := d.living(ctx, period)
-	if err != nil {
+	if err := d.carry(ctx, period); err != nil {
 		return err
 	}
 	return d.alone(ctx, func(tx pgx.Tx) error {
-		carried, err := tx.Exec(ctx, `
-			insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
-			select k.workspace_id, p.id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
-			from unnest($2::uuid[], $3::uuid[]) as r (workspace_id, key)
-			cross join lateral (
-				select k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
-				from direct_keys k where k.workspace_id = r.workspace_id and k.key = r.key and k.period = $1 limit 1) k
-			cross join (select id from direct_key_periods order by id desc limit 1) p
-			on conflict (workspace_id, key, period) do nothing`, period, left.workspaces, left.keys)
-		if err != nil {
-			return err
-		}
-		d.Metrics.carried.Add(float64(carried.RowsAffected()))
 		if _, err := tx.Exec(ctx, `delete from direct_key_periods where id = $1`, period); err != nil {
 			return err
 		}
@@ -110,38 +97,85 @@ func (d *Direct) drop(ctx context.Context, period uuid.UUID) error {
 	})
 }
 
-type living struct{ workspaces, keys []uuid.UUID }
+// carryPage is how many keys are read and moved at a time.
+const carryPage = 1_000
 
-const livingPage = 5_000
-
-// living reads the keys of a period that are not unlocked, by pages.
-func (d *Direct) living(ctx context.Context, period uuid.UUID) (left living, err error) {
+// carry moves the keys of a period that are not unlocked to the current period, by pages.
+func (d *Direct) carry(ctx context.Context, period uuid.UUID) error {
 	var workspace, key uuid.UUID
 	for {
 		page, err := d.page(ctx, period, workspace, key)
 		if err != nil || len(page) == 0 {
-			return left, err
+			return err
 		}
-		for from := 0; from < len(page); { // the keys of one workspace together
-			to := from
-			var states []keyState
-			for ; to < len(page) && page[to].Workspace == page[from].Workspace; to++ {
-				states = append(states, page[to].keyState)
-			}
-			found, err := d.notificationsOf(ctx, page[from].Workspace, states)
-			if err != nil {
-				return left, err
-			}
-			for _, k := range page[from:to] {
-				n, ok := found[k.Token]
-				if k.Stored && (!ok || !k.over(n)) || !k.Stored && k.Left > 0 {
-					left.workspaces, left.keys = append(left.workspaces, k.Workspace), append(left.keys, k.Key)
-				}
-			}
-			from = to
+		living, err := d.living(ctx, page)
+		if err != nil {
+			return err
+		}
+		if err := d.move(ctx, period, living); err != nil {
+			return err
 		}
 		workspace, key = page[len(page)-1].Workspace, page[len(page)-1].Key
+		d.at(ctx, "carried")
 	}
+}
+
+// living returns the keys of a page that are not unlocked.
+func (d *Direct) living(ctx context.Context, page []oldKey) (living []oldKey, err error) {
+	for from := 0; from < len(page); { // the keys of one workspace together
+		to := from
+		var states []keyState
+		for ; to < len(page) && page[to].Workspace == page[from].Workspace; to++ {
+			states = append(states, page[to].keyState)
+		}
+		found, err := d.notificationsOf(ctx, page[from].Workspace, states)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range page[from:to] {
+			n, ok := found[k.Token]
+			if k.Stored && (!ok || !k.over(n)) || !k.Stored && k.Left > 0 {
+				living = append(living, k)
+			}
+		}
+		from = to
+	}
+	return living, nil
+}
+
+// move moves keys to the current period, as acquire does: each has one row at any time. The
+// lock is shared, so that no other period begins meanwhile.
+func (d *Direct) move(ctx context.Context, period uuid.UUID, all []oldKey) error {
+	if len(all) == 0 {
+		return nil
+	}
+	workspaces, keys := make([]uuid.UUID, len(all)), make([]uuid.UUID, len(all))
+	for i, k := range all {
+		workspaces[i], keys[i] = k.Workspace, k.Key
+	}
+	return pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, int64(periodLock)); err != nil {
+			return err
+		}
+		carried, err := tx.Exec(ctx, `
+			with old as materialized (
+				select k.* from unnest($2::uuid[], $3::uuid[]) as r (workspace_id, key)
+				cross join lateral (
+					select k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
+					from direct_keys k where k.workspace_id = r.workspace_id and k.key = r.key and k.period = $1 limit 1 for update) k
+			), gone as (
+				delete from direct_keys d using old o
+				where d.workspace_id = o.workspace_id and d.key = any($3) and d.key = o.key and d.period = $1
+			)
+			insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
+			select o.workspace_id, p.id, o.key, o.token, o.origin_id, o.request_hash, o.max_attempts, o.stored, o.locked_until, o.seal_for
+			from old o cross join (select id from direct_key_periods order by id desc limit 1) p
+			on conflict (workspace_id, key, period) do nothing`, period, workspaces, keys)
+		if err == nil {
+			d.Metrics.carried.Add(float64(carried.RowsAffected()))
+		}
+		return err
+	})
 }
 
 // oldKey is a key of an old period.
@@ -155,7 +189,7 @@ func (d *Direct) page(ctx context.Context, period, workspace, key uuid.UUID) ([]
 		select k.workspace_id, k.key, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for,
 			`+left+`, now()
 		from direct_keys k
-		where k.period = $1 and (k.workspace_id, k.key) > ($2, $3) order by k.workspace_id, k.key limit $4`, period, workspace, key, livingPage)
+		where k.period = $1 and (k.workspace_id, k.key) > ($2, $3) order by k.workspace_id, k.key limit $4`, period, workspace, key, carryPage)
 	if err != nil {
 		return nil, fmt.Errorf("read keys of period %s: %w", period, err)
 	}

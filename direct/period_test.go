@@ -2,8 +2,11 @@ package direct
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"lemma/pgtest"
 )
@@ -74,4 +77,45 @@ func TestOldPeriodsAreDropped(t *testing.T) {
 	b.WantCount(1, `select count(*) from direct_keys`)
 	b.send(d, b.request("waits", wait), filtered)
 	b.send(d, b.request("sent"), accepted)
+}
+
+// Keys of notifications that wait are moved by pages before the lock that stops all requests
+// with keys: however many they are, others acquire keys meanwhile, and a page that is moved
+// stays moved.
+func TestKeysAreCarriedBeforeTheLock(t *testing.T) {
+	b := setup(t)
+	d, other := b.process(), b.process()
+	ctx, stop := context.WithCancel(context.Background())
+	b.Must(d.BeginPeriod(ctx))
+	later := time.Now().Add(24 * time.Hour)
+	wait := func(r *Request) { r.SendAt = &later }
+	b.send(d, b.request("waits", wait), accepted)
+	b.Exec(`insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
+		select k.workspace_id, k.period, gen_random_uuid(), k.token, k.origin_id, k.request_hash, 1, true, k.locked_until, k.seal_for
+		from direct_keys k, generate_series(1, $1::int)`, carryPage)
+	b.nextDay()
+	b.Exec(`update direct_key_periods set began_at = began_at - interval '74 hours'`)
+	const ofOldest = `select count(*) from direct_keys where period = (select id from direct_key_periods order by id limit 1)`
+	d.Hook = func(ctx context.Context, at string) {
+		if at != "carried" || ctx.Err() != nil {
+			return
+		}
+		b.WantCount(1, ofOldest)
+		b.Must(pgx.BeginFunc(context.Background(), b.Pool, func(tx pgx.Tx) error { // a request that acquires a key
+			_, err := tx.Exec(context.Background(), `select pg_advisory_xact_lock_shared($1)`, int64(periodLock))
+			b.Must(err)
+			b.send(other, b.request("waits", wait), filtered)
+			b.send(other, b.request("other"), accepted)
+			return err
+		}))
+		stop() // the process ends
+	}
+	if err := d.BeginPeriod(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	b.WantCount(1, ofOldest)
+	b.Must(other.BeginPeriod(context.Background()))
+	b.WantCount(1, `select count(*) from direct_key_periods`)
+	b.WantCount(carryPage+2, `select count(*) from direct_keys`)
+	b.send(other, b.request("waits", wait), filtered)
 }

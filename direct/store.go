@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,6 +59,9 @@ func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) e
 		if err := storeContents(ctx, tx, ws, fresh); err != nil {
 			return err
 		}
+		if err := lockTopics(ctx, tx, ws, fresh); err != nil {
+			return err
+		}
 		rows := make([]notifications.Direct, len(fresh))
 		for i, r := range fresh {
 			rows[i] = r.row
@@ -76,6 +81,28 @@ func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) e
 		r.content.stored.Store(true)
 		r.done, r.held = true, false
 		r.result = Result{Sent: Sent{Notification: r.notification(ws, at), Others: r.others}}
+	}
+	return nil
+}
+
+// lockTopics makes the deletion of topics wait and find the batches of requests.
+func lockTopics(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*request) error {
+	topics := map[uuid.UUID]bool{}
+	for _, r := range all {
+		if r.Topic != nil {
+			topics[*r.Topic] = true
+		}
+	}
+	if len(topics) == 0 {
+		return nil
+	}
+	found, err := tx.Exec(ctx, `select from topics where workspace_id = $1 and id = any($2) order by id for key share`,
+		ws, slices.Collect(maps.Keys(topics)))
+	if err != nil {
+		return fmt.Errorf("lock topics: %w", err)
+	}
+	if int(found.RowsAffected()) < len(topics) {
+		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a topic was deleted meanwhile; repeat the request"}
 	}
 	return nil
 }

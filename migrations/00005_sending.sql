@@ -138,8 +138,12 @@ comment on constraint batches_counts on batches is 'Campaign!CountsBalance';
 comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
 create index batches_ready on batches (due_at) where status = 'ready';
--- Workspaces that have work, and their batches in the order in which they are due.
-create index batches_by_due on batches (workspace_id, due_at) where status = 'ready' and gate = 'open';
+-- Workspaces that have work, and their batches in the order in which they are due. Batches of
+-- direct notifications, whose origins are UUIDs of version 8, have workers of their own.
+create index batches_by_due on batches (workspace_id, due_at)
+    where status = 'ready' and gate = 'open' and get_byte(uuid_send(origin_id), 6) >> 4 <> 8;
+create index batches_direct_by_due on batches (workspace_id, due_at)
+    where status = 'ready' and gate = 'open' and get_byte(uuid_send(origin_id), 6) >> 4 = 8;
 -- Without lease_until, so that renewing a lease is a heap-only update.
 create index batches_leased on batches (id) where status = 'leased';
 -- Batches that a pause, resume or cancel changes, however many have ended. With

@@ -56,10 +56,11 @@ create table events_out (
     count        int not null,                -- items
     occurred_at  timestamptz not null default now(),
     published_at timestamptz,
+    aside_until  timestamptz,                 -- it could not be published, and is not tried again before
     constraint events_out_pkey primary key (workspace_id, id)
 ) with (autovacuum_vacuum_scale_factor = 0.02, fillfactor = 70);
 comment on constraint events_out_pkey on events_out is 'Outbox!NoDuplicatedProcessing';
-create index events_out_pending on events_out (occurred_at, id) where published_at is null;
+create index events_out_pending on events_out (workspace_id, occurred_at, id) where published_at is null;
 create index events_out_over on events_out (published_at) where published_at is not null;
 
 -- Messages to customers' systems: written in the transaction that changes the

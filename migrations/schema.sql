@@ -468,6 +468,7 @@ create table events_out (
     count integer not null,
     occurred_at timestamp with time zone not null default now(),
     published_at timestamp with time zone,
+    aside_until timestamp with time zone,
     constraint events_out_pkey PRIMARY KEY (workspace_id, id),
     constraint events_out_type CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, 'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, 'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, 'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, 'campaign.failed'::text, 'iteration.decided'::text, 'enrollment.started'::text, 'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text])))
 ) with (autovacuum_vacuum_scale_factor=0.02, fillfactor=70);
@@ -1247,8 +1248,9 @@ CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, ba
 CREATE INDEX attempts_settled ON ONLY attempts USING btree (at) WHERE ((basis = 'evidence'::text) AND (outcome = 'accepted'::text));
 CREATE INDEX audit_log_resource ON ONLY audit_log USING btree (workspace_id, resource_id, id) WHERE (resource_id <> ''::text);
 CREATE INDEX batch_log_batch ON ONLY batch_log USING btree (workspace_id, batch_id, at);
-CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));
+CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) <> 8));
 CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (id <> root_id);
+CREATE INDEX batches_direct_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) = 8));
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);
@@ -1264,7 +1266,7 @@ CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
 CREATE INDEX enrollments_waiting ON enrollments USING btree (shard, flow_id, workspace_id, resume_at) WHERE (status = 'active'::text);
 CREATE INDEX events_out_over ON events_out USING btree (published_at) WHERE (published_at IS NOT NULL);
-CREATE INDEX events_out_pending ON events_out USING btree (occurred_at, id) WHERE (published_at IS NULL);
+CREATE INDEX events_out_pending ON events_out USING btree (workspace_id, occurred_at, id) WHERE (published_at IS NULL);
 CREATE INDEX exports_expiring ON exports USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX exports_open ON exports USING btree (retry_at) WHERE (status = ANY (ARRAY['queued'::text, 'running'::text, 'publishing'::text]));
 CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);

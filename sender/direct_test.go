@@ -19,17 +19,8 @@ func TestDirectNotificationsHaveTheirOwnSlots(t *testing.T) {
 	for range s.cfg.Workers {
 		s.slots.hold(b.Workspace, b.provider)
 	}
-	origin := notifications.DirectOrigin(b.Workspace, time.Now())
-	b.Must(pgx.BeginFunc(context.Background(), b.Pool, func(tx pgx.Tx) error {
-		_, err := b.ledger.InsertDirect(context.Background(), tx, b.Workspace, []notifications.Direct{{OriginID: origin, Key: lemma.NewID(),
-			ProviderID: b.provider, ContentID: b.origin, ProfileKey: "ada", Address: "ada@shop.example", Payload: `{"name":"Ada"}`, MaxAttempts: 1}})
-		return err
-	}))
+	ref := b.insertDirect(1)[0]
 	b.WantCount(1, `select count(*) from river_job where queue = $1`, notifications.QueueDirect)
-	rows, err := b.Pool.Query(context.Background(), `select workspace_id, origin_id, id from batches where origin_id = $1`, origin)
-	b.Must(err)
-	ref, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[notifications.Ref])
-	b.Must(err)
 	if again, err := s.Work(context.Background(), ref); again != 0 || err != nil {
 		t.Fatalf("it waits for %s, %v", again, err)
 	}
@@ -41,4 +32,57 @@ func TestDirectNotificationsHaveTheirOwnSlots(t *testing.T) {
 	if p := s.acquireNow(context.Background(), campaign); p != nil {
 		t.Error("a campaign has a slot of direct notifications")
 	}
+}
+
+// insertDirect inserts batches of one direct notification each, with contents of their own.
+func (b *bundle) insertDirect(n int) (refs []notifications.Ref) {
+	b.T.Helper()
+	ctx := context.Background()
+	all := make([]notifications.Direct, n)
+	for i := range all {
+		all[i] = notifications.Direct{OriginID: notifications.DirectOrigin(b.Workspace, time.Now()), Key: lemma.NewID(), ProviderID: b.provider,
+			ContentID: b.origin, ProfileKey: "ada", Address: "ada@shop.example", Payload: `{"name":"Ada"}`, MaxAttempts: 1,
+			ExpiresAt: time.Now().Add(time.Hour + time.Duration(i)*time.Second)} // another time: another batch
+	}
+	b.Must(pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+		_, err := b.ledger.InsertDirect(ctx, tx, b.Workspace, all)
+		return err
+	}))
+	rows, err := b.Pool.Query(ctx, `select workspace_id, origin_id, id from batches where workspace_id = $1 order by id`, b.Workspace)
+	b.Must(err)
+	refs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	b.Must(err)
+	return refs
+}
+
+// A workspace that requests many direct notifications first is not served first each time,
+// also when its jobs come before a bulk of another workspace. Batches of campaigns are not
+// worked in their place.
+func TestDirectNotificationsAreServedFairly(t *testing.T) {
+	a := setup(t)
+	b := a.tenant()
+	s := a.sender(func(c *Config) { c.DirectWorkers = 1 })
+	refs := a.insertDirect(100)
+	b.insertDirect(1)
+	b.insert(1, 1, 2)
+	sent := `select sum(sent)::int from batches where workspace_id = $1 and origin_id `
+	served := 0
+	for _, ref := range refs {
+		_, err := s.Work(t.Context(), ref)
+		b.Must(err)
+		if served++; b.Count(sent+`<> $2`, b.Workspace, b.origin) == 1 {
+			break
+		}
+	}
+	if served > 30 {
+		t.Errorf("the other workspace was served after %d jobs", served)
+	}
+	for range 2 { // jobs that gave way are enqueued again
+		for _, ref := range refs {
+			_, err := s.Work(t.Context(), ref)
+			a.Must(err)
+		}
+	}
+	a.WantCount(len(refs), sent+`<> $2`, a.Workspace, a.origin)
+	b.WantCount(0, sent+`= $2`, b.Workspace, b.origin)
 }

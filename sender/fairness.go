@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/notifications"
 )
@@ -18,7 +19,8 @@ import (
 // thousand batches first would be served a thousand times first. A worker therefore
 // chooses its batch in two steps: at random one of the workspaces with due batches,
 // and then one of its first due batches. A single workspace is served without a
-// choice.
+// choice. Direct notifications have workers of their own, which choose among
+// workspaces with due direct notifications.
 
 const (
 	readWorkspacesEvery = 250 * time.Millisecond // how often a process reads which workspaces have due batches
@@ -26,34 +28,52 @@ const (
 	mostDue             = 16                     // due batches to choose from, so that workers do not choose the same
 )
 
+// The batches that a worker chooses from, as the predicates of the indexes
+// batches_direct_by_due and batches_by_due have them: see notifications.IsDirect.
+const (
+	isDirect  = `get_byte(uuid_send(origin_id), 6) >> 4 = 8`
+	notDirect = `get_byte(uuid_send(origin_id), 6) >> 4 <> 8`
+)
+
 type fairness struct {
+	of string // isDirect or notDirect
+
 	mu         sync.Mutex
 	at         time.Time   // the last read
 	workspaces []uuid.UUID // with due batches at that time
 	after      uuid.UUID   // where the next read begins
 }
 
+// fairnessOf is the choice for the job of a batch.
+func (s *Sender) fairnessOf(ref notifications.Ref) *fairness {
+	if notifications.IsDirect(ref.OriginID) {
+		return &s.directFairness
+	}
+	return &s.fairness
+}
+
 // serveAnother works a batch of another workspace if one was chosen, and reports
 // whether it did.
 func (s *Sender) serveAnother(ctx context.Context, ref notifications.Ref) bool {
-	workspace := s.pickWorkspace(ctx, ref.WorkspaceID)
+	f := s.fairnessOf(ref)
+	workspace := s.pickWorkspace(ctx, f, ref.WorkspaceID)
 	if workspace == ref.WorkspaceID {
 		return false
 	}
-	other, err := s.dueFirst(ctx, workspace)
+	other, err := s.dueFirst(ctx, f, workspace)
 	if err != nil || other.BatchID == uuid.Nil {
-		s.leaveOut(workspace, err)
+		s.leaveOut(f, workspace, err)
 		return false
 	}
 	p := s.acquireNow(ctx, other)
 	if p == nil {
-		s.leaveOut(workspace, nil)
+		s.leaveOut(f, workspace, nil)
 		return false
 	}
 	defer p.release()
 	again, err := s.work(ctx, other, p)
 	if !p.claimed {
-		s.leaveOut(workspace, nil)
+		s.leaveOut(f, workspace, nil)
 		return false
 	}
 	if again > 0 && err == nil {
@@ -74,22 +94,21 @@ func (s *Sender) logFailure(err error) {
 
 // leaveOut excludes a workspace until the next read: none of its batches can be worked
 // here now.
-func (s *Sender) leaveOut(workspace uuid.UUID, err error) {
+func (s *Sender) leaveOut(f *fairness, workspace uuid.UUID, err error) {
 	s.logFailure(err)
-	s.fairness.mu.Lock()
-	defer s.fairness.mu.Unlock()
-	s.fairness.workspaces = slices.DeleteFunc(s.fairness.workspaces, func(w uuid.UUID) bool { return w == workspace })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.workspaces = slices.DeleteFunc(f.workspaces, func(w uuid.UUID) bool { return w == workspace })
 }
 
 // pickWorkspace chooses at random one of the workspaces with due batches, including
 // own.
-func (s *Sender) pickWorkspace(ctx context.Context, own uuid.UUID) uuid.UUID {
-	f := &s.fairness
+func (s *Sender) pickWorkspace(ctx context.Context, f *fairness, own uuid.UUID) uuid.UUID {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if time.Since(f.at) > readWorkspacesEvery {
 		f.at = time.Now()
-		if err := s.readWorkspaces(ctx); err != nil {
+		if err := f.readWorkspaces(ctx, s.pool); err != nil {
 			s.logFailure(err)
 		}
 	}
@@ -108,28 +127,29 @@ func (s *Sender) pickWorkspace(ctx context.Context, own uuid.UUID) uuid.UUID {
 
 // readWorkspaces reads the workspaces with ready batches by one index search each,
 // however many batches are ready.
-func (s *Sender) readWorkspaces(ctx context.Context) error {
-	rows, err := s.pool.Query(ctx, `
+func (f *fairness) readWorkspaces(ctx context.Context, pool *pgxpool.Pool) error {
+	rows, err := pool.Query(ctx, `
 		with recursive w as (
 			(select workspace_id, due_at, 1 as n from batches
-			where status = 'ready' and gate = 'open' and workspace_id > $1 order by workspace_id, due_at limit 1)
+			where status = 'ready' and gate = 'open' and `+f.of+` and workspace_id > $1 order by workspace_id, due_at limit 1)
 			union all
 			select b.workspace_id, b.due_at, w.n + 1 from w cross join lateral (
 				select workspace_id, due_at from batches
-				where status = 'ready' and gate = 'open' and workspace_id > w.workspace_id order by workspace_id, due_at limit 1) b
+				where status = 'ready' and gate = 'open' and `+f.of+` and workspace_id > w.workspace_id
+				order by workspace_id, due_at limit 1) b
 			where w.n < $2
 		)
-		select workspace_id, due_at <= now() from w`, s.fairness.after, mostWorkspaces)
+		select workspace_id, due_at <= now() from w`, f.after, mostWorkspaces)
 	if err != nil {
 		return fmt.Errorf("read workspaces with due batches: %w", err)
 	}
-	s.fairness.workspaces, s.fairness.after = s.fairness.workspaces[:0], uuid.Nil
+	f.workspaces, f.after = f.workspaces[:0], uuid.Nil
 	var workspace uuid.UUID
 	var due bool
 	n := 0
 	_, err = pgx.ForEachRow(rows, []any{&workspace, &due}, func() error {
 		if n++; due {
-			s.fairness.workspaces = append(s.fairness.workspaces, workspace)
+			f.workspaces = append(f.workspaces, workspace)
 		}
 		return nil
 	})
@@ -137,16 +157,16 @@ func (s *Sender) readWorkspaces(ctx context.Context) error {
 		return fmt.Errorf("read workspaces with due batches: %w", err)
 	}
 	if n == mostWorkspaces {
-		s.fairness.after = workspace
+		f.after = workspace
 	}
 	return nil
 }
 
 // dueFirst chooses one of a workspace's first due batches.
-func (s *Sender) dueFirst(ctx context.Context, workspace uuid.UUID) (notifications.Ref, error) {
+func (s *Sender) dueFirst(ctx context.Context, f *fairness, workspace uuid.UUID) (notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from batches
-		where workspace_id = $1 and status = 'ready' and gate = 'open' and due_at <= now()
+		where workspace_id = $1 and status = 'ready' and gate = 'open' and `+f.of+` and due_at <= now()
 		  and not exists (select from provider_meters m
 			where m.workspace_id = $1 and m.provider_id = batches.provider_id and m.open_until > now())
 		order by due_at limit $2`, workspace, mostDue)

@@ -165,6 +165,8 @@ type Sender struct {
 	memory     *limits.Slots // bytes of messages
 	fairness   fairness
 
+	directFairness fairness // of direct notifications
+
 	// Hook, when set, is called at named points of the work on a batch. Only tests set
 	// it.
 	Hook func(ctx context.Context, at string, ref notifications.Ref)
@@ -200,6 +202,7 @@ func New(r Deps, cfg Config) (*Sender, error) {
 		process: processName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
 	}
 	s.slots.limit(cfg.Workers, cfg.PerProvider, cfg.PerWorkspace)
+	s.fairness.of, s.directFairness.of = notDirect, isDirect
 	s.direct.limit(cfg.DirectWorkers, threeQuarters(cfg.DirectWorkers), threeQuarters(cfg.DirectWorkers))
 	for _, k := range r.Kinds {
 		s.kinds[k.Name] = k

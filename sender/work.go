@@ -15,12 +15,12 @@ import (
 // Work works a batch for one run of its job: it acquires a slot, claims the batch and
 // works its windows, or gives back what it could not finish. It returns how long until
 // the batch is due again, 0 for not at all. It may work a batch of another workspace
-// instead, except for direct notifications; then its own batch is due at once.
+// instead; then its own batch is due at once.
 func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
 	if s.isDraining() {
 		return time.Second, nil
 	}
-	if !notifications.IsDirect(ref.OriginID) && s.serveAnother(ctx, ref) {
+	if s.serveAnother(ctx, ref) {
 		return time.Millisecond, nil
 	}
 	p, again, err := s.acquire(ctx, ref)

@@ -98,12 +98,30 @@ func (s *Suppressions) UpdateTopic(ctx context.Context, ws, id uuid.UUID, ifMatc
 	return changed, savingTopic.Explain(err, "update topic")
 }
 
-// DeleteTopic deletes a topic that nothing uses, with the addresses that have unsubscribed from it.
+// DeleteTopic deletes a topic that nothing uses, with the addresses that have unsubscribed
+// from it. Notifications that wait use it, since these addresses are not sent to. They are
+// read after the delete, which waits for those that are being written: see package direct.
 func (s *Suppressions) DeleteTopic(ctx context.Context, ws, id uuid.UUID) error {
-	tag, err := fence.Exec(ctx, s.pool, `delete from topics where workspace_id = $1 and id = $2`, ws, id)
-	if err == nil && tag.RowsAffected() == 0 {
-		return lemma.Missing("topic")
-	}
+	err := fence.Transact(ctx, s.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `delete from topics where workspace_id = $1 and id = $2`, ws, id)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return lemma.Missing("topic")
+		}
+		var used bool
+		err = tx.QueryRow(ctx, `
+			select exists (
+				select from batches b
+				cross join lateral (
+					select c.topic_id from contents c where c.workspace_id = b.workspace_id and c.id = b.content_id limit 1) c
+				where b.workspace_id = $1 and b.status in ('ready', 'leased') and c.topic_id = $2)`, ws, id).Scan(&used)
+		if err == nil && used {
+			err = pgerr.InUse("notifications of this topic are pending")
+		}
+		return err
+	})
 	return pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("a campaign or a flow uses this topic")}.Explain(err, "delete topic")
 }
 

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -33,10 +34,7 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 		return Endpoint{}, "", err
 	}
 	err = fence.Transact(ctx, w.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `
-			insert into webhook_endpoints (workspace_id, id, name, url, secret, subscriptions) values ($1, $2, $3, $4, $5, $6)
-			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.URL, sealed, append([]Subscription{}, n.Subscriptions...))
-		if err := fence.Changed(tag, err); err != nil {
+		if err := insert(ctx, tx, ws, n, sealed); err != nil {
 			return err
 		}
 		return writeSubscriptions(ctx, tx, ws, n.ID, n.Subscriptions)
@@ -54,6 +52,38 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 		return Endpoint{}, "", err
 	}
 	return made, keys.current(), nil
+}
+
+// MaxEndpoints is how many endpoints a workspace has at most: each event is written for
+// each of them that subscribes.
+const MaxEndpoints = 100
+
+// insert inserts an endpoint. It returns fence.ErrUnchanged if it exists. The lock of the
+// workspace makes creations count each other.
+func insert(ctx context.Context, tx pgx.Tx, ws uuid.UUID, n NewEndpoint, secret []byte) error {
+	if _, err := tx.Exec(ctx, `select from workspaces where id = $1 for no key update`, ws); err != nil {
+		return err
+	}
+	var made, full bool
+	err := tx.QueryRow(ctx, `
+		with others as (select count(*) as n from webhook_endpoints where workspace_id = $1 and id <> $2), made as (
+			insert into webhook_endpoints (workspace_id, id, name, url, secret, subscriptions)
+			select $1, $2, $3, $4, $5, $6 from others where n < $7
+			on conflict (workspace_id, id) do nothing
+			returning id
+		)
+		select exists (select from made), n >= $7 from others`,
+		ws, n.ID, n.Name, n.URL, secret, append([]Subscription{}, n.Subscriptions...), MaxEndpoints).Scan(&made, &full)
+	switch {
+	case err != nil:
+		return err
+	case full:
+		return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_endpoints",
+			Message: fmt.Sprintf("the workspace has %d webhook endpoints; delete one", MaxEndpoints)}
+	case !made:
+		return fence.ErrUnchanged
+	}
+	return nil
 }
 
 // Get reads one endpoint.

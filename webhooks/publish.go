@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,8 +16,8 @@ import (
 	"lemma"
 )
 
-// One transaction publishes at most publishMost events with publishItems items, or one
-// event. Together they need some MB of memory.
+// One transaction publishes at most publishMost events, whose messages have publishItems
+// items together, or one event. They need some MB of memory.
 const (
 	publishMost  = 100
 	publishItems = 20_000
@@ -26,33 +27,64 @@ const (
 // subscribes, and returns how many events there were. Event, numbers and messages are
 // one transaction: an event is published once, and the numbers of an endpoint have no
 // gaps. Any number of processes may publish: each takes events that no other has locked.
+// After an error the next call publishes fewer; an event that fails alone is put aside.
 func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
-	var written int
-	err = pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
-		all, err := waitingEvents(ctx, tx)
-		if err != nil || len(all) == 0 {
-			return err
-		}
-		all = atMost(all, publishItems)
-		n = len(all)
-		w.reached("publishing")
-		if err := readItems(ctx, tx, all); err != nil {
-			return err
-		}
-		to, err := subscribers(ctx, tx, all)
-		if err != nil {
-			return err
-		}
-		if written, err = writeEvents(ctx, tx, to); err != nil {
-			return err
-		}
-		return endEvents(ctx, tx, all, to)
-	})
+	next, err := w.turns.next(ctx, w.pool)
 	if err != nil {
+		return 0, fmt.Errorf("find workspaces with events: %w", err)
+	}
+	if len(next.workspaces) == 0 {
+		return 0, nil
+	}
+	var all []*waiting
+	var written int
+	err = lemma.Recovered(func() error {
+		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) (err error) {
+			all, written, err = w.publish(ctx, tx, next)
+			return err
+		})
+	})
+	w.turns.ended(next, err)
+	if err != nil {
+		if len(all) == 1 && ctx.Err() == nil {
+			err = errors.Join(err, w.putAside(ctx, all[0]))
+		}
 		return 0, fmt.Errorf("publish events: %w", err)
 	}
-	w.metrics.published(n, written)
-	return n, nil
+	w.metrics.published(len(all), written)
+	return len(all), nil
+}
+
+func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next turn) (all []*waiting, written int, err error) {
+	if all, err = waitingEvents(ctx, tx, next); err != nil || len(all) == 0 {
+		return nil, 0, err
+	}
+	all = atMost(all, publishItems)
+	w.reached("publishing")
+	if err := readItems(ctx, tx, all); err != nil {
+		return all, 0, err
+	}
+	to, err := subscribers(ctx, tx, all)
+	if err != nil {
+		return all, 0, err
+	}
+	if written, err = writeEvents(ctx, tx, to); err != nil {
+		return all, 0, err
+	}
+	return all, written, endEvents(ctx, tx, all, to)
+}
+
+// putAside makes an event wait, so that it does not hold up others: for as long as it has
+// waited, and from a minute to an hour.
+func (w *Webhooks) putAside(ctx context.Context, e *waiting) error {
+	_, err := w.pool.Exec(ctx, `
+		update events_out set aside_until = now() + least(greatest(now() - occurred_at, '1 minute'), '1 hour')
+		where workspace_id = $1 and id = $2 and published_at is null`, e.WorkspaceID, e.ID)
+	if err != nil {
+		return fmt.Errorf("put aside event %s: %w", e.ID, err)
+	}
+	w.log.ErrorContext(ctx, "an event cannot be published; it is tried again later", "workspace", e.WorkspaceID, "event", e.ID, "type", e.Type)
+	return nil
 }
 
 // waiting is an event that is being published.
@@ -65,6 +97,7 @@ type waiting struct {
 	Keys            []uuid.UUID
 	Data            map[string]any
 	Count           int
+	Endpoints       int // of the workspace
 	OccurredAt      time.Time
 	CampaignID      *uuid.UUID // of its origin
 	FlowID          *uuid.UUID
@@ -73,14 +106,22 @@ type waiting struct {
 	data            []byte            // the data of its messages, as JSON
 }
 
-// waitingEvents locks the oldest events that wait.
-func waitingEvents(ctx context.Context, tx pgx.Tx) ([]*waiting, error) {
+// waitingEvents locks the oldest events that wait, of each workspace alike. The first of
+// each come first.
+func waitingEvents(ctx context.Context, tx pgx.Tx, next turn) ([]*waiting, error) {
 	rows, _ := tx.Query(ctx, `
 		with due as materialized (
-			select workspace_id, id, type, origin_id, batch_id, ordinals, keys, data, count, occurred_at
-			from events_out where published_at is null order by occurred_at, id limit $1 for update skip locked
+			select e.*, w.endpoints from (
+				select w.id, (select count(*) from webhook_endpoints p where p.workspace_id = w.id) as endpoints
+				from unnest($1::uuid[]) as w (id)
+			) w
+			cross join lateral (
+				select workspace_id, id, type, origin_id, batch_id, ordinals, keys, data, count, occurred_at from events_out
+				where workspace_id = w.id and published_at is null and (aside_until is null or aside_until <= now())
+				order by occurred_at, id limit $2 for update skip locked
+			) e
 		)
-		select d.workspace_id, d.id, d.type, d.origin_id, d.batch_id, d.ordinals, d.keys, d.data, d.count, d.occurred_at,
+		select d.workspace_id, d.id, d.type, d.origin_id, d.batch_id, d.ordinals, d.keys, d.data, d.count, d.endpoints, d.occurred_at,
 			c.id as campaign_id, f.id as flow_id, coalesce(c.metadata, f.metadata, '{}') as metadata
 		from due d
 		left join lateral (
@@ -93,14 +134,16 @@ func waitingEvents(ctx context.Context, tx pgx.Tx) ([]*waiting, error) {
 			select f.id, f.metadata from flows f
 			where f.workspace_id = d.workspace_id and f.id = coalesce(o.flow_id, d.origin_id) limit 1
 		) f on true
-		order by d.id`, publishMost)
+		order by row_number() over (partition by d.workspace_id order by d.id), d.workspace_id`,
+		next.workspaces, max(1, next.most/len(next.workspaces)))
 	return pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[waiting])
 }
 
-// atMost returns the first events that have so many items together, and at least one.
+// atMost returns the first events whose messages have so many items together, and at least
+// one event. A message without items counts as one item.
 func atMost(all []*waiting, items int) []*waiting {
 	for i, e := range all {
-		if items -= e.Count; items < 0 && i > 0 {
+		if items -= max(1, e.Count) * max(1, e.Endpoints); items < 0 && i > 0 {
 			return all[:i]
 		}
 	}

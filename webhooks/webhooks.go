@@ -120,6 +120,7 @@ type Webhooks struct {
 	buffers buffers
 	settler settler
 	wake    chan struct{}
+	turns   turns
 	settled Settled
 	hook    func(stage string) // stops a worker in tests; nil in production
 }

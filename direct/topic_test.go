@@ -1,0 +1,38 @@
+package direct
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/suppression"
+)
+
+// A topic whose notifications wait is not deleted, since those that have unsubscribed from
+// it would be sent to.
+func TestATopicOfWaitingNotificationsIsNotDeleted(t *testing.T) {
+	b := setup(t)
+	ctx := context.Background()
+	d, s, topics := b.process(), b.sender(), suppression.New(b.Pool)
+	topic, err := topics.CreateTopic(ctx, b.Workspace, suppression.NewTopic{ID: lemma.NewID(), Name: "News"})
+	b.Must(err)
+	later := time.Now().Add(time.Hour)
+	of := func(r *Request) { r.Topic, r.Email.Headers = &topic.ID, map[string]string{"List-Unsubscribe": "<mailto:stop@shop.example>"} }
+	b.send(d, b.request("", of, func(r *Request) { r.SendAt = &later }), accepted)
+	inUse := func(err error) bool { return err != nil && lemma.KindOf(err) == lemma.Conflict }
+	if err := topics.DeleteTopic(ctx, b.Workspace, topic.ID); !inUse(err) {
+		t.Fatalf("the topic of a notification that waits: %v", err)
+	}
+	b.Exec(`update batches set due_at = now()`)
+	b.work(s)
+	d.Hook = func(_ context.Context, at string) {
+		if at == "storing" {
+			b.Must(topics.DeleteTopic(ctx, b.Workspace, topic.ID))
+		}
+	}
+	if _, err := d.Send(ctx, b.Workspace, b.request("", of)); !inUse(err) {
+		t.Errorf("a request whose topic was deleted meanwhile: %v", err)
+	}
+	b.WantCount(1, `select count(*) from notifications`)
+}
