@@ -67,8 +67,8 @@ func newDealer(c Chunk, send []Recipient) *dealer {
 	d := &dealer{chunk: c, sizes: []int{c.BatchSize}, current: []int{-1}}
 	if len(c.Variants) > 1 {
 		d.sizes, d.current = make([]int, len(c.Variants)), make([]int, len(c.Variants))
-		for _, r := range send {
-			d.sizes[r.Variant]++
+		for i := range send {
+			d.sizes[send[i].Variant]++
 		}
 		for i, n := range d.sizes {
 			batches := max(1, (n+c.BatchSize-1)/c.BatchSize)
@@ -111,8 +111,9 @@ func insertMembers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, ba
 		created += b.size
 	}
 	if created == len(send) {
-		for _, r := range send {
-			profiles[r.Variant] = binary.LittleEndian.AppendUint64(profiles[r.Variant], c.Fingerprint(r.ProfileKey))
+		for i := range send {
+			of := &profiles[send[i].Variant]
+			*of = binary.LittleEndian.AppendUint64(*of, c.Fingerprint(send[i].ProfileKey))
 		}
 	} else if err := readInserted(ctx, tx, c, batches, profiles); err != nil {
 		return err
