@@ -161,7 +161,7 @@ func (s *server) explainNotification(ctx context.Context, c *call, _ none) (expl
 	b := explanationBody{Notification: s.showExplained(e), Summary: e.Summary,
 		Deliveries: deliveryRange{e.DeliveriesAtLeast, e.DeliveriesAtMost, e.DeliveriesPossible},
 		Waiting:    showWaiting(e.Waiting), Bound: e.Bound, Steps: each(e.Steps, showStep)}
-	assigned, err := s.Campaigns.AssignmentOf(ctx, c.workspace(), origin, e.Notification.ProfileKey)
+	assigned, err := s.Campaigns.AssignmentOf(ctx, c.workspace(), origin, key, e.Notification.ProfileKey)
 	if assigned != nil {
 		shown := showAssignment(e.Notification.ProfileKey, *assigned)
 		b.Assignment = &shown

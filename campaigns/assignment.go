@@ -13,12 +13,12 @@ import (
 // Assigned is the assignment of a profile, and a sentence that explains it.
 type Assigned struct {
 	abtest.Assignment
-	VariantName string // of a profile in the sample; for the rest that of the winner, if there is one
+	VariantName string // of the profile's message, or of the one that it gets; empty: none is known
 	Sentence    string
 }
 
 // Assignment returns how an iteration assigns a profile, whether it is in the audience or
-// not.
+// not. Only a profile in the sample may have another variant than the buckets lead to.
 func (c *Campaigns) Assignment(ctx context.Context, workspaceID, id uuid.UUID, profile string) (Assigned, error) {
 	it, err := c.GetIteration(ctx, workspaceID, id)
 	if err != nil {
@@ -27,31 +27,94 @@ func (c *Campaigns) Assignment(ctx context.Context, workspaceID, id uuid.UUID, p
 	if !audience.IsKey(profile) {
 		return Assigned{}, lemma.Fault("?profile_key", "invalid", "must be a profile key: 1 to %d bytes", audience.MaxKey)
 	}
-	return it.assigned(profile), nil
+	a := it.assigned(profile)
+	if a.Group != abtest.Sample || it.Status == IterationDraft {
+		return a, nil
+	}
+	content, found, err := c.ledger.ContentOfProfile(ctx, workspaceID, it.CampaignID, profile)
+	if err != nil {
+		return Assigned{}, err
+	}
+	if found {
+		return it.received(a, content), nil
+	}
+	return it.waits(a), nil
 }
 
-// AssignmentOf is the assignment of a profile by the experiment of a campaign; nil if it
-// has none.
-func (c *Campaigns) AssignmentOf(ctx context.Context, workspaceID, campaign uuid.UUID, profile string) (*Assigned, error) {
+// AssignmentOf is the assignment of the profile of a notification by the experiment of a
+// campaign; nil if it has none.
+func (c *Campaigns) AssignmentOf(ctx context.Context, workspaceID, campaign, key uuid.UUID, profile string) (*Assigned, error) {
 	it, found, err := iterationOf(ctx, c.pool, workspaceID, campaign)
 	if err != nil || !found {
 		return nil, err
 	}
 	a := it.assigned(profile)
+	content, found, err := c.ledger.ContentOf(ctx, workspaceID, campaign, key)
+	switch {
+	case err != nil:
+		return nil, err
+	case found:
+		a = it.received(a, content)
+	default:
+		a.VariantName = "" // it was skipped
+	}
 	return &a, nil
 }
 
+// assigned is what the buckets of a profile lead to.
 func (it Iteration) assigned(profile string) Assigned {
-	plan := assignmentPlan(it.ID, it.Experiment)
+	plan := it.Plan()
 	a := plan.Assign(profile)
 	shown := Assigned{Assignment: a, Sentence: plan.Explain(a, it.names())}
-	switch {
-	case a.Group == abtest.Sample:
+	switch a.Group {
+	case abtest.Sample:
 		shown.VariantName = it.Variants[a.Variant].Name
-	case a.Group == abtest.Rest && it.Winner != nil:
-		shown.VariantName = it.Variants[*it.Winner].Name
+	case abtest.Rest:
+		shown.VariantName = it.winner()
 	}
 	return shown
+}
+
+// received is the assignment of a profile whose notification has a content.
+func (it Iteration) received(a Assigned, content uuid.UUID) Assigned {
+	if it.rolloutID != nil && content == *it.rolloutID {
+		a.VariantName = it.winner()
+		if a.Group == abtest.Sample {
+			a.Sentence += "; the notification was written after the sample and has the winner, " + a.VariantName
+		}
+		return a
+	}
+	for i, v := range it.Variants {
+		if v.contentID != content {
+			continue
+		}
+		a.VariantName = v.Name
+		if a.Group != abtest.Sample || a.Variant != i {
+			a.Sentence = "the notification has variant " + v.Name + "; the profile key that led to it was erased"
+		}
+	}
+	return a
+}
+
+// waits is the assignment of a profile in the sample that has no notification to send.
+func (it Iteration) waits(a Assigned) Assigned {
+	switch {
+	case it.Status == IterationCompleted || it.Status == IterationCancelled:
+		a.VariantName = ""
+		a.Sentence += "; it has no notification, and no more are written"
+	case it.Status != IterationSampling || it.Variants[a.Variant].StoppedAt != nil:
+		a.VariantName = it.winner()
+		a.Sentence += "; it has no notification of the sample, so it gets the winner"
+	}
+	return a
+}
+
+// winner is the name of the winner; empty: none is recorded.
+func (it Iteration) winner() string {
+	if it.Winner == nil {
+		return ""
+	}
+	return it.Variants[*it.Winner].Name
 }
 
 // Plan is the plan by which profiles are assigned, so that any client can recompute it.

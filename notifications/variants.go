@@ -3,6 +3,8 @@ package notifications
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,6 +28,32 @@ func (c Chunk) contentOf(variant int) uuid.UUID {
 	return c.Variants[variant].ContentID
 }
 
+// ContentOf is the content of a notification; found is false of one that was skipped when
+// it was written.
+func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UUID) (content uuid.UUID, found bool, err error) {
+	return l.contentWhere(ctx, "n.key = $3", workspaceID, origin, key)
+}
+
+// ContentOfProfile is the content of a notification of a profile. Without an index by
+// profile, it reads the notifications of the origin.
+func (l *Ledger) ContentOfProfile(ctx context.Context, workspaceID, origin uuid.UUID, profile string) (uuid.UUID, bool, error) {
+	return l.contentWhere(ctx, "n.profile_key = $3", workspaceID, origin, profile)
+}
+
+func (l *Ledger) contentWhere(ctx context.Context, condition string, args ...any) (content uuid.UUID, found bool, err error) {
+	err = l.pool.QueryRow(ctx, `
+		select b.content_id from notifications n
+		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
+		where n.workspace_id = $1 and n.origin_id = $2 and `+condition+` limit 1`, args...).Scan(&content)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return content, false, nil
+	}
+	if err != nil {
+		return content, false, fmt.Errorf("read the content of a notification: %w", err)
+	}
+	return content, true, nil
+}
+
 // dealer places recipients in batches. Each batch has one variant. The batches of a
 // variant have about the same size.
 type dealer struct {
@@ -39,8 +67,8 @@ func newDealer(c Chunk, send []Recipient) *dealer {
 	d := &dealer{chunk: c, sizes: []int{c.BatchSize}, current: []int{-1}}
 	if len(c.Variants) > 1 {
 		d.sizes, d.current = make([]int, len(c.Variants)), make([]int, len(c.Variants))
-		for _, r := range send {
-			d.sizes[r.Variant]++
+		for i := range send {
+			d.sizes[send[i].Variant]++
 		}
 		for i, n := range d.sizes {
 			batches := max(1, (n+c.BatchSize-1)/c.BatchSize)
@@ -83,8 +111,9 @@ func insertMembers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, ba
 		created += b.size
 	}
 	if created == len(send) {
-		for _, r := range send {
-			profiles[r.Variant] = binary.LittleEndian.AppendUint64(profiles[r.Variant], c.Fingerprint(r.ProfileKey))
+		for i := range send {
+			of := &profiles[send[i].Variant]
+			*of = binary.LittleEndian.AppendUint64(*of, c.Fingerprint(send[i].ProfileKey))
 		}
 	} else if err := readInserted(ctx, tx, c, batches, profiles); err != nil {
 		return err

@@ -38,7 +38,7 @@ const (
 	abDuration = 15 * time.Second
 
 	// abTimeout bounds how long the counts of opens may take after the test.
-	abTimeout = 20 * time.Second
+	abTimeout = time.Minute
 )
 
 // ABCounts are the results of a run: the last line of `lemma dev --demo abtest --once`.
@@ -52,6 +52,8 @@ type ABCounts struct {
 	Opens    int64   `json:"unique_opens"`  // as Lemma counted
 	Clicked  int     `json:"clicked"`       // links, by the readers of this run
 	Clicks   int64   `json:"unique_clicks"` // as Lemma counted
+	Machine  int64   `json:"machine_clicks"`
+	Unsure   int     `json:"unsure"` // opened or clicked, and Lemma may not have stored it
 }
 
 // runAB runs the A/B demo and prints its results.
@@ -147,34 +149,51 @@ func (d *abDemo) prepare(ctx context.Context, e *environment) (campaignView, err
 // The campaign of an earlier run was read by the readers of that run.
 func (d *abDemo) results(ctx context.Context, campaign string, r client.IterationResults, fresh bool) (counts ABCounts, err error) {
 	counts = ABCounts{Status: r.Status, Winner: r.Winner, Sentence: r.Sentence}
-	opened, clicked, failed := d.readers.counts()
-	counts.Opened, counts.Clicked = opened, clicked
+	failed := d.readers.count(&counts)
 	for begun := time.Now(); ; time.Sleep(200 * time.Millisecond) {
 		c, err := d.campaign.get(ctx, campaign)
 		if err != nil {
 			return counts, err
 		}
-		n := c.Counts
-		counts.Audience, counts.Sent, counts.Opens, counts.Clicks = n.Audience, n.Sent, n.Engagement.Opens, n.Engagement.Clicks
-		right := !fresh || counts.Opens == int64(opened) && counts.Clicks == int64(clicked)
-		if late := time.Since(begun) > abTimeout; right || late {
-			fmt.Fprintf(d.campaign.out, "Readers opened %d messages and clicked %d links. Lemma counted %d unique opens and %d unique clicks.\n",
-				opened, clicked, counts.Opens, counts.Clicks)
-			return counts, errors.Join(failed, counts.check(n.Balanced, right))
+		n, e := c.Counts, c.Counts.Engagement
+		counts.Audience, counts.Sent, counts.Opens, counts.Clicks, counts.Machine = n.Audience, n.Sent, e.Opens, e.Clicks, e.MachineClicks
+		if !fresh || counts.agree(0) || time.Since(begun) > abTimeout {
+			counts.print(d.campaign.out)
+			return counts, errors.Join(failed, counts.check(n.Balanced, fresh))
 		}
 	}
 }
 
-// check returns an error unless a winner was rolled out and all opens and clicks were
-// counted.
-func (n ABCounts) check(balanced, right bool) error {
+// agree reports whether Lemma counted what the readers did, but for unsure of it, and for
+// clicks that it took for those of machines.
+func (n ABCounts) agree(unsure int) bool {
+	opens, clicks := int64(n.Opened)-n.Opens, int64(n.Clicked)-n.Clicks
+	return opens >= 0 && clicks >= 0 && opens+max(0, clicks-n.Machine) <= int64(unsure)
+}
+
+func (n ABCounts) print(out io.Writer) {
+	fmt.Fprintf(out, "Readers opened %d messages and clicked %d links. Lemma counted %d unique opens and %d unique clicks.\n",
+		n.Opened, n.Clicked, n.Opens, n.Clicks)
+	if n.Machine > 0 {
+		fmt.Fprintf(out, "It took %d clicks for those of machines, since they followed too soon after the message was recorded as sent.\n", n.Machine)
+	}
+	if n.Unsure > 0 {
+		fmt.Fprintf(out, "%d opens and clicks may not be stored: the answers took %v, although the readers repeated them %d times.\n",
+			n.Unsure, lateAfter, tries)
+	}
+}
+
+// check returns an error unless a winner was rolled out and all opens and clicks of this
+// run were counted that Lemma stored.
+func (n ABCounts) check(balanced, fresh bool) error {
 	switch {
 	case n.Status != "completed" || n.Winner == nil:
 		return fmt.Errorf("the A/B test is %s", n.Status)
 	case !balanced:
 		return errors.New("the counts of the campaign are not balanced")
-	case !right:
-		return fmt.Errorf("%d messages were opened and %d clicked, and Lemma counted %d and %d", n.Opened, n.Clicked, n.Opens, n.Clicks)
+	case fresh && !n.agree(n.Unsure):
+		return fmt.Errorf("%d messages were opened and %d clicked (%d may not be stored), and Lemma counted %d and %d (and %d of machines)",
+			n.Opened, n.Clicked, n.Unsure, n.Opens, n.Clicks, n.Machine)
 	}
 	return nil
 }

@@ -119,8 +119,9 @@ type campaignView struct {
 		SkippedBy  map[string]int64 `json:"skipped_by"`
 		Balanced   bool             `json:"balanced"`
 		Engagement struct {
-			Opens  int64 `json:"unique_opens"`
-			Clicks int64 `json:"unique_clicks"`
+			Opens         int64 `json:"unique_opens"`
+			Clicks        int64 `json:"unique_clicks"`
+			MachineClicks int64 `json:"machine_clicks"`
 		} `json:"engagement"`
 	} `json:"counts"`
 }

@@ -21,10 +21,12 @@ import (
 type readers struct {
 	catcher *catcher.Catcher
 	http    http.Client
+	places  chan struct{} // bounds the requests at a time, so that none waits for a connection
 
 	mu      sync.Mutex
 	opened  int // messages
 	clicked int
+	unsure  int // of both: every answer was late
 	failed  error
 }
 
@@ -34,15 +36,22 @@ const (
 	clickRate    = 0.50 // of those that open
 
 	// leastDelay is longer than the time within which a click counts as a machine's.
-	leastDelay = 2500 * time.Millisecond
+	leastDelay = 3500 * time.Millisecond
 	mostDelay  = 6 * time.Second
+
+	// Lemma answers when it has stored an open or click, or after lateAfter. A reader
+	// repeats a request whose answer is late. Unique opens and clicks count it once.
+	lateAfter   = 500 * time.Millisecond
+	tries       = 10
+	repeatAfter = 2 * time.Second
+	together    = 8
 
 	browser = "Mozilla/5.0 (X11; Linux x86_64; rv:143.0) Gecko/20100101 Firefox/143.0"
 )
 
 func newReaders(c *catcher.Catcher) *readers {
-	r := &readers{catcher: c}
-	r.http.Transport = &http.Transport{MaxConnsPerHost: 8, MaxIdleConnsPerHost: 8}
+	r := &readers{catcher: c, places: make(chan struct{}, together)}
+	r.http.Transport = &http.Transport{MaxIdleConnsPerHost: together}
 	r.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return r
 }
@@ -78,11 +87,24 @@ func (r *readers) read(ctx context.Context, n int) {
 // open reads one message: its pixel, and its link if the reader clicks.
 func (r *readers) open(ctx context.Context, body string, delay time.Duration, clicks bool) {
 	time.Sleep(delay)
-	err := r.get(ctx, body, pixel)
-	r.record(err, &r.opened)
-	if err == nil && clicks {
-		r.record(r.get(ctx, body, link), &r.clicked)
+	if r.visit(ctx, body, pixel, &r.opened) && clicks {
+		r.visit(ctx, body, link, &r.clicked)
 	}
+}
+
+// visit requests the URL that an expression finds in a message, until an answer is in
+// time, and counts it. It returns false after an error.
+func (r *readers) visit(ctx context.Context, body string, find *regexp.Regexp, count *int) bool {
+	for range tries {
+		took, err := r.get(ctx, body, find)
+		if err != nil || took < lateAfter {
+			r.record(err, count, 0)
+			return err == nil
+		}
+		time.Sleep(repeatAfter)
+	}
+	r.record(nil, count, 1)
+	return true
 }
 
 var (
@@ -90,31 +112,35 @@ var (
 	link  = regexp.MustCompile(`href="([^"]*/c/[^"]*)"`)
 )
 
-// get requests the URL that an expression finds in a message.
-func (r *readers) get(ctx context.Context, body string, find *regexp.Regexp) error {
+// get requests a URL of a message, and returns how long the answer took.
+func (r *readers) get(ctx context.Context, body string, find *regexp.Regexp) (took time.Duration, err error) {
 	found := find.FindStringSubmatch(body)
 	if found == nil {
-		return errors.New("a message has no " + find.String())
+		return 0, errors.New("a message has no " + find.String())
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, html.UnescapeString(found[1]), nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	req.Header.Set("User-Agent", browser)
+	r.places <- struct{}{}
+	defer func() { <-r.places }()
+	begun := time.Now()
 	res, err := r.http.Do(req)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer res.Body.Close()
 	if res.StatusCode >= 400 {
-		return fmt.Errorf("GET %s: %s", req.URL, res.Status)
+		return 0, fmt.Errorf("GET %s: %s", req.URL, res.Status)
 	}
-	return nil
+	return time.Since(begun), nil
 }
 
-func (r *readers) record(err error, count *int) {
+func (r *readers) record(err error, count *int, unsure int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.unsure += unsure
 	if err == nil {
 		*count++
 	} else if r.failed == nil {
@@ -122,9 +148,10 @@ func (r *readers) record(err error, count *int) {
 	}
 }
 
-// counts are how many messages were opened, and how many links clicked.
-func (r *readers) counts() (opened, clicked int, err error) {
+// count sets how many messages were opened, and how many links clicked.
+func (r *readers) count(n *ABCounts) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.opened, r.clicked, r.failed
+	n.Opened, n.Clicked, n.Unsure = r.opened, r.clicked, r.unsure
+	return r.failed
 }
