@@ -18,7 +18,9 @@ func TestATopicOfWaitingNotificationsIsNotDeleted(t *testing.T) {
 	topic, err := topics.CreateTopic(ctx, b.Workspace, suppression.NewTopic{ID: lemma.NewID(), Name: "News"})
 	b.Must(err)
 	later := time.Now().Add(time.Hour)
-	of := func(r *Request) { r.Topic, r.Email.Headers = &topic.ID, map[string]string{"List-Unsubscribe": "<mailto:stop@shop.example>"} }
+	of := func(r *Request) {
+		r.Topic, r.Email.Headers = &topic.ID, map[string]string{"List-Unsubscribe": "<mailto:stop@shop.example>"}
+	}
 	b.send(d, b.request("", of, func(r *Request) { r.SendAt = &later }), accepted)
 	inUse := func(err error) bool { return err != nil && lemma.KindOf(err) == lemma.Conflict }
 	if err := topics.DeleteTopic(ctx, b.Workspace, topic.ID); !inUse(err) {

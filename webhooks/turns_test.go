@@ -71,7 +71,9 @@ func TestAnEventThatFailsIsPutAside(t *testing.T) {
 	failed.Type = eventsout.CampaignFailed
 	b.record(failed)
 	b.recordMany(10)
-	left := func() int { return b.Count(`select count(*) from events_out where published_at is null and type = $1`, eventsout.CampaignStarted) }
+	left := func() int {
+		return b.Count(`select count(*) from events_out where published_at is null and type = $1`, eventsout.CampaignStarted)
+	}
 	tries := 0
 	for ; left() > 0 && tries < 50; tries++ {
 		_, _ = b.Publish(t.Context())
