@@ -84,9 +84,9 @@ func (r *request) wants(t *testing.T, what, code string) {
 
 // queued is a context that reports when its request waits for a lookup.
 type queued struct {
-	context.Context //nolint:containedctx // it is one
-	once            *sync.Once
-	waits           chan struct{}
+	context.Context
+	once  *sync.Once
+	waits chan struct{}
 }
 
 func (q queued) Done() <-chan struct{} {
