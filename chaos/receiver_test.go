@@ -79,12 +79,12 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		r.count(&r.repeated)
 	}
 	switch {
-	case n < 40: // later than its lease
+	case n < 36: // later than its lease
 		select {
-		case <-time.After(3 * time.Second):
+		case <-time.After(2500 * time.Millisecond):
 		case <-q.Context().Done():
 		}
-	case n < 45:
+	case n < 38:
 		panic(http.ErrAbortHandler)
 	}
 }
