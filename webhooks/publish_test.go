@@ -18,6 +18,7 @@ import (
 
 	"lemma"
 	"lemma/eventsout"
+	"lemma/pgerr"
 	"lemma/pgtest"
 )
 
@@ -269,6 +270,43 @@ func TestPublishersNumberWithoutGaps(t *testing.T) {
 		}
 	}
 	b.WantCount(2*events, `select count(distinct (event_id, endpoint_id)) from outbox`)
+}
+
+// A publisher leaves events to the one that has locked them.
+func TestPublishersTakeDifferentEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.subscriber("/", types(eventsout.CampaignStarted))
+	b.record(b.started())
+	other := b.another(b.Pool, b.options)
+	b.hook = func(stage string) {
+		if stage != "publishing" {
+			return
+		}
+		if n, err := other.Publish(t.Context()); n != 0 || err != nil {
+			t.Errorf("another publisher has published %d events, %v", n, err)
+		}
+	}
+	b.publish(1)
+	b.WantCount(1, `select count(*) from outbox`)
+}
+
+// An event that waits again, as after a restored row, has no second message.
+func TestAnEventHasOneMessageForEachEndpoint(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	endpoints := []Endpoint{b.subscriber("/1", types(eventsout.CampaignStarted)), b.subscriber("/2", types(eventsout.CampaignStarted))}
+	b.record(b.started())
+	b.publish(1)
+	b.Exec(`update events_out set published_at = null`)
+	if _, err := b.Publish(t.Context()); !pgerr.Violation(err) {
+		t.Errorf("it is published twice: %v", err)
+	}
+	for _, e := range endpoints {
+		if diff := cmp.Diff([]int{1}, b.sequences(e)); diff != "" {
+			t.Errorf("the numbers of %s: %s", e.Name, diff)
+		}
+	}
 }
 
 // A receiver that fails 30 % of requests, redirects some, answers some after the time,
