@@ -83,3 +83,36 @@ func TestJoinedEventsAreBounded(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// The items of an event may be all notifications of a batch, or some by their ordinals.
+func TestAnEventOfABatchHasItsItems(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e := b.subscriber("/sent", types(eventsout.NotificationSent))
+	origin, batch := lemma.NewID(), lemma.NewID()
+	var keys []string
+	for i := range 3 {
+		key := lemma.NewID()
+		keys = append(keys, lemma.FormatNotificationID(origin, key))
+		b.Exec(`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address)
+			values ($1, $2, $3, $4, $5, 'p', 'a@example.com')`, b.Workspace, origin, key, batch, i)
+	}
+	whole := eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.NotificationSent, OriginID: origin, BatchID: batch, Items: 3}
+	some := whole
+	some.Items, some.Ordinals = 0, []int16{0, 2}
+	b.record(whole, some)
+	b.publish(2)
+	var got [][]string
+	for _, body := range pgtest.Column[string](t, b.Pool, `select body from outbox where endpoint_id = $1 order by sequence`, e.ID) {
+		var message struct {
+			Data struct {
+				IDs []string `json:"notification_ids"`
+			}
+		}
+		b.Must(json.Unmarshal([]byte(body), &message))
+		got = append(got, message.Data.IDs)
+	}
+	if diff := cmp.Diff([][]string{keys, {keys[0], keys[2]}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
