@@ -275,6 +275,7 @@ func (e *waiting) encode() error {
 		}
 		all = append(item(append(all, '"'), key), '"')
 	}
-	e.data = append(all, "]}"...)
+	all = append(all, "]}"...)
+	e.data = all
 	return nil
 }
