@@ -158,7 +158,12 @@ func NewID() uuid.UUID {
 
 // FormatID formats an id for the API: prefix, underscore, 26 characters.
 func FormatID(prefix string, id uuid.UUID) string {
-	return prefix + "_" + crockford.EncodeToString(id[:])
+	return string(AppendID(make([]byte, 0, 32), prefix, id))
+}
+
+// AppendID appends FormatID.
+func AppendID(to []byte, prefix string, id uuid.UUID) []byte {
+	return crockford.AppendEncode(append(append(to, prefix...), '_'), id[:])
 }
 
 // ParseID parses an id from FormatID. It returns false for any other text, which is
@@ -174,7 +179,15 @@ func ParseID(prefix, s string) (uuid.UUID, bool) {
 // FormatNotificationID formats the id of a notification for the API. It contains
 // origin and key, so the primary key finds the notification.
 func FormatNotificationID(origin, key uuid.UUID) string {
-	return PrefixNotification + "_" + crockford.EncodeToString(append(origin[:], key[:]...))
+	return string(AppendNotificationID(make([]byte, 0, 64), origin, key))
+}
+
+// AppendNotificationID appends FormatNotificationID.
+func AppendNotificationID(to []byte, origin, key uuid.UUID) []byte {
+	var id [32]byte
+	copy(id[:], origin[:])
+	copy(id[16:], key[:])
+	return crockford.AppendEncode(append(append(to, PrefixNotification...), '_'), id[:])
 }
 
 // ParseNotificationID parses an id from FormatNotificationID.

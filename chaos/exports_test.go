@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"context"
 	"io"
 	"net/http/httptest"
 	"os"
@@ -110,24 +109,10 @@ func (x *exporting) killedAt(step string) {
 // stopAt makes processes wait in a step until continueStep is called.
 func (x *exporting) stopAt(step string) (continueStep func()) {
 	x.t.Helper()
-	tx, err := x.Pool.Begin(x.t.Context())
-	x.Must(err)
-	sql := `select pg_advisory_xact_lock(hashtext('` + step + `'))`
 	if step == "prepare" {
-		sql = `lock table suppressions in access exclusive mode`
+		return x.lock(`lock table suppressions in access exclusive mode`)
 	}
-	_, err = tx.Exec(x.t.Context(), sql)
-	x.Must(err)
-	x.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	return func() { x.Must(tx.Rollback(x.t.Context())) }
-}
-
-// endSessions ends the sessions that wait for a lock, as Postgres does when it finds that
-// their process has died.
-func (x *exporting) endSessions() {
-	x.t.Helper()
-	x.Exec(`select pg_terminate_backend(pid) from pg_locks where not granted and database = (select oid from pg_database
-		where datname = current_database())`)
+	return x.lock(`select pg_advisory_xact_lock(hashtext($1))`, step)
 }
 
 // killedCleaner kills a process that has deleted a file and not recorded that.

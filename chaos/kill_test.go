@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -82,4 +83,23 @@ func killPoints(random *rand.Rand, n, most int) []int {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// lock executes a statement that locks, and keeps the lock until unlock is called.
+func (h *env) lock(sql string, args ...any) (unlock func()) {
+	h.t.Helper()
+	tx, err := h.Pool.Begin(h.t.Context())
+	h.Must(err)
+	_, err = tx.Exec(h.t.Context(), sql, args...)
+	h.Must(err)
+	h.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return func() { h.Must(tx.Rollback(h.t.Context())) }
+}
+
+// endSessions ends the sessions that wait for a lock, as Postgres does when it finds that
+// their process has died.
+func (h *env) endSessions() {
+	h.t.Helper()
+	h.Exec(`select pg_terminate_backend(pid) from pg_locks where not granted and database = (select oid from pg_database
+		where datname = current_database())`)
 }

@@ -55,7 +55,7 @@ type worker struct {
 var shortTimes = []string{
 	"LEMMA_LEASE=2s", "LEMMA_CALL_TIMEOUT=1s", "LEMMA_REAP_EVERY=300ms", "LEMMA_SWEEP_EVERY=500ms", "LEMMA_SOURCE_TIMEOUT=10s",
 	"LEMMA_SEND_WORKERS=4", "LEMMA_MAX_WINDOW=50", "LEMMA_ALLOW_PRIVATE_SOURCES=true", "LEMMA_ALLOW_PRIVATE_PROVIDERS=true",
-	"LEMMA_LOG_LEVEL=info", "LEMMA_PUBLIC_URL=http://127.0.0.1:8080",
+	"LEMMA_ALLOW_PRIVATE_WEBHOOKS=true", "LEMMA_LOG_LEVEL=info", "LEMMA_PUBLIC_URL=http://127.0.0.1:8080",
 }
 
 // longLeases is for tests in which no lease may expire, also on a busy machine.

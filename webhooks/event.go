@@ -13,20 +13,13 @@ import (
 	"lemma/pgerr"
 )
 
-// items returns the ids of an event's items, and the name of their field.
-func (e *waiting) items() (name string, ids []string) {
-	ids = make([]string, len(e.Keys))
+// items returns the name of the field of an event's items, and what appends the id of one.
+func (e *waiting) items() (name string, item func(to []byte, key uuid.UUID) []byte) {
 	switch kind, _, _ := strings.Cut(e.Type, "."); kind {
 	case "notification":
-		for i, key := range e.Keys {
-			ids[i] = lemma.FormatNotificationID(e.OriginID, key)
-		}
-		return "notification_ids", ids
+		return "notification_ids", func(to []byte, key uuid.UUID) []byte { return lemma.AppendNotificationID(to, e.OriginID, key) }
 	case "enrollment":
-		for i, key := range e.Keys {
-			ids[i] = lemma.FormatID(lemma.PrefixEnrollment, key)
-		}
-		return "enrollment_ids", ids
+		return "enrollment_ids", func(to []byte, key uuid.UUID) []byte { return lemma.AppendID(to, lemma.PrefixEnrollment, key) }
 	}
 	return "", nil
 }

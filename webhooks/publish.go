@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,10 +60,14 @@ func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next turn) (all []*wa
 	}
 	all = atMost(all, publishItems)
 	w.reached("publishing")
-	if err := readItems(ctx, tx, all); err != nil {
+	events, err := join(ctx, tx, all)
+	if err != nil {
 		return all, 0, err
 	}
-	to, err := subscribers(ctx, tx, all)
+	if err := readItems(ctx, tx, events); err != nil {
+		return all, 0, err
+	}
+	to, err := subscribers(ctx, tx, events)
 	if err != nil {
 		return all, 0, err
 	}
@@ -94,6 +97,7 @@ type waiting struct {
 	OriginID        uuid.UUID
 	BatchID         *uuid.UUID
 	Ordinals        []int16
+	Details         []string // why, for each of Ordinals; nil: nothing
 	Keys            []uuid.UUID
 	Data            map[string]any
 	Count           int
@@ -116,12 +120,13 @@ func waitingEvents(ctx context.Context, tx pgx.Tx, next turn) ([]*waiting, error
 				from unnest($1::uuid[]) as w (id)
 			) w
 			cross join lateral (
-				select workspace_id, id, type, origin_id, batch_id, ordinals, keys, data, count, occurred_at from events_out
+				select workspace_id, id, type, origin_id, batch_id, ordinals, details, keys, data, count, occurred_at from events_out
 				where workspace_id = w.id and published_at is null and (aside_until is null or aside_until <= now())
 				order by occurred_at, id limit $2 for update skip locked
 			) e
 		)
-		select d.workspace_id, d.id, d.type, d.origin_id, d.batch_id, d.ordinals, d.keys, d.data, d.count, d.endpoints, d.occurred_at,
+		select d.workspace_id, d.id, d.type, d.origin_id, d.batch_id, d.ordinals, d.details, d.keys, d.data, d.count, d.endpoints,
+			d.occurred_at,
 			c.id as campaign_id, f.id as flow_id, coalesce(c.metadata, f.metadata, '{}') as metadata
 		from due d
 		left join lateral (
@@ -148,33 +153,6 @@ func atMost(all []*waiting, items int) []*waiting {
 		}
 	}
 	return all
-}
-
-// readItems reads the keys of notifications that an event names by batch and ordinal,
-// as one value, since a row of the answer would cost more than its key.
-// They were written before their batch was claimed, and never change.
-func readItems(ctx context.Context, tx pgx.Tx, all []*waiting) error {
-	batch := &pgx.Batch{}
-	for _, e := range all {
-		if e.BatchID == nil {
-			continue
-		}
-		batch.Queue(`
-			select coalesce(string_agg(uuid_send(n.key), null order by n.ordinal), '') from notifications n
-			where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $3 and ($4::smallint[] is null or n.ordinal = any($4))`,
-			e.WorkspaceID, e.OriginID, *e.BatchID, e.Ordinals).QueryRow(func(row pgx.Row) error {
-			var keys []byte
-			err := row.Scan(&keys)
-			for key := range slices.Chunk(keys, 16) {
-				e.Keys = append(e.Keys, uuid.UUID(key))
-			}
-			return err
-		})
-	}
-	if batch.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, batch).Close()
 }
 
 // writeEvents numbers the events of each endpoint and writes their messages. The
@@ -322,26 +300,23 @@ func (e *waiting) encode() error {
 	if e.FlowID != nil {
 		data["flow_id"] = lemma.FormatID(lemma.PrefixFlow, *e.FlowID)
 	}
-	name, ids := e.items()
+	name, item := e.items()
 	if name != "" {
-		data["count"] = len(ids)
+		data["count"] = len(e.Keys)
 	}
 	encoded, err := json.Marshal(data)
 	if err != nil || name == "" {
 		e.data = encoded
 		return err
 	}
-	size := len(encoded) + len(name) + 4
-	for _, id := range ids {
-		size += len(id) + 3
-	}
-	all := append(make([]byte, 0, size), encoded[:len(encoded)-1]...) // count is in it, so that a comma follows
-	all = append(append(append(all, `,"`...), name...), `":[`...)
-	for i, id := range ids { // an id has no character that JSON escapes
+	const most = 64 // bytes of an item
+	all := append(make([]byte, 0, len(encoded)+len(name)+4+most*len(e.Keys)), encoded[:len(encoded)-1]...)
+	all = append(append(append(all, `,"`...), name...), `":[`...) // count is in it, so that a comma precedes
+	for i, key := range e.Keys {                                  // an id has no character that JSON escapes
 		if i > 0 {
 			all = append(all, ',')
 		}
-		all = append(append(append(all, '"'), id...), '"')
+		all = append(item(append(all, '"'), key), '"')
 	}
 	all = append(all, "]}"...)
 	e.data = all

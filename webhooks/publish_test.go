@@ -18,7 +18,7 @@ import (
 
 	"lemma"
 	"lemma/eventsout"
-	"lemma/pgtest"
+	"lemma/pgerr"
 )
 
 // subscriber creates an endpoint at the receiver with subscriptions.
@@ -271,6 +271,43 @@ func TestPublishersNumberWithoutGaps(t *testing.T) {
 	b.WantCount(2*events, `select count(distinct (event_id, endpoint_id)) from outbox`)
 }
 
+// A publisher leaves events to the one that has locked them.
+func TestPublishersTakeDifferentEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.subscriber("/", types(eventsout.CampaignStarted))
+	b.record(b.started())
+	other := b.another(b.Pool, b.options)
+	b.hook = func(stage string) {
+		if stage != "publishing" {
+			return
+		}
+		if n, err := other.Publish(t.Context()); n != 0 || err != nil {
+			t.Errorf("another publisher has published %d events, %v", n, err)
+		}
+	}
+	b.publish(1)
+	b.WantCount(1, `select count(*) from outbox`)
+}
+
+// An event that waits again, as after a restored row, has no second message.
+func TestAnEventHasOneMessageForEachEndpoint(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	endpoints := []Endpoint{b.subscriber("/1", types(eventsout.CampaignStarted)), b.subscriber("/2", types(eventsout.CampaignStarted))}
+	b.record(b.started())
+	b.publish(1)
+	b.Exec(`update events_out set published_at = null`)
+	if _, err := b.Publish(t.Context()); !pgerr.Violation(err) {
+		t.Errorf("it is published twice: %v", err)
+	}
+	for _, e := range endpoints {
+		if diff := cmp.Diff([]int{1}, b.sequences(e)); diff != "" {
+			t.Errorf("the numbers of %s: %s", e.Name, diff)
+		}
+	}
+}
+
 // A receiver that fails 30 % of requests, redirects some, answers some after the time,
 // and drops connections after it has processed others, has each event once in the end,
 // while processes die between call and settlement.
@@ -331,38 +368,5 @@ func TestAnUnreliableReceiverHasEachEventOnce(t *testing.T) {
 	}
 	if len(bodies) != events || len(numbers) != events || len(b.sequences(e)) != events {
 		t.Errorf("%d ids with %d numbers, want %d", len(bodies), len(numbers), events)
-	}
-}
-
-// The items of an event may be all notifications of a batch, or some by their ordinals.
-func TestAnEventOfABatchHasItsItems(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	e := b.subscriber("/sent", types(eventsout.NotificationSent))
-	origin, batch := lemma.NewID(), lemma.NewID()
-	var keys []string
-	for i := range 3 {
-		key := lemma.NewID()
-		keys = append(keys, lemma.FormatNotificationID(origin, key))
-		b.Exec(`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address)
-			values ($1, $2, $3, $4, $5, 'p', 'a@example.com')`, b.Workspace, origin, key, batch, i)
-	}
-	whole := eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.NotificationSent, OriginID: origin, BatchID: batch, Items: 3}
-	some := whole
-	some.Items, some.Ordinals = 0, []int16{0, 2}
-	b.record(whole, some)
-	b.publish(2)
-	var got [][]string
-	for _, body := range pgtest.Column[string](t, b.Pool, `select body from outbox where endpoint_id = $1 order by sequence`, e.ID) {
-		var message struct {
-			Data struct {
-				IDs []string `json:"notification_ids"`
-			}
-		}
-		b.Must(json.Unmarshal([]byte(body), &message))
-		got = append(got, message.Data.IDs)
-	}
-	if diff := cmp.Diff([][]string{keys, {keys[0], keys[2]}}, got); diff != "" {
-		t.Error(diff)
 	}
 }
