@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -111,11 +112,24 @@ type eventOutItem struct {
 	Reason     *string `json:"reason"`
 }
 
+// itemScopes are what a key needs to read the items of an event, by what its type begins with.
+var itemScopes = map[string]string{"notification": "notifications:read", "enrollment": "enrollments:read"}
+
+// getEventOut needs the scope of the items too.
 func (s *server) getEventOut(ctx context.Context, c *call, _ none) (eventOutBody, error) {
 	e, err := s.Webhooks.Event(ctx, c.workspace(), c.id)
+	if err != nil {
+		return eventOutBody{}, err
+	}
+	kind, _, _ := strings.Cut(e.Type, ".")
+	if scope, has := itemScopes[kind]; has {
+		if err := c.need(scope); err != nil {
+			return eventOutBody{}, err
+		}
+	}
 	items := each(e.Items, func(i webhooks.EventItem) eventOutItem {
 		return eventOutItem{i.ID, orNull(i.Detail), i.ProfileKey, i.Status, i.Reason}
 	})
 	return eventOutBody{lemma.FormatID(lemma.PrefixEventOut, e.ID), e.Type, e.OccurredAt.UTC(), idOrNull(lemma.PrefixCampaign, e.CampaignID),
-		idOrNull(lemma.PrefixFlow, e.FlowID), len(items), e.Data, items}, err
+		idOrNull(lemma.PrefixFlow, e.FlowID), len(items), e.Data, items}, nil
 }

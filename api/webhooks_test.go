@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lemma"
 )
 
 // A failing endpoint is shown in the enrollment's history, at the endpoint, and by
@@ -108,5 +110,24 @@ func TestAnEndpointSubscribes(t *testing.T) {
 		if got := b.do("PATCH", endpoint, bad); got.status != 422 {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
+	}
+}
+
+// The items of an event are read by keys with the scope of the items only.
+func TestAnEventNeedsTheScopeOfItsItems(t *testing.T) {
+	b := setup(t)
+	for kind, scope := range map[string]string{"notification.sent": "notifications:read", "enrollment.exited": "enrollments:read",
+		"campaign.started": ""} {
+		event := lemma.NewID()
+		b.Exec(`insert into events_out (workspace_id, id, type, origin_id, keys, count, published_at) values ($1, $2, $3, $2, array[$2::uuid], 1, now())`,
+			b.Workspace, event, kind)
+		path := "/v1/events_out/" + lemma.FormatID(lemma.PrefixEventOut, event)
+		few := as(b.key(b.Workspace, "webhooks:read"))
+		if scope == "" {
+			b.do("GET", path, nil, few).is(200)
+			continue
+		}
+		b.do("GET", path, nil, few).is(403)
+		b.do("GET", path, nil, as(b.key(b.Workspace, "webhooks:read", scope))).is(200)
 	}
 }

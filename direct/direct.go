@@ -92,7 +92,8 @@ func New(d Deps) *Direct {
 	n.prepares = slots.New(limitsOfPrepares, func(limit string) error {
 		d.Metrics.requests.WithLabelValues(admission.CodeOverloaded).Inc()
 		whose := map[string]string{"workspace": "too many direct notifications of this workspace", "process": "too many direct notifications"}
-		return &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded, Message: whose[limit] + " are prepared now; try again in a moment"}
+		return &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
+			Message: whose[limit] + " are prepared now; try again in a moment"}
 	})
 	n.gather = admission.NewGatherer(together, n.storeTogether)
 	return n

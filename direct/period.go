@@ -159,7 +159,8 @@ func (d *Direct) move(ctx context.Context, period uuid.UUID, all []oldKey) error
 		}
 		carried, err := tx.Exec(ctx, `
 			with old as materialized (
-				select k.* from unnest($2::uuid[], $3::uuid[]) as r (workspace_id, key)
+				select k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
+				from unnest($2::uuid[], $3::uuid[]) as r (workspace_id, key)
 				cross join lateral (
 					select k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
 					from direct_keys k where k.workspace_id = r.workspace_id and k.key = r.key and k.period = $1 limit 1 for update) k

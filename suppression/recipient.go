@@ -29,8 +29,8 @@ func NewRecipient(channel lemma.Channel, key uuid.UUID, address string) Recipien
 	return r
 }
 
-// PreferencesOf reads what a recipient gets.
-func (s *Suppressions) PreferencesOf(ctx context.Context, ws uuid.UUID, r Recipient) (Preferences, error) {
+// PreferencesOf reads what a recipient gets. A topic first is among those that are read.
+func (s *Suppressions) PreferencesOf(ctx context.Context, ws uuid.UUID, r Recipient, first uuid.UUID) (Preferences, error) {
 	p := Preferences{Channel: r.Channel, Address: r.Address}
 	rows, _ := s.pool.Query(ctx, selectSuppressions+` and key = $2 order by cause`, ws, r.Key)
 	var err error
@@ -40,7 +40,7 @@ func (s *Suppressions) PreferencesOf(ctx context.Context, ws uuid.UUID, r Recipi
 	rows, _ = s.pool.Query(ctx, `
 		select t.id, t.name, t.description, not exists (
 			select from topic_unsubscribes u where u.workspace_id = t.workspace_id and u.topic_id = t.id and u.key = $2)
-		from topics t where t.workspace_id = $1 order by t.name, t.id limit 200`, ws, r.Key)
+		from (select * from topics where workspace_id = $1 order by id <> $3, name, id limit 200) t order by t.name, t.id`, ws, r.Key, first)
 	if p.Topics, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Preference]); err != nil {
 		return p, fmt.Errorf("read topics of an address: %w", err)
 	}

@@ -147,7 +147,7 @@ func (s *Suppressions) Preferences(ctx context.Context, ws uuid.UUID, channel le
 	if !ok {
 		return p, lemma.Fault("?address", "invalid_address", "must be an address of the channel %s", channel)
 	}
-	return s.PreferencesOf(ctx, ws, Recipient{Channel: channel, Key: keyOf(channel, known), Address: known})
+	return s.PreferencesOf(ctx, ws, Recipient{Channel: channel, Key: keyOf(channel, known), Address: known}, uuid.Nil)
 }
 
 // SetTopic subscribes an address to a topic, or unsubscribes it. Repeated, it

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -226,6 +227,19 @@ func TestPage(t *testing.T) {
 	}
 	if got := f.post(path, url.Values{"action": {"everything"}}); got.StatusCode != http.StatusBadRequest {
 		t.Error("an unknown action:", got.StatusCode)
+	}
+}
+
+// The topic of the message is among those that the page shows, also when there are more.
+func TestThePageShowsTheTopicOfTheMessage(t *testing.T) {
+	f := setup(t)
+	for i := range 200 {
+		f.topic(fmt.Sprintf("A %03d", i))
+	}
+	last := f.topic("Zeta")
+	shown := f.get(f.path(f.ws, last)).form(t, "topics")["shown"]
+	if len(shown) != 200 || shown[199] != lemma.FormatID(lemma.PrefixTopic, last) {
+		t.Errorf("%d topics are shown, the last is %v", len(shown), shown[len(shown)-1])
 	}
 }
 

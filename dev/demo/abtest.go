@@ -175,7 +175,8 @@ func (n ABCounts) print(out io.Writer) {
 	fmt.Fprintf(out, "Readers opened %d messages and clicked %d links. Lemma counted %d unique opens and %d unique clicks.\n",
 		n.Opened, n.Clicked, n.Opens, n.Clicks)
 	if n.Machine > 0 {
-		fmt.Fprintf(out, "It took %d clicks for those of machines, since they followed too soon after the message was recorded as sent.\n", n.Machine)
+		fmt.Fprintf(out, "It took %d clicks for those of machines, since they followed too soon after the message was recorded as sent.\n",
+			n.Machine)
 	}
 	if n.Unsure > 0 {
 		fmt.Fprintf(out, "%d opens and clicks may not be stored: the answers took %v, although the readers repeated them %d times.\n",
