@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/eventsout"
 )
 
 // DirectOrigin is the origin of the direct notifications of a workspace in the month of t: a
@@ -59,9 +61,9 @@ type Direct struct {
 const mostDirect = 100
 
 // InsertDirect writes direct notifications, their batches and jobs in the caller's
-// transaction, and returns its time. Those that are sent alike share batches. It fails
-// with ErrNoProvider if a provider does not exist: a key share lock on it makes its
-// deletion wait and find the batches.
+// transaction, with the event of those that are skipped, and returns its time. Those that
+// are sent alike share batches. It fails with ErrNoProvider if a provider does not exist: a
+// key share lock on it makes its deletion wait and find the batches.
 func (l *Ledger) InsertDirect(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, all []Direct) (at time.Time, err error) {
 	rows, batches := arrangeDirect(all)
 	queue := &pgx.Batch{}
@@ -92,7 +94,28 @@ func (l *Ledger) InsertDirect(ctx context.Context, tx pgx.Tx, workspace uuid.UUI
 	if found < len(batches.ids) {
 		return at, ErrNoProvider
 	}
+	if err := recordSkipped(ctx, tx, workspace, all); err != nil {
+		return at, err
+	}
 	return at, l.Enqueue(ctx, tx, batches.jobs(workspace))
+}
+
+// recordSkipped records the events of direct notifications that are skipped when they are
+// stored.
+func recordSkipped(ctx context.Context, tx pgx.Tx, workspace uuid.UUID, all []Direct) error {
+	var events []eventsout.Event // one for each origin: a bulk may be of two months
+	for _, d := range all {
+		if d.Skip == "" {
+			continue
+		}
+		i := slices.IndexFunc(events, func(e eventsout.Event) bool { return e.OriginID == d.OriginID })
+		if i < 0 {
+			i = len(events)
+			events = append(events, eventsout.Event{WorkspaceID: workspace, Type: eventsout.NotificationSkipped, OriginID: d.OriginID})
+		}
+		events[i].Keys, events[i].Details = append(events[i].Keys, d.Key), append(events[i].Details, d.Skip)
+	}
+	return eventsout.Record(ctx, tx, events...)
 }
 
 // ErrNoProvider is the error for a provider that has been deleted.
