@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"campaigns": {"abtest", "address", "eventsout", "fence", "loop", "mail", "page", "pgerr", "slots", "lifecycle", "notifications",
 		"audience", "message",
 		"providers"},
-	"direct":           {"address", "audience", "cache", "flows/admission", "mail", "message", "migrations", "notifications", "providers",
+	"direct": {"address", "audience", "cache", "flows/admission", "mail", "message", "migrations", "notifications", "providers",
 		"slots"},
 	"flows/graph":      {"abtest", "mail"},
 	"flows/enrollment": {"eventsout", "fence", "pgerr"},

@@ -40,7 +40,9 @@ func (s *Suppressions) PreferencesOf(ctx context.Context, ws uuid.UUID, r Recipi
 	rows, _ = s.pool.Query(ctx, `
 		select t.id, t.name, t.description, not exists (
 			select from topic_unsubscribes u where u.workspace_id = t.workspace_id and u.topic_id = t.id and u.key = $2)
-		from (select * from topics where workspace_id = $1 order by id <> $3, name, id limit 200) t order by t.name, t.id`, ws, r.Key, first)
+		from (
+			select workspace_id, id, name, description from topics where workspace_id = $1 order by id <> $3, name, id limit 200
+		) t order by t.name, t.id`, ws, r.Key, first)
 	if p.Topics, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Preference]); err != nil {
 		return p, fmt.Errorf("read topics of an address: %w", err)
 	}
