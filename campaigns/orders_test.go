@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/abtest"
 )
 
 // orders are all orders of steps. Steps with one name keep their order: it is that of one
@@ -106,12 +107,11 @@ func (b *bundle) pastCutOff(n int) (Campaign, Iteration) {
 	}
 	e.Variants[0].Weight += 100 - 100/n*n
 	fair := func(it Iteration) bool {
+		sizes, weights := make([]int64, n), make([]int, n)
 		for i := range n {
-			if size := len(b.members(it, orderProfiles, i)); size*n < orderProfiles*7/10 || size*n > orderProfiles*13/10 {
-				return false
-			}
+			sizes[i], weights[i] = int64(len(b.members(it, orderProfiles, i))), e.Variants[i].Weight
 		}
-		return true
+		return abtest.SampleRatioMismatch(sizes, weights) > 0.05 // below srmLevel no winner is chosen
 	}
 	for {
 		c, err := b.Create(context.Background(), b.Workspace, NewCampaign{ID: lemma.NewID(), Name: lemma.NewID().String(),

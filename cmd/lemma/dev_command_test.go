@@ -24,7 +24,7 @@ func TestDevABTest(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	for i := range 2 {
 		out := mustRun(t, nil, "dev", "--demo=abtest", "--once", "--people=400", "--home="+filepath.Join(home, "lemma"),
-			"--listen=127.0.0.1:0", "--smtp=127.0.0.1:0", "--catcher=127.0.0.1:0")
+			"--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--smtp=127.0.0.1:0", "--catcher=127.0.0.1:0")
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		var n demo.ABCounts
 		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &n); err != nil {
@@ -49,8 +49,8 @@ func TestDevTwice(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
 	var counts [2]string
 	for i := range counts {
-		out := mustRun(t, nil, "dev", "--once", "--people=60", "--home="+filepath.Join(home, "lemma"), "--listen=127.0.0.1:0",
-			"--smtp=127.0.0.1:0", "--catcher=127.0.0.1:0")
+		out := mustRun(t, nil, "dev", "--once", "--people=60", "--home="+filepath.Join(home, "lemma"),
+			"--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--smtp=127.0.0.1:0", "--catcher=127.0.0.1:0")
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		counts[i] = lines[len(lines)-1]
 		if again := strings.Contains(out, "no profile is enrolled"); again != (i == 1) {

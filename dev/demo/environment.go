@@ -300,7 +300,9 @@ func (e *environment) awaitAPI(ctx context.Context) error {
 			return conn.Close()
 		}
 		select {
-		case err := <-e.served:
+		case err := <-e.served: // it has ended: close does not wait for it
+			e.stop()
+			e.stop = nil
 			return err
 		case <-time.After(10 * time.Millisecond):
 		}
