@@ -201,7 +201,11 @@ func TestALostLockStoresNothing(t *testing.T) {
 func TestALockExpires(t *testing.T) {
 	b := setup(t)
 	crashing, d := b.process(), b.process()
-	crashing.Hook = func(_ context.Context, at string) { panic(errCrash{}) }
+	crashing.Hook = func(_ context.Context, at string) {
+		if at == "locked" {
+			panic(errCrash{})
+		}
+	}
 	if got := deliver(b, crashing, b.ofProfile("k")); got != "crashed" {
 		t.Fatal(got)
 	}
