@@ -72,7 +72,7 @@ func (f *filter) next(checked, most int) (list int, ok bool) {
 	if f.lists[0].whole {
 		list = 1
 	}
-	f.checked, f.reads = 0, true
+	f.checked, f.reads = f.checked-most, true // what other checks have added meanwhile counts for the next page
 	return list, true
 }
 
