@@ -78,9 +78,9 @@ func sortedLinks(rows map[leftLink]int) []leftLink {
 // short is the beginning of a URL as it is written.
 func short(url string) string {
 	const most = 60
-	letters := []rune(url)
-	if len(letters) <= most {
+	runes := []rune(url)
+	if len(runes) <= most {
 		return url
 	}
-	return string(letters[:most]) + "..."
+	return string(runes[:most]) + "..."
 }

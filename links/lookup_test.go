@@ -43,7 +43,7 @@ func (f fixture) counting() (*links.Links, *counted, *prometheus.Registry) {
 	return links.New(pool, f.box, links.NewMetrics(registry)), c, registry
 }
 
-// forge is a token of a key with a signature of nobody.
+// forge is a token of a key with a signature that no key made.
 func forge(ws uuid.UUID, number int) string {
 	raw := append(binary.BigEndian.AppendUint16([]byte{byte(links.Unsubscribe)}, uint16(number)), ws[:]...)
 	return base64.RawURLEncoding.EncodeToString(append(raw, make([]byte, 60)...))

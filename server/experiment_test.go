@@ -144,7 +144,7 @@ func TestATemplateThatFailsInTheRollout(t *testing.T) {
 }
 
 // The provider refuses the sender after the sample: the rollout pauses the campaign, and
-// nobody fails. After a resume all others get the winner.
+// no message fails. After a resume all others get the winner.
 func TestAProviderThatBreaksBeforeTheRollout(t *testing.T) {
 	m := startTested(t, 80, func(*campaigns.Experiment) {})
 	m.catcher.SetFaults(catcher.Script(catcher.Rule{At: catcher.Mail, Fault: catcher.Refuse("550 5.7.1 not you")}))

@@ -191,8 +191,8 @@ func TestAnotherServer(t *testing.T) {
 	}
 }
 
-// More entries than a segment has room for: the lists are read again.
-func TestAFilterWithoutRoom(t *testing.T) {
+// More entries than a segment has capacity for: the lists are read again.
+func TestAFilterWithoutCapacity(t *testing.T) {
 	l := newList(t, Config{Page: 7, Checks: 1})
 	l.suppress(l.pool, 1)
 	f := l.fill()

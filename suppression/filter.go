@@ -38,7 +38,7 @@ func (f *filter) segments() int { return len(f.lists[0].segments) + len(f.lists[
 const (
 	passed   = iota
 	outdated // a page was read meanwhile: what was read belongs to it, or not
-	useless  // the server is another, or so much was added that the filter has no room
+	useless  // the server is another, or so much was added that the filter has no capacity left
 )
 
 // pass adds what was read for a number of segments, and returns the indexes of the keys

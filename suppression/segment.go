@@ -26,7 +26,7 @@ func (p pair) compare(q pair) int {
 type segment struct {
 	last   pair
 	blocks [][blockWords]uint64
-	room   int // pairs that may be added without more mistakes than that
+	free   int // pairs that may be added while the filter stays as exact
 }
 
 const (
@@ -37,8 +37,8 @@ const (
 
 // newSegment makes the segment of a page that follows a pair.
 func newSegment(page []pair, after pair) *segment {
-	room := len(page) + len(page)/4 + 1000
-	s := &segment{last: after, blocks: make([][blockWords]uint64, 1+room*bitsPerPair/(64*blockWords)), room: room}
+	capacity := len(page) + len(page)/4 + 1000
+	s := &segment{last: after, blocks: make([][blockWords]uint64, 1+capacity*bitsPerPair/(64*blockWords)), free: capacity}
 	for _, p := range page {
 		s.add(p)
 		s.last = p
@@ -63,7 +63,7 @@ func (s *segment) add(p pair) {
 		block[probe>>6&7] |= 1 << (probe & 63)
 		probe >>= 9
 	}
-	s.room--
+	s.free--
 }
 
 func (s *segment) has(p pair) bool {
@@ -101,14 +101,14 @@ func (l *pairs) may(p pair) bool {
 	return s == nil || s.has(p)
 }
 
-// add adds pairs to the segments to which they belong. It reports whether those have room.
+// add adds pairs to the segments to which they belong. It reports whether their filters have capacity left.
 func (l *pairs) add(added []pair) bool {
 	for _, p := range added {
 		s := l.of(p)
 		if s == nil || s.has(p) {
 			continue
 		}
-		if s.room == 0 {
+		if s.free == 0 {
 			return false
 		}
 		s.add(p)
