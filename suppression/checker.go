@@ -14,7 +14,7 @@ import (
 // Config has the sizes of a Checker. NewChecker replaces zero values by defaults.
 type Config struct {
 	Page   int // entries of a list that are read at a time; 50,000
-	Checks int // addresses that are checked in a workspace before the next page of its lists is read; 2,500
+	Checks int // addresses that are checked in a workspace before the next page of its lists is read; 1,000
 	Memory int // bytes, of all workspaces; 256 MiB, for 70 million entries
 }
 
@@ -66,7 +66,7 @@ func NewChecker(pool *pgxpool.Pool, m *Metrics, cfg Config) *Checker {
 		m = NewMetrics(nil)
 	}
 	return &Checker{pool: pool, metrics: m, of: map[uuid.UUID]*filter{},
-		cfg: Config{cmp.Or(cfg.Page, 50_000), cmp.Or(cfg.Checks, 2500), cmp.Or(cfg.Memory, 256<<20)}}
+		cfg: Config{cmp.Or(cfg.Page, 50_000), cmp.Or(cfg.Checks, 1000), cmp.Or(cfg.Memory, 256<<20)}}
 }
 
 // Check returns which of the addresses must not be sent to. It finds everything that was

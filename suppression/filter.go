@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // filter is what a process knows of the lists of a workspace.
@@ -164,8 +165,9 @@ const newPairs = `
 
 const noTopic = "00000000-0000-0000-0000-000000000000"
 
-// readPage reads pairs of a list in their order.
-func readPage(ctx context.Context, db DB, ws uuid.UUID, list int, after pair, limit int) ([]pair, error) {
+// readPage reads pairs of a list in their order. They are one value, since a row of the
+// answer would cost more than its pair.
+func readPage(ctx context.Context, db DB, ws uuid.UUID, list int, after pair, limit int) (page []pair, err error) {
 	sql, args := pageOfSuppressions, []any{ws, limit, after.key}
 	if list == 1 {
 		sql, args = pageOfTopics, append(args, after.topic)
@@ -174,20 +176,38 @@ func readPage(ctx context.Context, db DB, ws uuid.UUID, list int, after pair, li
 	if err != nil {
 		return nil, fmt.Errorf("read suppressions: %w", err)
 	}
-	read := make([]pair, 0, limit)
-	var p pair
-	if _, err = pgx.ForEachRow(rows, []any{&p.topic, &p.key}, func() error {
-		read = append(read, p)
+	var value pgtype.DriverBytes
+	if _, err = pgx.ForEachRow(rows, []any{&value}, func() error {
+		page = pairsOf(value, list)
 		return nil
 	}); err != nil {
 		return nil, fmt.Errorf("read suppressions: %w", err)
 	}
-	return read, nil
+	return page, nil
+}
+
+// pairsOf splits the value of a page. Suppressions have no topics.
+func pairsOf(value []byte, list int) []pair {
+	size := (1 + list) * len(uuid.UUID{})
+	page := make([]pair, len(value)/size)
+	for i := range page {
+		one := value[i*size : (i+1)*size]
+		page[i].key = uuid.UUID(one[size-len(uuid.UUID{}):])
+		if list == 1 {
+			page[i].topic = uuid.UUID(one[:len(uuid.UUID{})])
+		}
+	}
+	return page
 }
 
 const (
 	pageOfSuppressions = `
-	select '` + noTopic + `'::uuid, key from suppressions where workspace_id = $1 and key > $3 order by key limit $2`
+	select coalesce(string_agg(uuid_send(key), null), '')
+	from (select key from suppressions where workspace_id = $1 and key > $3 order by key limit $2) p`
 	pageOfTopics = `
-	select topic_id, key from topic_unsubscribes where workspace_id = $1 and (topic_id, key) > ($4, $3) order by topic_id, key limit $2`
+	select coalesce(string_agg(uuid_send(topic_id) || uuid_send(key), null), '')
+	from (
+		select topic_id, key from topic_unsubscribes where workspace_id = $1 and (topic_id, key) > ($4, $3)
+		order by topic_id, key limit $2
+	) p`
 )
