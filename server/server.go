@@ -86,6 +86,7 @@ type Server struct {
 	Links      *links.Links
 	Pages      *unsubscribe.Pages
 	Tracking   *tracking.Tracking
+	Checker    *suppression.Checker // of the sender
 	Sender     *sender.Sender
 	Hooks      *hooks.Hooks
 	Deliveries *deliveries.Deliveries
@@ -154,11 +155,11 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Webhooks.OnSettled(s.Flows.WebhookSettled)
 	s.Direct = direct.New(direct.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Audiences: s.Audiences,
 		Log: d.Log, Metrics: direct.NewMetrics(s.metrics), NoPublicURL: cfg.PublicURL == ""})
+	s.Checker = suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), cfg.Checker)
 	cfg.Sender.Unreachable = cfg.PublicURL == ""
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
 		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Tracking: s.Tracking, Log: d.Log,
-		Metrics: sender.NewMetrics(s.metrics), Checker: suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), cfg.Checker)},
-		cfg.Sender)
+		Metrics: sender.NewMetrics(s.metrics), Checker: s.Checker}, cfg.Sender)
 	if err != nil {
 		return nil, err
 	}

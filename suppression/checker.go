@@ -14,7 +14,7 @@ import (
 // Config has the sizes of a Checker. NewChecker replaces zero values by defaults.
 type Config struct {
 	Page   int // entries of a list that are read at a time; 50,000
-	Checks int // addresses that are checked in a workspace before the next page of its lists is read; 1,000
+	Checks int // addresses that are checked in a workspace before the next page of its lists is read; 2,000
 	Memory int // bytes, of all workspaces; 256 MiB, for 70 million entries
 }
 
@@ -44,8 +44,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // Checker checks addresses as Check does, with less work in workspaces with long lists: a
 // lookup in an index of ten million keys costs as much as a quarter of a message. It reads
 // the lists into filters in memory, a page after so many addresses that reading does not cost
-// more than their lookups would. Check asks the database what was added since, and only about
-// the addresses that a filter may have.
+// more than their lookups would: about 10 ms. Check asks the database what was added since,
+// and only about the addresses that a filter may have.
 //
 // Nothing that was added is missed: each check reads what the snapshot of the one before
 // did not see, by the transactions that wrote it. What was removed stays in the filter, and
@@ -66,7 +66,7 @@ func NewChecker(pool *pgxpool.Pool, m *Metrics, cfg Config) *Checker {
 		m = NewMetrics(nil)
 	}
 	return &Checker{pool: pool, metrics: m, of: map[uuid.UUID]*filter{},
-		cfg: Config{cmp.Or(cfg.Page, 50_000), cmp.Or(cfg.Checks, 1000), cmp.Or(cfg.Memory, 256<<20)}}
+		cfg: Config{cmp.Or(cfg.Page, 50_000), cmp.Or(cfg.Checks, 2000), cmp.Or(cfg.Memory, 256<<20)}}
 }
 
 // Check returns which of the addresses must not be sent to. It finds everything that was
@@ -127,10 +127,10 @@ func all(n int) []int {
 	return indexes
 }
 
-// readOn reads the next page of the lists when enough addresses were checked for it.
+// readOn reads the next pages of the lists when enough addresses were checked for them.
 func (c *Checker) readOn(ctx context.Context, ws uuid.UUID, f *filter, checked int) error {
-	list, ok := f.next(checked, c.cfg.Checks)
-	if !ok {
+	list, pages := f.next(checked, c.cfg.Checks)
+	if pages == 0 {
 		return nil
 	}
 	var s *segment
@@ -138,7 +138,7 @@ func (c *Checker) readOn(ctx context.Context, ws uuid.UUID, f *filter, checked i
 	var isLast bool
 	err := f.begin(ctx, c.pool, ws)
 	if err == nil {
-		since, s, isLast, err = f.read(ctx, c.pool, ws, list, c.cfg.Page)
+		since, s, isLast, err = f.read(ctx, c.pool, ws, list, pages*c.cfg.Page)
 	}
 	isFull := err == nil && !c.reserve(ws, f, s.size())
 	if err != nil || isFull {
@@ -147,6 +147,14 @@ func (c *Checker) readOn(ctx context.Context, ws uuid.UUID, f *filter, checked i
 	}
 	f.append(list, since, s, isLast)
 	return nil
+}
+
+// IsWhole reports whether the lists of a workspace are read to their end.
+func (c *Checker) IsWhole(ws uuid.UUID) bool {
+	f := c.filter(ws)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lists[1].whole
 }
 
 // filter returns the filter of a workspace. It is empty at first.

@@ -20,7 +20,7 @@ type filter struct {
 	server  time.Time // when the server had started: a restored one may repeat the numbers of transactions
 	since   string    // snapshot: what it sees of the parts that are read is in their segments
 	lists   [2]pairs  // of suppressions, and of recipients that have unsubscribed from a topic
-	checked int       // addresses since the last page
+	checked int       // addresses for which no page was read
 	reads   bool      // a page
 	isFull  bool      // the memory does not suffice for more
 }
@@ -62,19 +62,24 @@ func (f *filter) pass(now moment, added [2][]pair, segments int, m Message, keys
 	return open, passed
 }
 
-// next decides whether the caller reads a page, and of which list. One reads at a time.
-func (f *filter) next(checked, most int) (list int, ok bool) {
+// pagesAtOnce are read by one statement at most, with about 5 MB each.
+const pagesAtOnce = 4
+
+// next decides how many pages the caller reads, and of which list: those for which enough
+// addresses were checked. One reads at a time.
+func (f *filter) next(checked, perPage int) (list, pages int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.checked += checked
-	if f.checked < most || f.reads || f.isFull || f.lists[1].whole {
-		return 0, false
+	if f.checked < perPage || f.reads || f.isFull || f.lists[1].whole {
+		return 0, 0
 	}
 	if f.lists[0].whole {
 		list = 1
 	}
-	f.checked, f.reads = f.checked-most, true // what other checks have added meanwhile counts for the next page
-	return list, true
+	pages = min(f.checked/perPage, pagesAtOnce)
+	f.checked, f.reads = f.checked-pages*perPage, true // what is checked meanwhile counts for the next pages
+	return list, pages
 }
 
 // begin reads the snapshot before the first page.

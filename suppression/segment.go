@@ -35,13 +35,16 @@ const (
 	probes      = 6
 )
 
-// newSegment makes the segment of a page that follows a pair.
+// newSegment makes the segment of a page that follows a pair. The page is the next pairs
+// of the list in any order.
 func newSegment(page []pair, after pair) *segment {
 	capacity := len(page) + len(page)/4 + 1000
 	s := &segment{last: after, blocks: make([][blockWords]uint64, 1+capacity*bitsPerPair/(64*blockWords)), free: capacity}
 	for _, p := range page {
 		s.add(p)
-		s.last = p
+		if s.last.compare(p) < 0 {
+			s.last = p
+		}
 	}
 	return s
 }

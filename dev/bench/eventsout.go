@@ -103,7 +103,7 @@ func (b *benchmarks) campaignEvents(ctx context.Context, e *env, print func(figu
 	}
 	defer drop()
 	p.names = [2]string{"campaign_without_endpoints", "campaign_with_2_endpoints"}
-	p.against = "cpu per recipient with endpoints, by without, of two campaigns each"
+	p.feature, p.rounds = "endpoints", 1
 	to := &receiver{seen: map[string]int{}}
 	url, stop, err := to.listen()
 	if err != nil {

@@ -26,6 +26,7 @@ type figure struct {
 	FirstSeconds  float64 `json:"first_s,omitempty"`        // from send to the first message
 	Meanwhile     int     `json:"sent_meanwhile,omitempty"` // messages that a campaign sent during the measurement
 	Ratio         float64 `json:"ratio,omitempty"`          // against what Against names, measured in the same run
+	RatioSeconds  float64 `json:"ratio_seconds,omitempty"`  // the same of the time
 	Against       string  `json:"against,omitempty"`
 	P50Ms         float64 `json:"p50_ms,omitempty"`
 	P99Ms         float64 `json:"p99_ms,omitempty"`
@@ -63,6 +64,12 @@ func (f *figure) add(o figure, runs int) {
 	f.N, f.Seconds, f.Missing, f.Duplicates = f.N+o.N, round(f.Seconds+o.Seconds), f.Missing+o.Missing, f.Duplicates+o.Duplicates
 	f.CPUUsLemma, f.CPUUsPostgres = round(f.CPUUsLemma+o.CPUUsLemma/float64(runs)), round(f.CPUUsPostgres+o.CPUUsPostgres/float64(runs))
 	f.RSSMB = max(f.RSSMB, o.RSSMB)
+}
+
+// against sets the ratios to another figure. CPU is that of a recipient, seconds are those of all.
+func (f *figure) against(o figure, name string) {
+	f.Ratio = round((f.CPUUsLemma + f.CPUUsPostgres) / (o.CPUUsLemma + o.CPUUsPostgres))
+	f.RatioSeconds, f.Against = round(f.Seconds/o.Seconds), "cpu and seconds of "+name
 }
 
 func round(x float64) float64 {
