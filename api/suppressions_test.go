@@ -44,7 +44,16 @@ func (b *bundle) checkSuppressions(w world) {
 	if topics := set.json["topics"].([]any); topics[0].(object)["subscribed"] != false || len(set.json["suppressions"].([]any)) != 2 {
 		b.T.Errorf("%s", set.body)
 	}
-	b.do("GET", "/v1/preferences?channel=email&address=Ada@example.com", nil).is(200)
+	other := b.do("POST", "/v1/topics", object{"name": "Before all others"}).is(201).id()
+	for query, first := range map[string]string{"": other, "&topic_id=" + w.topic: w.topic, "&topic_id=" + other: other, "&topic_id=x": other} {
+		got := b.do("GET", "/v1/preferences?channel=email&address=Ada@example.com"+query, nil).is(200)
+		if topics := got.json["topics"].([]any); topics[0].(object)["id"] != first || got.json["topic_count"] != 2. {
+			b.T.Errorf("%s: %s", query, got.body)
+		}
+	}
+	if again := b.do("PUT", "/v1/preferences", preference).is(200); again.json["topics"].([]any)[0].(object)["id"] != w.topic {
+		b.T.Errorf("%s", again.body)
+	}
 	b.do("GET", "/v1/preferences?channel=email&address=ada", nil).fault(400, "?address", "invalid_address")
 	preference["topic_id"] = "top_nothing"
 	b.do("PUT", "/v1/preferences", preference).fault(422, "/topic_id", "unknown_id")

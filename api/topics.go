@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
+
 	"lemma"
 	"lemma/suppression"
 )
@@ -64,6 +66,7 @@ type preferencesBody struct {
 	Address      string            `json:"address"`
 	Suppressions []suppressionBody `json:"suppressions"`
 	Topics       []preferenceBody  `json:"topics"`
+	TopicCount   int               `json:"topic_count"`
 }
 
 type preferenceBody struct {
@@ -73,15 +76,20 @@ type preferenceBody struct {
 }
 
 func (s *server) readPreferences(ctx context.Context, c *call, _ none) (preferencesBody, error) {
-	return s.preferencesOf(ctx, c, lemma.Channel(c.query("channel")), c.query("address"))
+	var first uuid.UUID
+	if id, _ := c.filterID("topic_id", lemma.PrefixTopic); id != nil {
+		first = *id
+	}
+	return s.preferencesOf(ctx, c, lemma.Channel(c.query("channel")), c.query("address"), first)
 }
 
-func (s *server) preferencesOf(ctx context.Context, c *call, channel lemma.Channel, address string) (preferencesBody, error) {
-	p, err := s.Suppressions.Preferences(ctx, c.workspace(), channel, address)
+func (s *server) preferencesOf(ctx context.Context, c *call, channel lemma.Channel, address string, first uuid.UUID) (
+	preferencesBody, error) {
+	p, err := s.Suppressions.Preferences(ctx, c.workspace(), channel, address, first)
 	return preferencesBody{p.Channel, p.Address, each(p.Suppressions, showSuppression),
 		each(p.Topics, func(t suppression.Preference) preferenceBody {
 			return preferenceBody{lemma.FormatID(lemma.PrefixTopic, t.TopicID), t.Name, t.Subscribed}
-		})}, err
+		}), p.TopicCount}, err
 }
 
 type newPreference struct {
@@ -103,5 +111,5 @@ func (s *server) setPreference(ctx context.Context, c *call, in newPreference) (
 	if err != nil {
 		return preferencesBody{}, err
 	}
-	return s.preferencesOf(ctx, c, in.Channel, in.Address)
+	return s.preferencesOf(ctx, c, in.Channel, in.Address, topic)
 }

@@ -66,6 +66,20 @@ func (r Record) write(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// Recent counts the changes of a resource by actors of a type within a time. It counts the
+// last ones, at most so many.
+func Recent(ctx context.Context, tx pgx.Tx, ws uuid.UUID, actorType, resourceID string, within time.Duration, most int) (n int, err error) {
+	err = tx.QueryRow(ctx, `
+		select count(*) filter (where at > now() - $4::interval) from (
+			select at from audit_log where workspace_id = $1 and resource_id <> '' and resource_id = $2 and actor_type = $3
+			order by id desc limit $5
+		) last`, ws, resourceID, actorType, within, most).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("count changes: %w", err)
+	}
+	return n, nil
+}
+
 // Log reads the records.
 type Log struct{ pool *pgxpool.Pool }
 

@@ -132,7 +132,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Links = links.New(d.Pool, d.Box, links.NewMetrics(s.metrics))
 	suppressions := suppression.New(d.Pool)
 	s.Pages = unsubscribe.New(unsubscribe.Deps{Pool: d.Pool, Links: s.Links, Suppressions: suppressions, Workspaces: s.Workspaces,
-		PublicURL: cfg.PublicURL, Log: d.Log})
+		PublicURL: cfg.PublicURL, Log: d.Log, Metrics: unsubscribe.NewMetrics(s.metrics)})
 	s.Tracking = tracking.New(tracking.Deps{Pool: d.Pool, Links: s.Links, Workspaces: s.Workspaces, PublicURL: cfg.PublicURL, Log: d.Log,
 		Metrics: tracking.NewMetrics(s.metrics)})
 	cfg.Exports.PublicURL = cfg.PublicURL

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
-	"lemma/fence"
 )
 
 // Recipient is an address by its key. Links in messages have the key only, so that they
@@ -29,21 +28,31 @@ func NewRecipient(channel lemma.Channel, key uuid.UUID, address string) Recipien
 	return r
 }
 
-// PreferencesOf reads what a recipient gets. A topic first is among those that are read.
-func (s *Suppressions) PreferencesOf(ctx context.Context, ws uuid.UUID, r Recipient, first uuid.UUID) (Preferences, error) {
+// TopicsPerPage is how many topics PreferencesOf reads.
+const TopicsPerPage = 200
+
+// PreferencesOf reads what a recipient gets, with a page of the topics, from 0 on. The topic
+// first is before all others, which are in the order of their names.
+func (s *Suppressions) PreferencesOf(ctx context.Context, ws uuid.UUID, r Recipient, first uuid.UUID, page int) (Preferences, error) {
 	p := Preferences{Channel: r.Channel, Address: r.Address}
 	rows, _ := s.pool.Query(ctx, selectSuppressions+` and key = $2 order by cause`, ws, r.Key)
 	var err error
 	if p.Suppressions, err = pgx.CollectRows(rows, pgx.RowToStructByName[Suppression]); err != nil {
 		return p, fmt.Errorf("read suppressions of an address: %w", err)
 	}
+	var t Preference
 	rows, _ = s.pool.Query(ctx, `
-		select t.id, t.name, t.description, not exists (
-			select from topic_unsubscribes u where u.workspace_id = t.workspace_id and u.topic_id = t.id and u.key = $2)
+		select t.id, t.name, t.description, t.count, not exists (
+			select from topic_unsubscribes u where u.workspace_id = $1 and u.topic_id = t.id and u.key = $2)
 		from (
-			select workspace_id, id, name, description from topics where workspace_id = $1 order by id <> $3, name, id limit 200
-		) t order by t.name, t.id`, ws, r.Key, first)
-	if p.Topics, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Preference]); err != nil {
+			select id, name, description, count(*) over () as count, id <> $3 as is_other from topics where workspace_id = $1
+			order by is_other, name, id limit $4 offset $4::int * $5::int
+		) t order by t.is_other, t.name, t.id`, ws, r.Key, first, TopicsPerPage, page)
+	_, err = pgx.ForEachRow(rows, []any{&t.TopicID, &t.Name, &t.Description, &p.TopicCount, &t.Subscribed}, func() error {
+		p.Topics = append(p.Topics, t)
+		return nil
+	})
+	if err != nil {
 		return p, fmt.Errorf("read topics of an address: %w", err)
 	}
 	return p, nil
@@ -76,44 +85,37 @@ func Unsubscribe(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topi
 	return changed, nil
 }
 
-// Resubscribe reverses Unsubscribe from all marketing. Other suppressions and
-// the topics stay.
-func (s *Suppressions) Resubscribe(ctx context.Context, ws uuid.UUID, r Recipient) error {
-	_, err := fence.Exec(ctx, s.pool, `delete from suppressions where workspace_id = $1 and key = $2 and cause = '`+Unsubscribed+`'`,
-		ws, r.Key)
+// Resubscribe reverses Unsubscribe from all marketing, in the caller's transaction. Other
+// suppressions and the topics stay. It reports whether that changed something.
+func Resubscribe(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient) (changed bool, err error) {
+	tag, err := tx.Exec(ctx, `delete from suppressions where workspace_id = $1 and key = $2 and cause = '`+Unsubscribed+`'`, ws, r.Key)
 	if err != nil {
-		return fmt.Errorf("subscribe again: %w", err)
+		return false, fmt.Errorf("subscribe again: %w", err)
 	}
-	return nil
+	return tag.RowsAffected() > 0, nil
 }
 
-// SetTopics subscribes a recipient to topics, and unsubscribes them from others, in the
-// caller's transaction. Unknown topics are ignored. It reports whether that changed
-// something, and the topics from which the recipient unsubscribed.
-func SetTopics(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, on, off []uuid.UUID) (changed bool, from []uuid.UUID, err error) {
-	rows, err := tx.Query(ctx, `
-		with resubscribed as (
-			delete from topic_unsubscribes where workspace_id = $1 and topic_id = any($3) and key = $2 returning topic_id
-		), off as (
-			select id from topics where workspace_id = $1 and id = any($4) and id <> all($3) for key share
-		), unsubscribed as (
-			insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, id, $2 from off
-			on conflict (workspace_id, topic_id, key) do nothing returning topic_id
+// ResubscribeTo subscribes a recipient to topics again, in the caller's transaction. It
+// reports whether that changed something.
+func ResubscribeTo(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topics []uuid.UUID) (changed bool, err error) {
+	tag, err := tx.Exec(ctx, `delete from topic_unsubscribes where workspace_id = $1 and topic_id = any($3) and key = $2`, ws, r.Key, topics)
+	if err != nil {
+		return false, fmt.Errorf("subscribe to topics again: %w", err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+// UnsubscribeFrom unsubscribes a recipient from topics, in the caller's transaction. Unknown
+// topics are ignored. It returns those from which the recipient was not unsubscribed before.
+func UnsubscribeFrom(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topics []uuid.UUID) (from []uuid.UUID, err error) {
+	rows, _ := tx.Query(ctx, `
+		with known as (
+			select id from topics where workspace_id = $1 and id = any($3) for key share
 		)
-		select topic_id, true from unsubscribed union all select topic_id, false from resubscribed`, ws, r.Key, on, off)
-	if err != nil {
-		return false, nil, fmt.Errorf("set topics of an address: %w", err)
+		insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, id, $2 from known
+		on conflict (workspace_id, topic_id, key) do nothing returning topic_id`, ws, r.Key, topics)
+	if from, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
+		return nil, fmt.Errorf("unsubscribe from topics: %w", err)
 	}
-	var topic uuid.UUID
-	var left bool
-	_, err = pgx.ForEachRow(rows, []any{&topic, &left}, func() error {
-		if changed = true; left {
-			from = append(from, topic)
-		}
-		return nil
-	})
-	if err != nil {
-		return false, nil, fmt.Errorf("set topics of an address: %w", err)
-	}
-	return changed, from, nil
+	return from, nil
 }

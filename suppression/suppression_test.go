@@ -167,7 +167,7 @@ func TestTopics(t *testing.T) {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
-	p, err := f.Preferences(ctx, f.ws, lemma.Email, "ADA@example.com")
+	p, err := f.Preferences(ctx, f.ws, lemma.Email, "ADA@example.com", uuid.Nil)
 	if err != nil || len(p.Topics) != 2 || p.Topics[0].Subscribed || !p.Topics[1].Subscribed {
 		t.Errorf("%+v, %v", p, err)
 	}

@@ -138,16 +138,18 @@ type Preferences struct {
 	Channel      lemma.Channel
 	Address      string // canonical
 	Suppressions []Suppression
-	Topics       []Preference // in the order of their names, at most 200
+	Topics       []Preference // in the order of their names, at most TopicsPerPage
+	TopicCount   int          // of all topics, if Topics has one
 }
 
-// Preferences reads what an address gets.
-func (s *Suppressions) Preferences(ctx context.Context, ws uuid.UUID, channel lemma.Channel, address string) (p Preferences, err error) {
+// Preferences reads what an address gets. The topic first is before all others.
+func (s *Suppressions) Preferences(ctx context.Context, ws uuid.UUID, channel lemma.Channel, address string, first uuid.UUID) (
+	p Preferences, err error) {
 	known, ok := canonical(channel, address)
 	if !ok {
 		return p, lemma.Fault("?address", "invalid_address", "must be an address of the channel %s", channel)
 	}
-	return s.PreferencesOf(ctx, ws, Recipient{Channel: channel, Key: keyOf(channel, known), Address: known}, uuid.Nil)
+	return s.PreferencesOf(ctx, ws, Recipient{Channel: channel, Key: keyOf(channel, known), Address: known}, first, 0)
 }
 
 // SetTopic subscribes an address to a topic, or unsubscribes it. Repeated, it

@@ -54,6 +54,7 @@ func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if err != nil {
 		return err
 	}
+	v.page = pageOf(r.URL.Query())
 	var form url.Values
 	if r.Method == http.MethodPost {
 		if form, err = readForm(w, r); err != nil {
@@ -97,9 +98,14 @@ func (p *Pages) act(ctx context.Context, v visit, form url.Values) error {
 	case "none":
 		return p.unsubscribe(ctx, v, uuid.Nil, "page of ")
 	case "all":
-		return p.Suppressions.Resubscribe(ctx, v.workspace, v.who)
+		return p.resubscribe(ctx, v)
 	case "topics":
-		return p.setTopics(ctx, v, topics(form["on"]), topics(form["shown"]))
+		on := topics(form["on"])
+		off := slices.DeleteFunc(topics(form["shown"]), func(id uuid.UUID) bool { return slices.Contains(on, id) })
+		if err := p.unsubscribeFrom(ctx, v, off); err != nil { // first, since the other may be refused
+			return err
+		}
+		return p.resubscribeTo(ctx, v, on)
 	}
 	return errForm
 }
@@ -129,17 +135,52 @@ func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by st
 	})
 }
 
-// setTopics counts the message if the recipient unsubscribes from its topic.
-func (p *Pages) setTopics(ctx context.Context, v visit, on, off []uuid.UUID) error {
+// unsubscribeFrom counts the message if the recipient unsubscribes from its topic.
+func (p *Pages) unsubscribeFrom(ctx context.Context, v visit, topics []uuid.UUID) error {
 	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
-		changed, from, err := suppression.SetTopics(ctx, tx, v.workspace, v.who, on, off)
-		if err == nil && !changed {
+		from, err := suppression.UnsubscribeFrom(ctx, tx, v.workspace, v.who, topics)
+		if err == nil && len(from) == 0 {
 			err = fence.ErrUnchanged
 		}
 		if err != nil || !slices.Contains(from, v.topic) {
 			return err
 		}
 		return tracking.Unsubscribed(ctx, tx, v.workspace, tracking.Notification{Origin: v.origin, Key: v.key})
+	})
+}
+
+func (p *Pages) resubscribe(ctx context.Context, v visit) error {
+	return p.unlessTooOften(ctx, v, func(tx pgx.Tx) (bool, error) { return suppression.Resubscribe(ctx, tx, v.workspace, v.who) })
+}
+
+func (p *Pages) resubscribeTo(ctx context.Context, v visit, topics []uuid.UUID) error {
+	return p.unlessTooOften(ctx, v, func(tx pgx.Tx) (bool, error) {
+		return suppression.ResubscribeTo(ctx, tx, v.workspace, v.who, topics)
+	})
+}
+
+// mostChanges is after how many changes by a link in an hour its recipient cannot subscribe
+// again. They can always unsubscribe, which changes something once.
+const mostChanges = 20
+
+var errTooOften = errors.New("the preferences were changed too often by a link")
+
+// unlessTooOften subscribes. Requests at the same time may exceed the limit by their number.
+func (p *Pages) unlessTooOften(ctx context.Context, v visit, subscribe func(pgx.Tx) (changed bool, err error)) error {
+	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
+		changed, err := subscribe(tx)
+		if err == nil && !changed {
+			err = fence.ErrUnchanged
+		}
+		if err != nil {
+			return err
+		}
+		n, err := audit.Recent(ctx, tx, v.workspace, audit.Link, v.notification(), time.Hour, mostChanges)
+		if err == nil && n == mostChanges {
+			p.Metrics.refused.Inc()
+			err = errTooOften
+		}
+		return err
 	})
 }
 
@@ -178,6 +219,10 @@ func (p *Pages) fail(ctx context.Context, w http.ResponseWriter, err error) {
 		plain(w, http.StatusNotFound, "There is no such page.")
 	case errors.Is(err, errForm):
 		plain(w, http.StatusBadRequest, "The form cannot be read.")
+	case errors.Is(err, errTooOften):
+		w.Header().Set("Retry-After", "3600")
+		plain(w, http.StatusTooManyRequests,
+			"Your preferences were changed too often. You can subscribe again in an hour, and unsubscribe at any time.")
 	default:
 		p.Log.ErrorContext(ctx, "preference page failed", "error", err)
 		w.Header().Set("Retry-After", "10")

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -39,6 +40,9 @@ type view struct {
 	Unsubscribed bool
 	Blocked      bool // by another cause than unsubscribed
 	Topics       []topicView
+	Part         string // which topics are shown, if these are not all
+	Previous     int    // page; 0: none
+	Next         int    // page; 0: none
 }
 
 type topicView struct {
@@ -52,11 +56,12 @@ func (p *Pages) show(ctx context.Context, w http.ResponseWriter, v visit, saved 
 	if err != nil {
 		return fmt.Errorf("show preference page: %w", err)
 	}
-	prefs, err := p.Suppressions.PreferencesOf(ctx, v.workspace, v.who, v.topic)
+	prefs, err := p.Suppressions.PreferencesOf(ctx, v.workspace, v.who, v.topic, v.page-1)
 	if err != nil {
 		return err
 	}
 	shown := newView(ws.Page, prefs, saved)
+	shown.paginate(v.page, prefs.TopicCount)
 	var out bytes.Buffer
 	if err := page.Execute(&out, shown); err != nil {
 		return fmt.Errorf("render preference page: %w", err)
@@ -80,6 +85,27 @@ func newView(s workspaces.Page, p suppression.Preferences, saved bool) view {
 		v.Topics = append(v.Topics, topicView{lemma.FormatID(lemma.PrefixTopic, t.TopicID), t.Name, t.Description, t.Subscribed})
 	}
 	return v
+}
+
+// paginate sets which of all topics the page shows, and the pages of the others.
+func (v *view) paginate(page, all int) {
+	before := (page - 1) * suppression.TopicsPerPage
+	if last := before + len(v.Topics); all > len(v.Topics) {
+		v.Part = fmt.Sprintf(v.Words.Part, before+1, last, all)
+		if last < all {
+			v.Next = page + 1
+		}
+	}
+	v.Previous = page - 1
+}
+
+// mostPages bounds the topics that are skipped.
+const mostPages = 500
+
+// pageOf is the number of the page in a query, from 1 on.
+func pageOf(q url.Values) int {
+	n, _ := strconv.Atoi(q.Get("page"))
+	return min(max(n, 1), mostPages)
 }
 
 // policy lets a browser load nothing, apply one style and send the forms back.

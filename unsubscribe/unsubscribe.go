@@ -22,6 +22,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma"
 	"lemma/links"
@@ -41,6 +42,20 @@ type Deps struct {
 	Workspaces   *workspaces.Workspaces
 	PublicURL    string // under which recipients reach this server; empty: there are no links
 	Log          *slog.Logger
+	Metrics      *Metrics // nil: they are not exported
+}
+
+// Metrics are documented in docs/reference/metrics.md.
+type Metrics struct{ refused prometheus.Counter }
+
+// NewMetrics registers the metrics; with nil they are not exported.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_resubscriptions_refused_total",
+		Help: "Forms of the preference page that subscribe again after too many changes by their link in an hour."})}
+	if r != nil {
+		r.MustRegister(m.refused)
+	}
+	return m
 }
 
 // Pages makes links and serves their pages. It is an http.Handler of Path.
@@ -53,6 +68,9 @@ type Pages struct {
 func New(d Deps) *Pages {
 	if d.Log == nil {
 		d.Log = slog.Default()
+	}
+	if d.Metrics == nil {
+		d.Metrics = NewMetrics(nil)
 	}
 	return &Pages{d, slots.New(slots.Limits{Workspace: 6, Process: 8}, func(string) error { return errBusy })}
 }
@@ -134,6 +152,7 @@ type visit struct {
 	link
 	workspace uuid.UUID
 	who       suppression.Recipient
+	page      int // of the topics, from 1 on
 }
 
 // visit verifies a token and finds the address, if it is still known.

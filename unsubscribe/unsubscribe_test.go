@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -230,19 +229,6 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The topic of the message is among those that the page shows, also when there are more.
-func TestThePageShowsTheTopicOfTheMessage(t *testing.T) {
-	f := setup(t)
-	for i := range 200 {
-		f.topic(fmt.Sprintf("A %03d", i))
-	}
-	last := f.topic("Zeta")
-	shown := f.get(f.path(f.ws, last)).form(t, "topics")["shown"]
-	if len(shown) != 200 || shown[199] != lemma.FormatID(lemma.PrefixTopic, last) {
-		t.Errorf("%d topics are shown, the last is %v", len(shown), shown[len(shown)-1])
-	}
-}
-
 // The page removes no bounce, no complaint and no manual suppression, and says that
 // nothing is sent.
 func TestOtherSuppressionsStay(t *testing.T) {
@@ -284,7 +270,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: shown %v", address, shown)
 		}
 		f.post(path, url.Values{"List-Unsubscribe": {"One-Click"}})
-		p, err := f.suppressions.Preferences(t.Context(), f.ws, lemma.Email, ada)
+		p, err := f.suppressions.Preferences(t.Context(), f.ws, lemma.Email, ada, uuid.Nil)
 		if err != nil || len(p.Suppressions) != 1 || p.Suppressions[0].Address != want ||
 			p.Suppressions[0].Detail != "one click in "+lemma.FormatNotificationID(origin, key) {
 			t.Errorf("%s: %+v, %v", address, p.Suppressions, err)

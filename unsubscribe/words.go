@@ -10,6 +10,9 @@ type words struct {
 	Title        string `json:"title"` // unless the workspace has a title
 	Choose       string `json:"choose"`
 	Save         string `json:"save"`
+	Part         string `json:"part"` // with the numbers of the first topic, of the last, and of all
+	Previous     string `json:"previous"`
+	Next         string `json:"next"`
 	Unsubscribe  string `json:"unsubscribe"` // unless the workspace has a label
 	Unsubscribed string `json:"unsubscribed"`
 	Resubscribe  string `json:"resubscribe"`

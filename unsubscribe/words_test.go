@@ -1,7 +1,9 @@
 package unsubscribe
 
 import (
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"lemma"
@@ -19,6 +21,9 @@ func TestEveryLanguageHasAllWords(t *testing.T) {
 			if w.Field(i).String() == "" {
 				t.Errorf("%s has no %s", language, w.Type().Field(i).Name)
 			}
+		}
+		if part := fmt.Sprintf(wordsOf[language].Part, 201, 202, 303); strings.Contains(part, "%!") {
+			t.Errorf("%s: %s", language, part)
 		}
 	}
 }
