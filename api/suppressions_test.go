@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// tourSuppressions uses suppressions, topics and preferences, with the answers that
+// checkSuppressions uses suppressions, topics and preferences, with the answers that
 // the contract lists.
 func (b *bundle) checkSuppressions(w world) {
 	b.T.Helper()
@@ -45,8 +45,10 @@ func (b *bundle) checkSuppressions(w world) {
 		b.T.Errorf("%s", set.body)
 	}
 	other := b.do("POST", "/v1/topics", object{"name": "Before all others"}).is(201).id()
-	for query, first := range map[string]string{"": other, "&topic_id=" + w.topic: w.topic, "&topic_id=" + other: other, "&topic_id=x": other} {
-		got := b.do("GET", "/v1/preferences?channel=email&address=Ada@example.com"+query, nil).is(200)
+	preferences := "/v1/preferences?channel=email&address=Ada@example.com"
+	for query, first := range map[string]string{"": other, "&topic_id=" + w.topic: w.topic, "&topic_id=" + other: other,
+		"&topic_id=x": other} {
+		got := b.do("GET", preferences+query, nil).is(200)
 		if topics := got.json["topics"].([]any); topics[0].(object)["id"] != first || got.json["topic_count"] != 2. {
 			b.T.Errorf("%s: %s", query, got.body)
 		}

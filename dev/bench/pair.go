@@ -66,7 +66,7 @@ func (p *pair) measure(ctx context.Context, print func(figure) error,
 	}
 	for _, f := range first {
 		f.Name += "_first"
-		f.against(without, fmt.Sprintf("a later campaign without %s", p.feature))
+		f.against(without, "a later campaign without "+p.feature)
 		if err := print(f); err != nil {
 			return err
 		}
