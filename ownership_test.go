@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 		"audience", "message",
 		"providers"},
 	"direct": {"address", "audience", "cache", "flows/admission", "mail", "message", "migrations", "notifications", "providers",
-		"slots"},
+		"retention", "slots"},
 	"flows/graph":      {"abtest", "mail"},
 	"flows/enrollment": {"eventsout", "fence", "pgerr"},
 	"flows/admission":  {},

@@ -3,8 +3,6 @@ package direct
 import (
 	"testing"
 	"time"
-
-	"lemma"
 )
 
 // A content is of the month of its notifications, so that it can be deleted with them: the
@@ -16,10 +14,7 @@ func TestAContentIsOfTheMonthOfItsNotifications(t *testing.T) {
 	for _, at := range []time.Time{time.Now(), time.Now().AddDate(0, -1, -3)} {
 		for range 2 {
 			r := b.request("", func(r *Request) { r.SendAt = &later })
-			r.ID = lemma.NewID()
-			for i := range 6 {
-				r.ID[i] = byte(at.UnixMilli() >> (40 - 8*i))
-			}
+			r.ID = idAt(at)
 			b.send(d, r, accepted)
 		}
 	}
