@@ -165,11 +165,11 @@ create table blobs (
     sha256 bytea,
     created_at timestamp with time zone not null default now(),
     ended_at timestamp with time zone,
-    cleaned_at timestamp with time zone,
+    clean_at timestamp with time zone,
     constraint blobs_pkey PRIMARY KEY (workspace_id, id),
     constraint blobs_name UNIQUE (workspace_id, name),
     constraint blobs_content CHECK (((status <> ALL (ARRAY['committed'::text, 'published'::text])) OR ((bytes IS NOT NULL) AND (sha256 IS NOT NULL)))),
-    constraint blobs_ended CHECK (((status = 'ended'::text) = (ended_at IS NOT NULL))),
+    constraint blobs_ended CHECK ((((status = 'ended'::text) = (ended_at IS NOT NULL)) AND ((ended_at IS NULL) = (clean_at IS NULL)))),
     constraint blobs_lease CHECK ((((status = 'registered'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))),
     constraint blobs_status CHECK ((status = ANY (ARRAY['registered'::text, 'committed'::text, 'published'::text, 'ended'::text])))
 );
@@ -1254,8 +1254,9 @@ CREATE INDEX batches_direct_by_due ON ONLY batches USING btree (workspace_id, du
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);
+CREATE INDEX blobs_cleaning ON blobs USING btree (workspace_id, clean_at) WHERE (status = 'ended'::text);
 CREATE UNIQUE INDEX blobs_committed ON blobs USING btree (workspace_id, owner_id) WHERE (status = ANY (ARRAY['committed'::text, 'published'::text]));
-CREATE INDEX blobs_open ON blobs USING btree (status, created_at) WHERE (status = ANY (ARRAY['registered'::text, 'ended'::text]));
+CREATE INDEX blobs_leases ON blobs USING btree (lease_until) WHERE (status = 'registered'::text);
 CREATE UNIQUE INDEX blobs_registered ON blobs USING btree (workspace_id, owner_id) WHERE (status = 'registered'::text);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
