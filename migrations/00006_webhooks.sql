@@ -83,6 +83,7 @@ create table outbox (
     called_at     timestamptz,                -- when the last call ended
     answered      boolean not null default false, -- pending: the last answer is final, and its consequences are not written yet
     due_at        timestamptz not null default now(), -- leased: when the lease expires
+    waits         boolean not null default false, -- pending: until due_at, for a further call or the end of a lease; a claim then ends the wait
     leased_by     text,
     lease_until   timestamptz,
     created_at    timestamptz not null default now(),
@@ -95,9 +96,12 @@ create table outbox (
 alter table outbox alter column body set storage external;
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
--- Endpoints with pending messages are found by skipping from one to the next,
--- so that the messages of a failing endpoint are not read to find the others.
 create index outbox_due on outbox (workspace_id, endpoint_id, due_at) where status = 'pending';
+-- Endpoints with messages that can be called now are found by skipping from one to the
+-- next, so that neither the messages of a failing endpoint nor endpoints whose messages
+-- all wait are read to find the others.
+create index outbox_ready on outbox (workspace_id, endpoint_id, due_at) where status = 'pending' and not waits;
+create index outbox_waiting on outbox (due_at) where status = 'pending' and waits;
 create index outbox_over on outbox (finished_at) where status <> 'pending';
 -- Finished messages of an endpoint, newest first. Without the workspace, so that
 -- a planner without statistics does not use it to find messages by id.

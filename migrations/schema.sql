@@ -905,6 +905,7 @@ create table outbox (
     called_at timestamp with time zone,
     answered boolean not null default false,
     due_at timestamp with time zone not null default now(),
+    waits boolean not null default false,
     leased_by text,
     lease_until timestamp with time zone,
     created_at timestamp with time zone not null default now(),
@@ -1287,7 +1288,9 @@ CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at
 CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_at, id) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
+CREATE INDEX outbox_ready ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE ((status = 'pending'::text) AND (NOT waits));
 CREATE UNIQUE INDEX outbox_sequence ON outbox USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL);
+CREATE INDEX outbox_waiting ON outbox USING btree (due_at) WHERE ((status = 'pending'::text) AND waits);
 CREATE UNIQUE INDEX provider_events_once ON ONLY provider_events USING btree (workspace_id, origin_id, provider_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) WHERE (batch_id IS NOT NULL);
 CREATE INDEX provider_events_unmatched ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);

@@ -50,34 +50,30 @@ func (m claimed) answer() result {
 // the backlog of a slow endpoint would win each call that it has just released.
 // A message whose lease has expired is due too: its worker died, perhaps after the call.
 func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
-	free := w.limiter.capacity()
-	if free.all <= 0 {
+	if w.limiter.free() <= 0 {
+		return nil, nil
+	}
+	all, err := w.ready.next(ctx, w.pool)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	free := w.limiter.capacity(all)
+	if len(free.endpoints) == 0 {
 		return nil, nil
 	}
 	taken, err := w.lease(ctx, `
-		with recursive endpoints as (
-			(select workspace_id, endpoint_id from outbox where status = 'pending' order by workspace_id, endpoint_id limit 1)
-			union all
-			select o.workspace_id, o.endpoint_id from endpoints e cross join lateral (
-				select o.workspace_id, o.endpoint_id from outbox o
-				where o.status = 'pending' and (o.workspace_id, o.endpoint_id) > (e.workspace_id, e.endpoint_id)
-				order by o.workspace_id, o.endpoint_id limit 1) o
-		), limits as materialized (
-			select e.workspace_id, e.endpoint_id, coalesce(c.free, $4) as free, coalesce(c.busy, 0) as busy,
-				sum(coalesce(c.busy, 0)) over (partition by e.workspace_id) as calls
-			from endpoints e left join unnest($5::uuid[], $6::int[], $7::int[]) as c (endpoint_id, free, busy)
-				on c.endpoint_id = e.endpoint_id
-		), due as materialized (
+		with due as materialized (
 			select o.workspace_id, o.id from (
 				select o.workspace_id, o.id, o.nth_of_endpoint, o.tie,
 					o.calls + row_number() over (partition by o.workspace_id order by o.nth_of_endpoint, o.tie) as nth_of_workspace
 				from (
 					select o.workspace_id, o.id, l.calls, random() as tie,
 						l.busy + row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as nth_of_endpoint
-					from limits l cross join lateral (
+					from unnest($4::uuid[], $5::uuid[], $6::int[], $7::int[], $8::int[]) as l (workspace_id, endpoint_id, free, busy, calls)
+					cross join lateral (
 						select o.workspace_id, o.id, o.endpoint_id, o.due_at from outbox o
 						where o.workspace_id = l.workspace_id and o.endpoint_id = l.endpoint_id
-							and o.status = 'pending' and o.due_at <= now()
+							and o.status = 'pending' and not o.waits and o.due_at <= now()
 						order by o.due_at limit l.free) o
 				) o
 			) o order by o.nth_of_workspace, o.nth_of_endpoint, o.tie limit $3
@@ -86,12 +82,12 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 				select o.ctid as at from outbox o
 				where o.workspace_id = due.workspace_id and o.id = due.id and o.finished_at is null and o.due_at <= now()
 				for update skip locked) o
-		)`, free.all, w.options.PerEndpoint, free.endpoints, free.free, free.busy)
+		)`, free.all, free.workspaces, free.endpoints, free.free, free.busy, free.calls)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range taken {
-		w.limiter.acquire(m.EndpointID)
+		w.limiter.acquire(m.WorkspaceID, m.EndpointID)
 	}
 	return taken, nil
 }
@@ -102,7 +98,7 @@ func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n int)
 	return w.lease(ctx, `
 		with free as materialized (
 			select o.ctid as at from outbox o
-			where o.workspace_id = $3 and o.endpoint_id = $4 and o.status = 'pending' and o.due_at <= now()
+			where o.workspace_id = $3 and o.endpoint_id = $4 and o.status = 'pending' and not o.waits and o.due_at <= now()
 			order by o.due_at limit $5 for update skip locked
 		)`, ws, endpoint, n)
 }
@@ -121,7 +117,7 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 	token, since := lemma.NewID().String(), time.Now()
 	rows, _ := w.pool.Query(ctx, free+`, taken as (
 			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval,
-				attempts = o.attempts + (not o.answered)::int
+				waits = true, attempts = o.attempts + (not o.answered)::int
 			from free where o.ctid = free.at
 			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
 				o.status_code, o.last_error, o.leased_by
@@ -147,7 +143,7 @@ func (w *Webhooks) giveBack(ctx context.Context, all []claimed) error {
 		return nil
 	}
 	_, err := w.pool.Exec(ctx, `
-		update outbox o set leased_by = null, lease_until = null, due_at = now(), attempts = o.attempts - (not o.answered)::int
+		update outbox o set leased_by = null, lease_until = null, due_at = now(), waits = false, attempts = o.attempts - (not o.answered)::int
 		from (`+claimsOf+`) r
 		where o.workspace_id = r.workspace_id and o.id = r.id and o.leased_by = r.token`, claimsIn(all, len(all))...)
 	if err != nil {

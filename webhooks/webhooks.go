@@ -121,6 +121,7 @@ type Webhooks struct {
 	settler settler
 	wake    chan struct{}
 	turns   turns
+	ready   readyEndpoints
 	settled Settled
 
 	settling time.Duration      // how long awaitOlder waits
