@@ -1173,6 +1173,7 @@ create table webhook_endpoints (
     status_reason text,
     enabled_at timestamp with time zone not null default now(),
     disabled_at timestamp with time zone,
+    failing_since timestamp with time zone,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
@@ -1284,13 +1285,13 @@ CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id
 CREATE INDEX notifications_converting ON ONLY notifications USING btree (workspace_id, profile_key) WHERE converts;
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE INDEX notifications_unsubscribed ON ONLY notifications USING btree (workspace_id, origin_id, profile_key) WHERE (skip_reason = 'unsubscribed'::text);
-CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE (status = 'pending'::text);
 CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_at, id) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_ready ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE ((status = 'pending'::text) AND (NOT waits));
 CREATE UNIQUE INDEX outbox_sequence ON outbox USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL);
-CREATE INDEX outbox_waiting ON outbox USING btree (due_at) WHERE ((status = 'pending'::text) AND waits);
+CREATE INDEX outbox_waiting ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE ((status = 'pending'::text) AND waits);
+CREATE INDEX outbox_woken ON outbox USING btree (due_at) WHERE ((status = 'pending'::text) AND waits);
 CREATE UNIQUE INDEX provider_events_once ON ONLY provider_events USING btree (workspace_id, origin_id, provider_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) WHERE (batch_id IS NOT NULL);
 CREATE INDEX provider_events_unmatched ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);
@@ -1306,6 +1307,7 @@ CREATE INDEX topic_unsubscribes_written_by ON topic_unsubscribes USING btree (wo
 CREATE INDEX tracking_queue_due ON tracking_queue USING btree (workspace_id, occurred_at) WHERE (times > 0);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
+CREATE INDEX webhook_endpoints_failing ON webhook_endpoints USING btree (failing_since) WHERE ((failing_since IS NOT NULL) AND (status = 'enabled'::text));
 CREATE INDEX webhook_subscriptions_endpoint ON webhook_subscriptions USING btree (workspace_id, endpoint_id);
 
 CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE ON public.audit_log FOR EACH ROW EXECUTE FUNCTION audit_log_append_only();

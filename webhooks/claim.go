@@ -28,8 +28,9 @@ type claimed struct {
 	At           time.Time // by the database's clock
 	URL          *string   // nil: the endpoint was deleted
 	Secret       []byte
-	Status       *string   // of the endpoint
-	since        time.Time // start of the claim by this process's clock, which is before the start of the lease
+	Status       *string    // of the endpoint
+	FailingSince *time.Time // of the endpoint
+	since        time.Time  // start of the claim by this process's clock, which is before the start of the lease
 }
 
 // answer is the answer that an earlier claim received and could not settle.
@@ -117,13 +118,13 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 	token, since := lemma.NewID().String(), time.Now()
 	rows, _ := w.pool.Query(ctx, free+`, taken as (
 			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval,
-				waits = true, attempts = o.attempts + (not o.answered)::int
+				attempts = o.attempts + (not o.answered)::int
 			from free where o.ctid = free.at
 			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
 				o.status_code, o.last_error, o.leased_by
 		)
 		select t.workspace_id, t.id, t.endpoint_id, t.body, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
-			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret, e.status
+			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret, e.status, e.failing_since
 		from taken t
 		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
 		append([]any{token, w.options.Lease}, args...)...)
@@ -143,7 +144,7 @@ func (w *Webhooks) giveBack(ctx context.Context, all []claimed) error {
 		return nil
 	}
 	_, err := w.pool.Exec(ctx, `
-		update outbox o set leased_by = null, lease_until = null, due_at = now(), waits = false, attempts = o.attempts - (not o.answered)::int
+		update outbox o set leased_by = null, lease_until = null, due_at = now(), attempts = o.attempts - (not o.answered)::int
 		from (`+claimsOf+`) r
 		where o.workspace_id = r.workspace_id and o.id = r.id and o.leased_by = r.token`, claimsIn(all, len(all))...)
 	if err != nil {

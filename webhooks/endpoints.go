@@ -155,6 +155,7 @@ func patch(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, ifMatch *int, p Pat
 			status_reason = case coalesce($7, status) when 'disabled' then coalesce(status_reason, '`+DisabledByRequest+`') end,
 			disabled_at = case coalesce($7, status) when 'disabled' then coalesce(disabled_at, now()) end,
 			enabled_at = case when $7 = 'enabled' and status = 'disabled' then now() else enabled_at end,
+			failing_since = case when $7 = 'enabled' and status = 'disabled' then null else failing_since end,
 			version = version + 1, updated_at = now()
 		where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
 		returning `+endpointColumns, ws, id, ifMatch, p.Name, p.URL, p.Subscriptions, p.Status)

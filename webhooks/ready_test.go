@@ -3,6 +3,7 @@ package webhooks
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -20,32 +21,22 @@ func (b bundle) wantReady(want int) []readyEndpoint {
 	return all
 }
 
-// An endpoint whose messages all wait for a further call or for the end of a lease is not
-// visited before one is due.
+// An endpoint whose messages all wait for a further call is not visited before one is due.
 func TestEndpointsThatWaitAreNotVisited(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.written()
 	b.wantReady(1)
-	taken, err := b.claim(t.Context())
-	b.Must(err)
-	b.wantReady(0) // leased
-	b.Must(b.giveBack(t.Context(), taken))
-	b.limiter.release(taken[0].WorkspaceID, taken[0].EndpointID)
-	b.wantReady(1)
 	b.receiver.status(503)
 	b.run(b.Webhooks, 1)
-	b.wantReady(0) // it is called again later
+	b.wantReady(0)
 	b.WantCount(1, `select count(*) from outbox where waits`)
 	b.due()
 	b.wantReady(1)
 	b.WantCount(0, `select count(*) from outbox where waits`)
-	taken, err = b.claim(t.Context())
+	taken, err := b.claim(t.Context())
 	b.Must(err)
-	b.due() // the lease expires
-	b.wantReady(1)
-	_, _, err = b.settle(t.Context(), taken[0], result{status: 503, reason: ReasonStatus}) // its worker lives
-	b.Must(err)
+	b.Must(b.putBack(taken[0], result{status: 503, reason: ReasonStatus, retryAfter: time.Hour}))
 	b.wantReady(0)
 }
 

@@ -99,10 +99,13 @@ func (w *Webhooks) settleAll(all []*settlement) error {
 	}
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		ended, err := w.writeResults(ctx, tx, all)
-		if err != nil || len(ended) == 0 || w.settled == nil {
+		if err == nil && len(ended) > 0 && w.settled != nil {
+			err = w.settled(ctx, tx, ended)
+		}
+		if err != nil {
 			return err
 		}
-		return w.settled(ctx, tx, ended)
+		return recordFailing(ctx, tx, all)
 	})
 	if err != nil {
 		return fmt.Errorf("settle %d messages, the first of them %s: %w", len(all), all[0].ID, err)
