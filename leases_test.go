@@ -61,6 +61,7 @@ var unfenced = map[string]string{
 	"blobs.Publish blobs":                    "only of committed content, which has no holder",
 	"blobs.Drop blobs":                       "a cancel or a deletion ends attempts; the holder finds that at its commit",
 	"blobs.endExpired blobs":                 "only of attempts whose lease has expired",
+	"blobs.takeEnded blobs":                  "only of attempts that have ended",
 	"blobs.clean blobs":                      "only of attempts that have ended",
 	"webhooks.Erase outbox":                  "a profile is erased: only of messages without a holder",
 	"webhooks.Clean outbox":                  "only of messages that have ended",

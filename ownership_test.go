@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 		"audience", "message",
 		"providers"},
 	"direct": {"address", "audience", "cache", "flows/admission", "mail", "message", "migrations", "notifications", "providers",
-		"slots"},
+		"retention", "slots"},
 	"flows/graph":      {"abtest", "mail"},
 	"flows/enrollment": {"eventsout", "fence", "pgerr"},
 	"flows/admission":  {},
@@ -155,7 +155,7 @@ var mayWrite = map[string]map[string]string{
 	"iteration_log":         {"campaigns": "insert"},
 	"iteration_results":     {"campaigns": "insert"},
 	"iteration_members":     {"notifications": "insert", "campaigns": "delete"},
-	"contents":              {"campaigns": "insert", "flows": "insert", "direct": "insert"},
+	"contents":              {"campaigns": "insert", "flows": "insert", "direct": "insert", "retention": "delete"},
 	"direct_keys":           {"direct": "insert update delete"},
 	"direct_key_periods":    {"direct": "insert delete"},
 	"notifications":         {"notifications": "insert update"}, // update: a profile is erased

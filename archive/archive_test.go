@@ -183,7 +183,7 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 	}
 	f.blobs.Store = whole
 	// A process that dies ends no attempt: its lease expires.
-	pgtest.Exec(t, f.pool, `update blobs set status = 'registered', ended_at = null, leased_by = 'dead',
+	pgtest.Exec(t, f.pool, `update blobs set status = 'registered', ended_at = null, clean_at = null, leased_by = 'dead',
 		lease_until = now() + interval '1 minute'`)
 	if err := f.store(); err == nil {
 		t.Error("two processes archive the same partition")

@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -75,7 +76,7 @@ type Content struct {
 // another attempt holds the lease, or one is committed.
 func (b *Blobs) Register(ctx context.Context, tx pgx.Tx, o Owner, folder, extension string) (a Attempt, ok bool, err error) {
 	if _, err := tx.Exec(ctx, `
-		update blobs set status = 'ended', ended_at = now(), leased_by = null, lease_until = null
+		update blobs set status = 'ended', ended_at = now(), clean_at = now(), leased_by = null, lease_until = null
 		where workspace_id = $1 and owner_id = $2 and status = 'registered' and lease_until < now()`, o.Workspace, o.ID); err != nil {
 		return a, false, fmt.Errorf("end expired attempt of %s: %w", o.ID, err)
 	}
@@ -126,40 +127,64 @@ func (b *Blobs) Commit(ctx context.Context, tx pgx.Tx, a Attempt, c Content) (bo
 	return tag.RowsAffected() == 1, nil
 }
 
+// Lost is the error for committed content that the store does not have whole.
+type Lost struct {
+	ID    uuid.UUID // of the attempt
+	cause error
+}
+
+func (l *Lost) Error() string {
+	return fmt.Sprintf("the store has lost the content of %s: %v", l.ID, l.cause)
+}
+func (l *Lost) Unwrap() error { return l.cause }
+
 // Publish publishes the committed content of an owner, which the store has been checked to
-// have whole. Any process may do so; then runs in the transaction that publishes. It
-// returns false if nothing is committed, or it is published already.
-func (b *Blobs) Publish(ctx context.Context, o Owner, then func(pgx.Tx) error) (published bool, err error) {
+// have whole: else the error is a Lost. Any process may do so. first runs in the transaction
+// that publishes, before it locks the attempt. Publish returns false if nothing is committed
+// any more, or it is published already.
+func (b *Blobs) Publish(ctx context.Context, o Owner, first func(pgx.Tx) error) (published bool, err error) {
 	found, err := b.find(ctx, o, "committed")
 	if err != nil || found.ID == uuid.Nil {
 		return false, err
 	}
 	size, err := b.Store.Size(ctx, found.Name)
 	if err == nil && size != found.Bytes {
-		err = fmt.Errorf("it has %d bytes instead of %d", size, found.Bytes)
+		err = &Lost{found.ID, fmt.Errorf("it has %d bytes instead of %d", size, found.Bytes)}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &Lost{found.ID, err}
 	}
 	if err != nil {
 		return false, fmt.Errorf("check stored content of %s: %w", o.ID, err)
 	}
 	err = pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `update blobs set status = 'published' where workspace_id = $1 and id = $2 and status = 'committed'`,
-			o.Workspace, found.ID)
-		if published = tag.RowsAffected() == 1; err != nil || !published {
+		if err := first(tx); err != nil {
 			return err
 		}
-		return then(tx)
+		tag, err := tx.Exec(ctx, `update blobs set status = 'published' where workspace_id = $1 and id = $2 and status = 'committed'`,
+			o.Workspace, found.ID)
+		if err == nil && tag.RowsAffected() == 0 {
+			err = errGone
+		}
+		return err
 	})
+	if errors.Is(err, errGone) {
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("publish blob %s: %w", found.ID, err)
 	}
-	return published, nil
+	return true, nil
 }
+
+// errGone rolls a transaction back whose attempt another one has ended or published.
+var errGone = errors.New("the attempt is not committed any more")
 
 // Drop ends all attempts of an owner in the caller's transaction, so that Clean deletes
 // their content: the owner is cancelled or deleted.
 func (b *Blobs) Drop(ctx context.Context, tx pgx.Tx, o Owner) error {
 	_, err := tx.Exec(ctx, `
-		update blobs set status = 'ended', ended_at = now(), leased_by = null, lease_until = null
+		update blobs set status = 'ended', ended_at = now(), clean_at = now(), leased_by = null, lease_until = null
 		where workspace_id = $1 and owner_id = $2 and status <> 'ended'`, o.Workspace, o.ID)
 	if err != nil {
 		return fmt.Errorf("drop blobs of %s: %w", o.ID, err)
@@ -171,7 +196,7 @@ func (b *Blobs) Drop(ctx context.Context, tx pgx.Tx, o Owner) error {
 // false if the attempt has lost its lease.
 func (b *Blobs) End(ctx context.Context, tx pgx.Tx, a Attempt) (bool, error) {
 	tag, err := tx.Exec(ctx, `
-		update blobs set status = 'ended', ended_at = now(), leased_by = null, lease_until = null
+		update blobs set status = 'ended', ended_at = now(), clean_at = now(), leased_by = null, lease_until = null
 		where workspace_id = $1 and id = $2 and leased_by = $3 and status = 'registered'`, a.Owner.Workspace, a.ID, a.token)
 	if err != nil {
 		return false, fmt.Errorf("end attempt %s: %w", a.ID, err)

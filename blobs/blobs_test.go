@@ -198,7 +198,7 @@ func TestContentOfDeadAttemptsIsDeleted(t *testing.T) {
 	if n := f.files(); n != 0 {
 		t.Errorf("%d files for ever", n)
 	}
-	pgtest.Exec(t, f.pool, `update blobs set ended_at = now() - interval '25 hours'`)
+	pgtest.Exec(t, f.pool, `update blobs set ended_at = now() - interval '25 hours', clean_at = now() - interval '1 hour'`)
 	f.clean()
 	if n := pgtest.One[int](t, f.pool, `select count(*)::int from blobs`); n != 0 {
 		t.Errorf("%d rows for ever", n)

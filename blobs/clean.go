@@ -14,22 +14,23 @@ import (
 // time: a worker that was suspended may have stored it after the first.
 const again = 24 * time.Hour
 
-const cleanChunk = 100
+// One call of Clean deletes at most cleanMost contents, and cleanShare of a workspace. Those
+// that fail are tried again after cleanRetry.
+const (
+	cleanMost  = 100
+	cleanShare = 10
+	cleanRetry = 5 * time.Minute
+)
 
-// Clean deletes the content of attempts that have ended, at most one chunk, and returns
-// how many it deleted. Attempts whose lease has expired have ended. Content that is
-// committed, and that of running attempts, stays.
+// Clean deletes the content of attempts that have ended, at most a chunk of each workspace
+// alike, and returns how many it deleted. Attempts whose lease has expired have ended.
+// Content that is committed, and that of running attempts, stays. Any number of processes
+// may call it: each takes other content.
 func (b *Blobs) Clean(ctx context.Context) (deleted int, err error) {
 	if err := b.endExpired(ctx); err != nil {
 		return 0, err
 	}
-	rows, err := b.Pool.Query(ctx, `
-		select workspace_id, id, name, ended_at < now() - $1::interval as last from blobs
-		where status = 'ended' and (cleaned_at is null or ended_at < now() - $1::interval) order by created_at limit $2`, again, cleanChunk)
-	if err != nil {
-		return 0, fmt.Errorf("find ended blobs: %w", err)
-	}
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ended])
+	all, err := b.takeEnded(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("find ended blobs: %w", err)
 	}
@@ -51,9 +52,35 @@ type ended struct {
 	Last          bool
 }
 
+// takeEnded takes the content that is to be deleted next: the first of each workspace that
+// has some, then the second, and of these what has been due longest.
+func (b *Blobs) takeEnded(ctx context.Context) ([]ended, error) {
+	rows, err := b.Pool.Query(ctx, `
+		with recursive w as (
+			(select workspace_id from blobs where status = 'ended' order by workspace_id limit 1)
+			union all
+			select n.workspace_id from w cross join lateral (
+				select workspace_id from blobs where status = 'ended' and workspace_id > w.workspace_id order by workspace_id limit 1) n
+		), due as (
+			select d.workspace_id, d.id from w cross join lateral (
+				select workspace_id, id, clean_at, row_number() over (order by clean_at) as place from (
+					select workspace_id, id, clean_at from blobs
+					where workspace_id = w.workspace_id and status = 'ended' and clean_at <= now() order by clean_at limit $2) b
+			) d
+			order by d.place, d.clean_at limit $3
+		)
+		update blobs b set clean_at = now() + $4::interval
+		from due d where b.workspace_id = d.workspace_id and b.id = d.id and b.status = 'ended' and b.clean_at <= now()
+		returning b.workspace_id, b.id, b.name, b.ended_at < now() - $1::interval`, again, cleanShare, cleanMost, cleanRetry)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[ended])
+}
+
 func (b *Blobs) endExpired(ctx context.Context) error {
 	_, err := b.Pool.Exec(ctx, `
-		update blobs set status = 'ended', ended_at = now(), leased_by = null, lease_until = null
+		update blobs set status = 'ended', ended_at = now(), clean_at = now(), leased_by = null, lease_until = null
 		where status = 'registered' and lease_until < now()`)
 	if err != nil {
 		return fmt.Errorf("end expired blobs: %w", err)
@@ -66,11 +93,11 @@ func (b *Blobs) clean(ctx context.Context, e ended) error {
 	if err := b.Store.Delete(ctx, e.Name); err != nil {
 		return fmt.Errorf("delete content of attempt %s: %w", e.ID, err)
 	}
-	sql := `update blobs set cleaned_at = now() where workspace_id = $1 and id = $2 and status = 'ended'`
+	sql, args := `update blobs set clean_at = ended_at + $3 where workspace_id = $1 and id = $2 and status = 'ended'`, []any{e.Workspace, e.ID, again}
 	if e.Last {
-		sql = `delete from blobs where workspace_id = $1 and id = $2 and status = 'ended'`
+		sql, args = `delete from blobs where workspace_id = $1 and id = $2 and status = 'ended'`, args[:2]
 	}
-	if _, err := b.Pool.Exec(ctx, sql, e.Workspace, e.ID); err != nil {
+	if _, err := b.Pool.Exec(ctx, sql, args...); err != nil {
 		return fmt.Errorf("record the deletion of attempt %s: %w", e.ID, err)
 	}
 	return nil

@@ -47,7 +47,7 @@ const stops = `
 	create trigger stop_register before insert on blobs for each row execute function stop('register');
 	create trigger stop_commit before update on blobs for each row when (new.status = 'committed') execute function stop('commit');
 	create trigger stop_publish before update on blobs for each row when (new.status = 'published') execute function stop('publish');
-	create trigger stop_clean before update on blobs for each row when (new.cleaned_at is not null and old.cleaned_at is null)
+	create trigger stop_clean before update on blobs for each row when (new.clean_at = new.ended_at + interval '24 hours')
 		execute function stop('clean')`
 
 // exporting is an installation with a store, and the exports of this process.

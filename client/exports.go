@@ -87,7 +87,7 @@ func (c *Client) GetExport(ctx context.Context, id string, options ...CallOption
 	return call[Export](ctx, c, nil, options, http.MethodGet, "/v1/exports/%s", id)
 }
 
-// CancelExport ends an export that is queued or running.
+// CancelExport ends an export that is queued, running or publishing.
 func (c *Client) CancelExport(ctx context.Context, id string, options ...CallOption) (Export, error) {
 	return call[Export](ctx, c, nil, options, http.MethodPost, "/v1/exports/%s/cancel", id)
 }

@@ -12,6 +12,7 @@ import (
 
 	"lemma"
 	"lemma/notifications"
+	"lemma/retention"
 )
 
 // keyState is the row of a key that a request did not acquire.
@@ -29,9 +30,12 @@ type keyState struct {
 
 // over reports that a stored key is unlocked: its notification has failed for a cause that
 // may pass, or the time of its seal is over. It stays so until the key is acquired. A
-// notification that has not ended keeps its key.
-func (s keyState) over(n notifications.Notification) bool {
+// notification that has not ended keeps its key. One that is not found was dropped by
+// package retention, after its seal, if it is old enough for that.
+func (s keyState) over(n notifications.Notification, found bool) bool {
 	switch {
+	case !found:
+		return s.Now.Sub(timeOf(s.Token)) > retention.Least
 	case n.EndedAt == nil:
 		return false
 	case n.Status == "failed" && n.Outcome != nil && *n.Outcome == "refused",
@@ -66,7 +70,7 @@ func (d *Direct) answer(ctx context.Context, ws uuid.UUID, all []*request) error
 		n, ok := found[s.Token]
 		switch {
 		case s.open(r):
-		case s.Stored && ok && s.over(n):
+		case s.Stored && s.over(n, ok):
 			r.over = s.Token
 		default:
 			r.done, r.result = true, s.result(n, ok)

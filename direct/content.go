@@ -20,7 +20,7 @@ import (
 // content is what requests have in common that send the same content in the same way over
 // the same provider.
 type content struct {
-	id        uuid.UUID // of its row; of a month, so that it can be deleted with the notifications of that month
+	id        uuid.UUID // of its row; of a month, as package retention deletes it with the notifications of that month
 	provider  uuid.UUID
 	channel   lemma.Channel
 	compiled  *message.Compiled

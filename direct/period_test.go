@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma/pgtest"
+	"lemma/retention"
 )
 
 // nextDay begins the next period, as BeginPeriod does a day later.
@@ -118,4 +119,55 @@ func TestKeysAreCarriedBeforeTheLock(t *testing.T) {
 	b.WantCount(1, `select count(*) from direct_key_periods`)
 	b.WantCount(carryPage+2, `select count(*) from direct_keys`)
 	b.send(other, b.request("waits", wait), filtered)
+}
+
+// A key whose notification was dropped by retention is unlocked: its seal was over long
+// before. A notification that is not found but is too young for that keeps its key.
+func TestAKeyWhoseNotificationWasDropped(t *testing.T) {
+	for name, c := range map[string]struct {
+		age   time.Duration
+		again string
+		left  int
+	}{
+		"by retention": {retention.Least + time.Hour, accepted, 0},
+		"too young":    {retention.Least - time.Hour, locked, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			d := b.process()
+			b.Must(d.BeginPeriod(context.Background()))
+			for _, key := range []string{"again", "old"} {
+				r := b.request(key)
+				r.ID = idAt(time.Now().Add(-c.age))
+				b.send(d, r, accepted)
+			}
+			b.Exec(`delete from notifications`)
+			b.nextDay()
+			b.send(d, b.request("again"), c.again)
+			b.Exec(`update direct_key_periods set began_at = began_at - interval '74 hours'`)
+			b.Must(d.BeginPeriod(context.Background()))
+			b.WantCount(1, `select count(*) from direct_key_periods`)
+			b.WantCount(c.left, `select count(*) from direct_keys where token < $1`, idAt(time.Now().Add(-24*time.Hour)))
+		})
+	}
+}
+
+// A request that holds its key over the begin of a period stores its notification, or
+// unlocks the key.
+func TestAKeyIsHeldOverMidnight(t *testing.T) {
+	b := setup(t)
+	d, other := b.process(), b.process()
+	d.Hook = func(_ context.Context, at string) {
+		if at == "locked" {
+			b.nextDay()
+		}
+	}
+	b.send(d, b.ofProfile("stored"), accepted)
+	b.send(other, b.ofProfile("stored"), filtered)
+	b.ExecDB(`alter table customers rename to gone`)
+	if s, err := d.Send(context.Background(), b.Workspace, b.ofProfile("unlocked")); err == nil {
+		t.Fatal(s)
+	}
+	b.ExecDB(`alter table gone rename to customers`)
+	b.send(other, b.ofProfile("unlocked"), accepted)
 }

@@ -68,9 +68,9 @@ type Event struct {
 // count is the number of items.
 func (e Event) count() int { return max(len(e.Ordinals), len(e.Keys), e.Items) }
 
-// Record writes the events to which an endpoint subscribes, in the caller's transaction.
-// Call it after the change: a transaction that has changed something is waited for by a
-// new subscription.
+// Record writes the events to which an endpoint subscribes, in the caller's transaction. The
+// statement that reads the subscriptions also writes, here and in other packages: a new
+// subscription waits for a transaction that holds the locks of both.
 func Record(ctx context.Context, tx pgx.Tx, all ...Event) error {
 	batch := &pgx.Batch{}
 	for _, e := range all {

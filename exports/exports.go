@@ -187,12 +187,12 @@ func (e *Exports) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Expor
 	return list.Read(ctx, e.Pool, q, ws, "select "+columns+" from exports where workspace_id = $1", pgx.RowToStructByName[Export])
 }
 
-// Cancel ends an export that waits or runs. Its content is deleted.
+// Cancel ends an export that waits, runs or is being published. Its content is deleted.
 func (e *Exports) Cancel(ctx context.Context, ws, id uuid.UUID) (done Export, err error) {
 	err = fence.Transact(ctx, e.Pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update exports set status = 'cancelled', finished_at = now(), expires_at = now() + $3
-			where workspace_id = $1 and id = $2 and status in ('queued', 'running')`, ws, id, e.cfg.Retention)
+			where workspace_id = $1 and id = $2 and status in ('queued', 'running', 'publishing')`, ws, id, e.cfg.Retention)
 		if err != nil {
 			return fmt.Errorf("cancel export: %w", err)
 		}

@@ -374,7 +374,7 @@ func TestContentIsDeletedTwice(t *testing.T) {
 	if len(f.files()) != 1 {
 		t.Fatal("the test stores nothing")
 	}
-	pgtest.Exec(t, f.pool, `update blobs set ended_at = ended_at - interval '25 hours'`)
+	pgtest.Exec(t, f.pool, `update blobs set ended_at = ended_at - interval '25 hours', clean_at = clean_at - interval '25 hours'`)
 	f.clean()
 	if left := pgtest.One[int](t, f.pool, `select count(*)::int from blobs`); len(f.files()) != 0 || left != 0 {
 		t.Errorf("%v and %d rows", f.files(), left)

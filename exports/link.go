@@ -55,7 +55,7 @@ func (e *Exports) Link(ctx context.Context, ws, id uuid.UUID, valid time.Duratio
 // allowed are the actions that a status allows.
 func allowed(status string) []string {
 	switch status {
-	case Queued, Running:
+	case Queued, Running, Publishing:
 		return []string{"cancel", "delete"}
 	case Completed:
 		return []string{"download", "delete"}

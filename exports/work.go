@@ -156,12 +156,22 @@ func (e *Exports) prepare(ctx context.Context, j job) (blobs.Content, error) {
 // saveProgress stores the progress of an attempt that holds its lease.
 func (e *Exports) saveProgress(ctx context.Context, j job) error {
 	return pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		if err := lock(ctx, tx, j.owner()); err != nil {
+			return err
+		}
 		held, err := e.Blobs.Held(ctx, tx, j.attempt)
 		if err != nil || !held {
 			return err
 		}
 		return e.count(ctx, tx, j)
 	})
+}
+
+// lock locks an export before its attempts, as all transactions do: else two would wait for
+// each other.
+func lock(ctx context.Context, tx pgx.Tx, o blobs.Owner) error {
+	_, err := tx.Exec(ctx, `select from exports where workspace_id = $1 and id = $2 for no key update`, o.Workspace, o.ID)
+	return err
 }
 
 func (e *Exports) count(ctx context.Context, tx pgx.Tx, j job) error {
@@ -174,6 +184,9 @@ func (e *Exports) count(ctx context.Context, tx pgx.Tx, j job) error {
 // lost its lease.
 func (e *Exports) commit(ctx context.Context, j job, content blobs.Content) (held bool, err error) {
 	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		if err := lock(ctx, tx, j.owner()); err != nil {
+			return err
+		}
 		if held, err = e.Blobs.Commit(ctx, tx, j.attempt, content); err != nil || !held {
 			return err
 		}
@@ -191,31 +204,6 @@ func (e *Exports) commit(ctx context.Context, j job, content blobs.Content) (hel
 	return held, nil
 }
 
-// publish makes the committed file of an export visible.
-func (e *Exports) publish(ctx context.Context, o blobs.Owner) error {
-	_, err := e.Blobs.Publish(ctx, o, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
-			update exports set status = 'completed', finished_at = now(), expires_at = now() + $3
-			where workspace_id = $1 and id = $2 and status = 'publishing'`, o.Workspace, o.ID, e.cfg.Retention)
-		e.Metrics.ended.WithLabelValues(Completed).Inc()
-		return err
-	})
-	return err
-}
-
-// PublishAll publishes committed exports whose process did not.
-func (e *Exports) PublishAll(ctx context.Context) error {
-	rows, _ := e.Pool.Query(ctx, `select workspace_id, id from exports where status = 'publishing' limit 100`)
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blobs.Owner])
-	if err != nil {
-		return fmt.Errorf("find committed exports: %w", err)
-	}
-	for _, o := range all {
-		err = errors.Join(err, e.publish(ctx, o))
-	}
-	return err
-}
-
 // failTime bounds the record of a failure, also during a shutdown.
 const failTime = 5 * time.Second
 
@@ -226,6 +214,9 @@ func (e *Exports) fail(ctx context.Context, j job, cause error) error {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), failTime)
 	defer done()
 	return pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		if err := lock(ctx, tx, j.owner()); err != nil {
+			return err
+		}
 		held, err := e.Blobs.End(ctx, tx, j.attempt)
 		if err != nil || !held {
 			return err
@@ -242,8 +233,7 @@ func (e *Exports) fail(ctx context.Context, j job, cause error) error {
 		}
 		var failures int
 		err = tx.QueryRow(ctx, `
-			update exports set failures = failures + 1, retry_at = now() + least(failures + 1, 10) * interval '10 seconds', status_reason = $3,
-				status_detail = $4
+			update exports set failures = failures + 1, retry_at = now() + `+backOff+`, status_reason = $3, status_detail = $4
 			where workspace_id = $1 and id = $2 and status = 'running' returning failures`, j.workspace, j.ID, reason, detail).Scan(&failures)
 		if err != nil || failures < mostFailures {
 			return err
@@ -275,8 +265,11 @@ func (e *Exports) Clean(ctx context.Context) error {
 			break
 		}
 	}
-	_, err := e.Blobs.Clean(ctx)
-	return err
+	for {
+		if n, err := e.Blobs.Clean(ctx); n == 0 || err != nil {
+			return err
+		}
+	}
 }
 
 // expire deletes one expired export.

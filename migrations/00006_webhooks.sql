@@ -12,6 +12,7 @@ create table webhook_endpoints (
     status_reason text,
     enabled_at   timestamptz not null default now(), -- when it was last enabled: earlier failures do not count
     disabled_at  timestamptz,
+    failing_since timestamptz,                -- the first failed call of an event message since the last delivery
     version      int not null default 1,
     created_at   timestamptz not null default now(),
     updated_at   timestamptz not null default now(),
@@ -19,6 +20,7 @@ create table webhook_endpoints (
     constraint webhook_endpoints_name unique (workspace_id, name),
     constraint webhook_endpoints_disabled check ((status = 'disabled') = (disabled_at is not null and status_reason is not null))
 ) with (fillfactor = 70);
+create index webhook_endpoints_failing on webhook_endpoints (failing_since) where failing_since is not null and status = 'enabled';
 
 -- Which endpoint receives which type of event, all or of some origins. A statement
 -- that changes a state reads it to decide whether it writes the event.
@@ -83,6 +85,7 @@ create table outbox (
     called_at     timestamptz,                -- when the last call ended
     answered      boolean not null default false, -- pending: the last answer is final, and its consequences are not written yet
     due_at        timestamptz not null default now(), -- leased: when the lease expires
+    waits         boolean not null default false, -- pending: for a further call at due_at; then a claim ends the wait
     leased_by     text,
     lease_until   timestamptz,
     created_at    timestamptz not null default now(),
@@ -95,9 +98,12 @@ create table outbox (
 alter table outbox alter column body set storage external;
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
--- Endpoints with pending messages are found by skipping from one to the next,
--- so that the messages of a failing endpoint are not read to find the others.
-create index outbox_due on outbox (workspace_id, endpoint_id, due_at) where status = 'pending';
+-- Endpoints with messages that can be called now, or are being called, are found by
+-- skipping from one to the next, so that neither the messages of a failing endpoint nor
+-- endpoints whose messages all wait are read to find the others.
+create index outbox_ready on outbox (workspace_id, endpoint_id, due_at) where status = 'pending' and not waits;
+create index outbox_waiting on outbox (workspace_id, endpoint_id, due_at) where status = 'pending' and waits;
+create index outbox_woken on outbox (due_at) where status = 'pending' and waits;
 create index outbox_over on outbox (finished_at) where status <> 'pending';
 -- Finished messages of an endpoint, newest first. Without the workspace, so that
 -- a planner without statistics does not use it to find messages by id.

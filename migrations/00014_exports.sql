@@ -16,16 +16,17 @@ create table blobs (
     sha256       bytea,
     created_at   timestamptz not null default now(),
     ended_at     timestamptz,
-    cleaned_at   timestamptz,                 -- the content was deleted; it is deleted again a day after the end
+    clean_at     timestamptz,                 -- when the content is deleted next: at the end, and again a day later
     constraint blobs_pkey primary key (workspace_id, id),
     constraint blobs_name unique (workspace_id, name),
     constraint blobs_lease check ((status = 'registered') = (leased_by is not null) and (leased_by is null) = (lease_until is null)),
     constraint blobs_content check (status not in ('committed', 'published') or bytes is not null and sha256 is not null),
-    constraint blobs_ended check ((status = 'ended') = (ended_at is not null))
+    constraint blobs_ended check ((status = 'ended') = (ended_at is not null) and (ended_at is null) = (clean_at is null))
 );
 create unique index blobs_committed on blobs (workspace_id, owner_id) where status in ('committed', 'published');
 create unique index blobs_registered on blobs (workspace_id, owner_id) where status = 'registered';
-create index blobs_open on blobs (status, created_at) where status in ('registered', 'ended');
+create index blobs_leases on blobs (lease_until) where status = 'registered';
+create index blobs_cleaning on blobs (workspace_id, clean_at) where status = 'ended';
 comment on constraint blobs_pkey on blobs is 'SideEffects!CommittedOnce';
 comment on index blobs_committed is 'SideEffects!CommittedOnce';
 comment on index blobs_registered is 'SideEffects!CommittedOnce';

@@ -30,6 +30,12 @@ func (p Partition) End() time.Time { return p.Month.AddDate(0, 1, 0) }
 // IDs are the bounds of the ids in the partition: from is included, to is not.
 func (p Partition) IDs() (from, to uuid.UUID) { return lowestID(p.Month), lowestID(p.End()) }
 
+// FirstIDs are the bounds of the ids that have the first millisecond of the month, as those
+// that are made for a month have: see notifications.DirectID.
+func (p Partition) FirstIDs() (from, to uuid.UUID) {
+	return lowestID(p.Month), lowestID(p.Month.Add(time.Millisecond))
+}
+
 // Partitioned lists the tables that are partitioned by month.
 func Partitioned() []string { return slices.Clone(partitioned) }
 

@@ -165,11 +165,11 @@ create table blobs (
     sha256 bytea,
     created_at timestamp with time zone not null default now(),
     ended_at timestamp with time zone,
-    cleaned_at timestamp with time zone,
+    clean_at timestamp with time zone,
     constraint blobs_pkey PRIMARY KEY (workspace_id, id),
     constraint blobs_name UNIQUE (workspace_id, name),
     constraint blobs_content CHECK (((status <> ALL (ARRAY['committed'::text, 'published'::text])) OR ((bytes IS NOT NULL) AND (sha256 IS NOT NULL)))),
-    constraint blobs_ended CHECK (((status = 'ended'::text) = (ended_at IS NOT NULL))),
+    constraint blobs_ended CHECK ((((status = 'ended'::text) = (ended_at IS NOT NULL)) AND ((ended_at IS NULL) = (clean_at IS NULL)))),
     constraint blobs_lease CHECK ((((status = 'registered'::text) = (leased_by IS NOT NULL)) AND ((leased_by IS NULL) = (lease_until IS NULL)))),
     constraint blobs_status CHECK ((status = ANY (ARRAY['registered'::text, 'committed'::text, 'published'::text, 'ended'::text])))
 );
@@ -905,6 +905,7 @@ create table outbox (
     called_at timestamp with time zone,
     answered boolean not null default false,
     due_at timestamp with time zone not null default now(),
+    waits boolean not null default false,
     leased_by text,
     lease_until timestamp with time zone,
     created_at timestamp with time zone not null default now(),
@@ -1172,6 +1173,7 @@ create table webhook_endpoints (
     status_reason text,
     enabled_at timestamp with time zone not null default now(),
     disabled_at timestamp with time zone,
+    failing_since timestamp with time zone,
     version integer not null default 1,
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
@@ -1254,8 +1256,9 @@ CREATE INDEX batches_direct_by_due ON ONLY batches USING btree (workspace_id, du
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);
+CREATE INDEX blobs_cleaning ON blobs USING btree (workspace_id, clean_at) WHERE (status = 'ended'::text);
 CREATE UNIQUE INDEX blobs_committed ON blobs USING btree (workspace_id, owner_id) WHERE (status = ANY (ARRAY['committed'::text, 'published'::text]));
-CREATE INDEX blobs_open ON blobs USING btree (status, created_at) WHERE (status = ANY (ARRAY['registered'::text, 'ended'::text]));
+CREATE INDEX blobs_leases ON blobs USING btree (lease_until) WHERE (status = 'registered'::text);
 CREATE UNIQUE INDEX blobs_registered ON blobs USING btree (workspace_id, owner_id) WHERE (status = 'registered'::text);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
@@ -1282,11 +1285,13 @@ CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id
 CREATE INDEX notifications_converting ON ONLY notifications USING btree (workspace_id, profile_key) WHERE converts;
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE INDEX notifications_unsubscribed ON ONLY notifications USING btree (workspace_id, origin_id, profile_key) WHERE (skip_reason = 'unsubscribed'::text);
-CREATE INDEX outbox_due ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE (status = 'pending'::text);
 CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_at, id) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
+CREATE INDEX outbox_ready ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE ((status = 'pending'::text) AND (NOT waits));
 CREATE UNIQUE INDEX outbox_sequence ON outbox USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL);
+CREATE INDEX outbox_waiting ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE ((status = 'pending'::text) AND waits);
+CREATE INDEX outbox_woken ON outbox USING btree (due_at) WHERE ((status = 'pending'::text) AND waits);
 CREATE UNIQUE INDEX provider_events_once ON ONLY provider_events USING btree (workspace_id, origin_id, provider_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) WHERE (batch_id IS NOT NULL);
 CREATE INDEX provider_events_unmatched ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);
@@ -1302,6 +1307,7 @@ CREATE INDEX topic_unsubscribes_written_by ON topic_unsubscribes USING btree (wo
 CREATE INDEX tracking_queue_due ON tracking_queue USING btree (workspace_id, occurred_at) WHERE (times > 0);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
+CREATE INDEX webhook_endpoints_failing ON webhook_endpoints USING btree (failing_since) WHERE ((failing_since IS NOT NULL) AND (status = 'enabled'::text));
 CREATE INDEX webhook_subscriptions_endpoint ON webhook_subscriptions USING btree (workspace_id, endpoint_id);
 
 CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE ON public.audit_log FOR EACH ROW EXECUTE FUNCTION audit_log_append_only();

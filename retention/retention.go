@@ -4,7 +4,8 @@
 //
 // What "needs" means is decided by the database (use.go). Batches are never dropped:
 // there is one for some hundreds of notifications, and the counts of campaigns and flows
-// are their sums. How a partition is dropped is decided by package migrations.
+// are their sums. How a partition is dropped is decided by package migrations. With the
+// direct notifications of a month their contents are deleted (contents.go).
 package retention
 
 import (
@@ -118,7 +119,8 @@ func (r *Retention) Run(ctx context.Context, now time.Time) (done Done, failed e
 }
 
 // drop detaches a partition that nothing needs, archives and drops it. A partition that
-// an earlier run detached is only archived and dropped.
+// an earlier run detached is only archived and dropped. The contents of direct notifications
+// leave before their partition is dropped, so that a later run continues.
 func (r *Retention) drop(ctx context.Context, p migrations.Partition, now time.Time) (bool, error) {
 	if p.Attached {
 		detached, err := r.detach(ctx, p, now)
@@ -129,6 +131,11 @@ func (r *Retention) drop(ctx context.Context, p migrations.Partition, now time.T
 	if r.cfg.Archive != nil {
 		if err := r.cfg.Archive(ctx, p); err != nil {
 			return false, fmt.Errorf("archive %s: %w", p.Name(), err)
+		}
+	}
+	if p.Table == "notifications" {
+		if err := r.deleteContents(ctx, p); err != nil {
+			return false, err
 		}
 	}
 	return true, migrations.Drop(ctx, r.pool, p)

@@ -92,9 +92,13 @@ func idAt(t time.Time) uuid.UUID {
 
 func (o *old) run(cfg retention.Config, at time.Time) retention.Done {
 	o.T.Helper()
-	done, err := retention.New(o.Pool, slog.New(slog.DiscardHandler), retention.NewMetrics(nil), cfg).Run(o.T.Context(), at)
+	done, err := o.retention(cfg).Run(o.T.Context(), at)
 	o.Must(err)
 	return done
+}
+
+func (o *old) retention(cfg retention.Config) *retention.Retention {
+	return retention.New(o.Pool, slog.New(slog.DiscardHandler), retention.NewMetrics(nil), cfg)
 }
 
 // left lists the tables whose partition of the month is there.
@@ -277,7 +281,7 @@ func TestArchivingComesBeforeDropping(t *testing.T) {
 		}
 		return nil
 	}
-	r := retention.New(o.Pool, slog.New(slog.DiscardHandler), retention.NewMetrics(nil), cfg)
+	r := o.retention(cfg)
 	if _, err := r.Run(t.Context(), now); err == nil || !strings.Contains(err.Error(), "no disk") {
 		t.Errorf("archiving failed: %v", err)
 	}

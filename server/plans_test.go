@@ -60,7 +60,8 @@ var reads = []struct{ caller, index, why string }{
 	{"(*fairness).readWorkspaces", "batches_", "skips from one workspace with batches that are ready to the next"},
 	{"(*Sender).dueFirst", "batches_", "the first by due_at, of one workspace"},
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
-	{"(*Webhooks).lease", "outbox_due", "skips from one endpoint with due messages to the next"},
+	{"webhooks.readReady", "outbox_ready", "skips from one endpoint with messages to the next"},
+	{"webhooks.readReady", "outbox_woken", "the first by due_at, whose wait is over"},
 	{"(*Webhooks).Clean", "outbox_", "once an hour"},
 	{"(*Sender).claimAs", "suppressions_", "whether the workspace has any"},
 	{"(*Sender).claimAs", "topic_unsubscribes_", "whether the workspace has any"},
@@ -77,7 +78,8 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Tracking).queue.func1", "contents_converting", "whether there is a content with one event"},
 	{"(*Tracking).waiting", "_queue_", "skips from one workspace with queued events to the next"},
 	{"tracking.takeEvents", "conversion_queue_pkey", "the first by received_at, of one workspace"},
-	{"(*Webhooks).DisableFailing", "outbox_", "the messages of endpoints with events, every ten minutes"},
+	{"(*Webhooks).failingLong", "webhook_endpoints_failing", "the endpoints that have failed for long"},
+	{"(*Blobs).takeEnded", "blobs_cleaning", "skips from one workspace with ended content to the next"},
 	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},
 }
 

@@ -28,8 +28,9 @@ type claimed struct {
 	At           time.Time // by the database's clock
 	URL          *string   // nil: the endpoint was deleted
 	Secret       []byte
-	Status       *string   // of the endpoint
-	since        time.Time // start of the claim by this process's clock, which is before the start of the lease
+	Status       *string    // of the endpoint
+	FailingSince *time.Time // of the endpoint
+	since        time.Time  // start of the claim by this process's clock, which is before the start of the lease
 }
 
 // answer is the answer that an earlier claim received and could not settle.
@@ -50,34 +51,30 @@ func (m claimed) answer() result {
 // the backlog of a slow endpoint would win each call that it has just released.
 // A message whose lease has expired is due too: its worker died, perhaps after the call.
 func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
-	free := w.limiter.capacity()
-	if free.all <= 0 {
+	if w.limiter.free() <= 0 {
+		return nil, nil
+	}
+	all, err := w.ready.next(ctx, w.pool)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	free := w.limiter.capacity(all)
+	if len(free.endpoints) == 0 {
 		return nil, nil
 	}
 	taken, err := w.lease(ctx, `
-		with recursive endpoints as (
-			(select workspace_id, endpoint_id from outbox where status = 'pending' order by workspace_id, endpoint_id limit 1)
-			union all
-			select o.workspace_id, o.endpoint_id from endpoints e cross join lateral (
-				select o.workspace_id, o.endpoint_id from outbox o
-				where o.status = 'pending' and (o.workspace_id, o.endpoint_id) > (e.workspace_id, e.endpoint_id)
-				order by o.workspace_id, o.endpoint_id limit 1) o
-		), limits as materialized (
-			select e.workspace_id, e.endpoint_id, coalesce(c.free, $4) as free, coalesce(c.busy, 0) as busy,
-				sum(coalesce(c.busy, 0)) over (partition by e.workspace_id) as calls
-			from endpoints e left join unnest($5::uuid[], $6::int[], $7::int[]) as c (endpoint_id, free, busy)
-				on c.endpoint_id = e.endpoint_id
-		), due as materialized (
+		with due as materialized (
 			select o.workspace_id, o.id from (
 				select o.workspace_id, o.id, o.nth_of_endpoint, o.tie,
 					o.calls + row_number() over (partition by o.workspace_id order by o.nth_of_endpoint, o.tie) as nth_of_workspace
 				from (
 					select o.workspace_id, o.id, l.calls, random() as tie,
 						l.busy + row_number() over (partition by o.workspace_id, o.endpoint_id order by o.due_at) as nth_of_endpoint
-					from limits l cross join lateral (
+					from unnest($4::uuid[], $5::uuid[], $6::int[], $7::int[], $8::int[]) as l (workspace_id, endpoint_id, free, busy, calls)
+					cross join lateral (
 						select o.workspace_id, o.id, o.endpoint_id, o.due_at from outbox o
 						where o.workspace_id = l.workspace_id and o.endpoint_id = l.endpoint_id
-							and o.status = 'pending' and o.due_at <= now()
+							and o.status = 'pending' and not o.waits and o.due_at <= now()
 						order by o.due_at limit l.free) o
 				) o
 			) o order by o.nth_of_workspace, o.nth_of_endpoint, o.tie limit $3
@@ -86,12 +83,12 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 				select o.ctid as at from outbox o
 				where o.workspace_id = due.workspace_id and o.id = due.id and o.finished_at is null and o.due_at <= now()
 				for update skip locked) o
-		)`, free.all, w.options.PerEndpoint, free.endpoints, free.free, free.busy)
+		)`, free.all, free.workspaces, free.endpoints, free.free, free.busy, free.calls)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range taken {
-		w.limiter.acquire(m.EndpointID)
+		w.limiter.acquire(m.WorkspaceID, m.EndpointID)
 	}
 	return taken, nil
 }
@@ -102,7 +99,7 @@ func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n int)
 	return w.lease(ctx, `
 		with free as materialized (
 			select o.ctid as at from outbox o
-			where o.workspace_id = $3 and o.endpoint_id = $4 and o.status = 'pending' and o.due_at <= now()
+			where o.workspace_id = $3 and o.endpoint_id = $4 and o.status = 'pending' and not o.waits and o.due_at <= now()
 			order by o.due_at limit $5 for update skip locked
 		)`, ws, endpoint, n)
 }
@@ -127,7 +124,7 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 				o.status_code, o.last_error, o.leased_by
 		)
 		select t.workspace_id, t.id, t.endpoint_id, t.body, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
-			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret, e.status
+			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret, e.status, e.failing_since
 		from taken t
 		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
 		append([]any{token, w.options.Lease}, args...)...)

@@ -42,15 +42,24 @@ type listed struct {
 	Position time.Time
 }
 
-// selectDelivery reads each flow by the enrollment's primary key.
-const selectDelivery = `
+const selectDelivery = deliveryColumns + ` from outbox o`
+
+// pendingMessages are those that are ready and those that wait, each by its index.
+const (
+	pendingMessages = `(` + pendingColumns + `not waits union all ` + pendingColumns + `waits)`
+	pendingColumns  = `select workspace_id, endpoint_id, id, enrollment_id, event_id, type, sequence, status, attempts, status_code, last_error,
+		called_at, lease_until, due_at, created_at, finished_at
+		from outbox where status = 'pending' and `
+)
+
+// deliveryColumns read each flow by the enrollment's primary key.
+const deliveryColumns = `
 	select o.id, o.enrollment_id,
 		(select e.flow_id from enrollments e where e.workspace_id = o.workspace_id and e.id = o.enrollment_id) as flow_id,
 		o.event_id, o.type, o.sequence, o.status, o.attempts, coalesce(o.status_code, 0) as status_code, coalesce(o.last_error, '') as reason,
 		o.called_at,
 		case when o.status = 'pending' and (o.lease_until is null or o.lease_until <= now()) then o.due_at end as next_at,
-		o.created_at, o.finished_at, coalesce(o.finished_at, o.due_at) as position
-	from outbox o`
+		o.created_at, o.finished_at, coalesce(o.finished_at, o.due_at) as position`
 
 // Deliveries returns the delivery status of messages by id, without those that
 // ended longer ago than Keep.
@@ -90,13 +99,12 @@ func (w *Webhooks) Messages(ctx context.Context, ws, endpoint uuid.UUID, eventTy
 	if _, err := w.Get(ctx, ws, endpoint); err != nil {
 		return nil, "", err
 	}
-	list, condition := endedList, "o.status <> 'pending'"
+	list, from := endedList, `outbox o where o.status <> 'pending' and`
 	if q.Status == Pending {
-		list, condition = pendingList, "o.status = 'pending'"
+		list, from = pendingList, pendingMessages+` o where`
 	}
 	found, next, err := list.Read(ctx, w.pool, q, ws,
-		selectDelivery+` where o.workspace_id = $1 and o.endpoint_id = $2 and `+condition+` and o.status = $3
-			and ($4 = '' or o.type = $4)`,
+		deliveryColumns+` from `+from+` o.workspace_id = $1 and o.endpoint_id = $2 and o.status = $3 and ($4 = '' or o.type = $4)`,
 		pgx.RowToStructByName[listed], endpoint, q.Status, eventType)
 	if err != nil {
 		return nil, "", err
@@ -135,8 +143,8 @@ func (w *Webhooks) Health(ctx context.Context, ws, endpoint uuid.UUID) (Health, 
 	var f Failure
 	err := w.pool.QueryRow(ctx, `
 		with pending as materialized (
-			select created_at, called_at, status_code, last_error from outbox
-			where workspace_id = $1 and endpoint_id = $2 and status = 'pending' order by due_at desc limit $3
+			select created_at, called_at, status_code, last_error from `+pendingMessages+` o
+			where workspace_id = $1 and endpoint_id = $2 order by due_at desc limit $3
 		), failures as materialized (
 			(select called_at as at, status_code, last_error from pending where last_error is not null order by called_at desc limit 1)
 			union all

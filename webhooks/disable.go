@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,39 +22,118 @@ const (
 	DisabledByFailure = "failing" // no message was delivered for DisableAfter
 )
 
+// recordFailing records in the caller's transaction which endpoints begin to fail with an
+// event message, and which have received a message again. It writes nothing for an endpoint
+// whose state stays. Rows are locked in one order.
+func recordFailing(ctx context.Context, tx pgx.Tx, all []*settlement) error {
+	changed := map[[2]uuid.UUID]bool{} // whether it fails, by workspace and endpoint
+	for _, one := range all {
+		of, delivered := [2]uuid.UUID{one.WorkspaceID, one.EndpointID}, one.result.delivered()
+		switch {
+		case !one.held:
+		case delivered && one.FailingSince != nil:
+			changed[of] = false
+		case !delivered && one.FailingSince == nil && one.EventID != nil:
+			if _, known := changed[of]; !known {
+				changed[of] = true
+			}
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	var ws, ids []uuid.UUID
+	var failing []bool
+	for of, fails := range changed {
+		ws, ids, failing = append(ws, of[0]), append(ids, of[1]), append(failing, fails)
+	}
+	_, err := tx.Exec(ctx, `
+		with locked as materialized (
+			select r.workspace_id, r.id, r.failing from (
+				select workspace_id, id, failing from unnest($1::uuid[], $2::uuid[], $3::boolean[]) as r (workspace_id, id, failing)
+				order by workspace_id, id
+			) r
+			cross join lateral (
+				select from webhook_endpoints e where e.workspace_id = r.workspace_id and e.id = r.id for no key update
+			) e
+		)
+		update webhook_endpoints e set failing_since = case when l.failing then coalesce(e.failing_since, now()) end
+		from locked l where e.workspace_id = l.workspace_id and e.id = l.id`, ws, ids, failing)
+	if err != nil {
+		return fmt.Errorf("record failing webhook endpoints: %w", err)
+	}
+	return nil
+}
+
 // stillFailing is how recent the last failure must be.
 const stillFailing = 24 * time.Hour
 
-// DisableFailing disables endpoints that have failed for DisableAfter: since it was
-// enabled, an event message that was written that long ago was not delivered, no message
-// was delivered since, and a call has failed within the last day. It returns how many.
-func (w *Webhooks) DisableFailing(ctx context.Context) (int, error) {
+// failingPage is how many endpoints are read together that have failed for long.
+const failingPage = 100
+
+// failing is an endpoint that has failed for DisableAfter.
+type failing struct {
+	Workspace, ID uuid.UUID
+	Since         time.Time
+}
+
+// DisableFailing disables endpoints that have failed for DisableAfter: a call of an event
+// message failed that long ago, since it was enabled, no message was delivered since, and a
+// call has failed within the last day. It returns how many. Endpoints that work are not
+// visited, and one that cannot be checked delays no other.
+func (w *Webhooks) DisableFailing(ctx context.Context) (n int, failed error) {
+	var last failing
+	for {
+		page, err := w.failingLong(ctx, last)
+		if err != nil || len(page) == 0 {
+			return n, errors.Join(failed, err)
+		}
+		for _, e := range page {
+			disabled, err := w.disable(ctx, e)
+			if failed = errors.Join(failed, err); disabled {
+				n++
+			}
+		}
+		last = page[len(page)-1]
+	}
+}
+
+// failingLong returns the endpoints after one that have failed longest.
+func (w *Webhooks) failingLong(ctx context.Context, after failing) ([]failing, error) {
 	rows, err := w.pool.Query(ctx, `
+		select workspace_id, id, failing_since from webhook_endpoints
+		where status = 'enabled' and failing_since <= now() - $1::interval and (failing_since, workspace_id, id) > ($2, $3, $4)
+		order by failing_since, workspace_id, id limit $5`, w.options.DisableAfter, after.Since, after.Workspace, after.ID, failingPage)
+	if err != nil {
+		return nil, fmt.Errorf("find failing webhook endpoints: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[failing])
+}
+
+// disable disables an endpoint unless it has recovered, was enabled again, or had no call
+// of late. The messages are read again, since the settlements of two processes may have
+// overtaken each other.
+func (w *Webhooks) disable(ctx context.Context, f failing) (bool, error) {
+	tag, err := w.pool.Exec(ctx, `
 		update webhook_endpoints e set status = 'disabled', status_reason = '`+DisabledByFailure+`', disabled_at = now(),
 			version = e.version + 1, updated_at = now()
-		where e.status = 'enabled' and e.sequence > 0 and e.enabled_at <= now() - $1::interval
-		  and exists (select from outbox o where o.workspace_id = e.workspace_id and o.endpoint_id = e.id
-			and o.sequence is not null and o.status <> 'delivered' and o.last_error is not null
-			and o.created_at >= e.enabled_at and o.created_at <= now() - $1::interval)
-		  and exists (select from outbox o where o.workspace_id = e.workspace_id and o.endpoint_id = e.id
-			and o.sequence is not null and o.status <> 'delivered' and o.last_error is not null and o.called_at > now() - $2::interval)
-		  and not exists (select from outbox o where o.endpoint_id = e.id and o.workspace_id = e.workspace_id
-			and o.status = 'delivered' and o.status <> 'pending' and o.finished_at > now() - $1::interval)
-		returning e.workspace_id, e.id`, w.options.DisableAfter, stillFailing)
+		where e.workspace_id = $3 and e.id = $4 and e.status = 'enabled' and e.failing_since <= now() - $1::interval
+		  and e.enabled_at <= e.failing_since
+		  and (exists (select from outbox o where o.workspace_id = $3 and o.endpoint_id = $4
+				and o.status = 'pending' and o.waits and o.sequence is not null and o.last_error is not null and o.called_at > now() - $2::interval)
+			or exists (select from outbox o where o.workspace_id = $3 and o.endpoint_id = $4
+				and o.status = 'failed' and o.status <> 'pending' and o.sequence is not null and o.finished_at > now() - $2::interval))
+		  and not exists (select from outbox o where o.workspace_id = $3 and o.endpoint_id = $4
+			and o.status = 'delivered' and o.status <> 'pending' and o.finished_at > now() - $1::interval)`,
+		w.options.DisableAfter, stillFailing, f.Workspace, f.ID)
 	if err != nil {
-		return 0, fmt.Errorf("disable failing webhook endpoints: %w", err)
+		return false, fmt.Errorf("disable failing webhook endpoint %s: %w", f.ID, err)
 	}
-	n := 0
-	var ws, id uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&ws, &id}, func() error {
-		n++
-		w.metrics.disabled.Inc()
-		w.log.WarnContext(ctx, "webhook endpoint disabled: no message was delivered", "workspace", ws, "endpoint", id,
-			"for", w.options.DisableAfter)
-		return nil
-	})
-	if err != nil {
-		return n, fmt.Errorf("disable failing webhook endpoints: %w", err)
+	if tag.RowsAffected() == 0 {
+		return false, nil
 	}
-	return n, nil
+	w.metrics.disabled.Inc()
+	w.log.WarnContext(ctx, "webhook endpoint disabled: no message was delivered", "workspace", f.Workspace, "endpoint", f.ID,
+		"for", w.options.DisableAfter)
+	return true, nil
 }

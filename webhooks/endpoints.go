@@ -33,10 +33,12 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 	if err != nil {
 		return Endpoint{}, "", err
 	}
+	made := false
 	err = fence.Transact(ctx, w.pool, func(tx pgx.Tx) error {
 		if err := insert(ctx, tx, ws, n, sealed); err != nil {
 			return err
 		}
+		made = true
 		return writeSubscriptions(ctx, tx, ws, n.ID, n.Subscriptions)
 	})
 	if err != nil {
@@ -44,14 +46,29 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 	}
 	if len(n.Subscriptions) > 0 {
 		if err := w.awaitOlder(ctx); err != nil {
-			return Endpoint{}, "", err
+			return Endpoint{}, "", errors.Join(err, w.undo(ctx, ws, n.ID, made))
 		}
 	}
-	made, keys, err := w.withKeys(ctx, w.pool, ws, n.ID, "")
+	found, keys, err := w.withKeys(ctx, w.pool, ws, n.ID, "")
 	if err != nil {
 		return Endpoint{}, "", err
 	}
-	return made, keys.current(), nil
+	return found, keys.current(), nil
+}
+
+// undo deletes an endpoint that this request has made and cannot answer, so that a request
+// that is repeated makes no second one.
+func (w *Webhooks) undo(ctx context.Context, ws, id uuid.UUID, made bool) error {
+	if !made {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.settling)
+	defer cancel()
+	_, err := fence.Exec(ctx, w.pool, `delete from webhook_endpoints where workspace_id = $1 and id = $2`, ws, id)
+	if err != nil {
+		return fmt.Errorf("delete webhook endpoint %s, whose creation failed: %w", id, err)
+	}
+	return nil
 }
 
 // MaxEndpoints is how many endpoints a workspace has at most: each event is written for
@@ -138,6 +155,7 @@ func patch(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, ifMatch *int, p Pat
 			status_reason = case coalesce($7, status) when 'disabled' then coalesce(status_reason, '`+DisabledByRequest+`') end,
 			disabled_at = case coalesce($7, status) when 'disabled' then coalesce(disabled_at, now()) end,
 			enabled_at = case when $7 = 'enabled' and status = 'disabled' then now() else enabled_at end,
+			failing_since = case when $7 = 'enabled' and status = 'disabled' then null else failing_since end,
 			version = version + 1, updated_at = now()
 		where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
 		returning `+endpointColumns, ws, id, ifMatch, p.Name, p.URL, p.Subscriptions, p.Status)

@@ -128,7 +128,7 @@ func TestFreeCallsGoToEndpointsWithFewer(t *testing.T) {
 	for _, want := range []struct {
 		left, next uuid.UUID
 	}{{slow.ID, quick.ID}, {quick.ID, quick.ID}} { // the other slow endpoint has two calls, and this one has one left
-		b.limiter.release(want.left)
+		b.limiter.release(b.Workspace, want.left)
 		taken, err := b.claim(t.Context())
 		b.Must(err)
 		if len(taken) != 1 || taken[0].EndpointID != want.next {
@@ -159,7 +159,7 @@ func TestFreeCallsGoToWorkspacesWithFewer(t *testing.T) {
 		other.write(other.message(few))
 	}
 	for _, left := range taken[:2] {
-		b.limiter.release(left.EndpointID)
+		b.limiter.release(left.WorkspaceID, left.EndpointID)
 		next, err := b.claim(t.Context())
 		b.Must(err)
 		if len(next) != 1 || next[0].WorkspaceID != other.Workspace {

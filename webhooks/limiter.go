@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,46 +17,57 @@ type limiter struct {
 
 	mutex        sync.Mutex
 	busy         map[uuid.UUID]int       // current calls by endpoint
+	of           map[uuid.UUID]int       // the same by workspace
 	all          int                     // their sum
 	unresponsive map[uuid.UUID]time.Time // endpoints whose last call had no answer, since when
 }
 
 func newLimiter(workers, perEndpoint int) *limiter {
-	return &limiter{workers: workers, perEndpoint: perEndpoint, busy: map[uuid.UUID]int{}, unresponsive: map[uuid.UUID]time.Time{}}
+	return &limiter{workers: workers, perEndpoint: perEndpoint, busy: map[uuid.UUID]int{}, of: map[uuid.UUID]int{},
+		unresponsive: map[uuid.UUID]time.Time{}}
 }
 
 // unresponsiveFor is when an uncalled endpoint stops to count as unresponsive: it
 // may have been deleted, or may answer another process.
 const unresponsiveFor = 2 * time.Hour
 
-// capacity is how many messages may be claimed: in all, and of the endpoints with
-// fewer free calls than the limit, with their current calls.
+// capacity is how many messages may be claimed: in all, and of each of some endpoints, with
+// its current calls and those of its workspace.
 type capacity struct {
-	all       int
-	endpoints []pgtype.UUID
-	free      []int
-	busy      []int
+	all                   int
+	workspaces, endpoints []pgtype.UUID
+	free, busy, calls     []int
 }
 
-func (l *limiter) capacity() capacity {
+// free is how many more calls there may be.
+func (l *limiter) free() int {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	c := capacity{all: l.workers - l.all}
-	for id, n := range l.busy {
-		if _, unresponsive := l.unresponsive[id]; !unresponsive {
-			c.add(id, l.perEndpoint-n, n)
+	return l.workers - l.all
+}
+
+// capacity is that of the endpoints that may be called.
+func (l *limiter) capacity(some []readyEndpoint) capacity {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for id, since := range l.unresponsive {
+		if l.busy[id] == 0 && time.Since(since) > unresponsiveFor {
+			delete(l.unresponsive, id)
 		}
 	}
+	c := capacity{all: l.workers - l.all}
 	left := l.unresponsiveLeft()
-	for id, since := range l.unresponsive { // Go's random order gives each endpoint its chance
-		switch n := l.busy[id]; {
-		case n == 0 && time.Since(since) > unresponsiveFor:
-			delete(l.unresponsive, id)
-		case n == 0 && left > 0:
-			left--
-			c.add(id, 1, n)
-		default:
-			c.add(id, 0, n)
+	for _, i := range rand.Perm(len(some)) { // each unresponsive endpoint has its chance
+		e := some[i]
+		free := l.perEndpoint - l.busy[e.endpoint]
+		if _, unresponsive := l.unresponsive[e.endpoint]; unresponsive {
+			if free = 0; l.busy[e.endpoint] == 0 && left > 0 {
+				free, left = 1, left-1
+			}
+		}
+		if free > 0 {
+			c.workspaces, c.endpoints = append(c.workspaces, pgUUID(e.workspace)), append(c.endpoints, pgUUID(e.endpoint))
+			c.free, c.busy, c.calls = append(c.free, free), append(c.busy, l.busy[e.endpoint]), append(c.calls, l.of[e.workspace])
 		}
 	}
 	return c
@@ -70,25 +82,23 @@ func (l *limiter) unresponsiveLeft() int {
 	return left
 }
 
-func (c *capacity) add(id uuid.UUID, free, busy int) {
-	c.endpoints = append(c.endpoints, pgUUID(id))
-	c.free = append(c.free, max(0, free))
-	c.busy = append(c.busy, busy)
-}
-
-func (l *limiter) acquire(id uuid.UUID) {
+func (l *limiter) acquire(workspace, endpoint uuid.UUID) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	l.busy[id]++
+	l.busy[endpoint]++
+	l.of[workspace]++
 	l.all++
 }
 
-func (l *limiter) release(id uuid.UUID) {
+func (l *limiter) release(workspace, endpoint uuid.UUID) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.all--
-	if l.busy[id]--; l.busy[id] == 0 {
-		delete(l.busy, id)
+	if l.busy[endpoint]--; l.busy[endpoint] == 0 {
+		delete(l.busy, endpoint)
+	}
+	if l.of[workspace]--; l.of[workspace] == 0 {
+		delete(l.of, workspace)
 	}
 }
 

@@ -88,7 +88,7 @@ const settleTries = 3
 
 // work calls a message and settles it.
 func (w *Webhooks) work(ctx context.Context, m claimed) {
-	defer w.limiter.release(m.EndpointID)
+	defer w.limiter.release(m.WorkspaceID, m.EndpointID)
 	w.finish(ctx, m, w.callOnce(ctx, m))
 }
 

@@ -81,7 +81,7 @@ func (s *buffers) recordDuration(b *buffer, d time.Duration) {
 // serve calls a message, and then others of its endpoint until next returns false.
 func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed) {
 	endpoint := m.EndpointID
-	defer w.limiter.release(endpoint)
+	defer w.limiter.release(m.WorkspaceID, endpoint)
 	b := w.buffers.acquire(endpoint)
 	defer w.releaseBuffer(ctx, endpoint, b)
 	until := time.Now().Add(stayFor)

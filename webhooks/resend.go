@@ -63,7 +63,7 @@ func (w *Webhooks) ResendAll(ctx context.Context, ws, endpoint uuid.UUID, r Rang
 }
 
 // dueAgain makes a message that has ended due now. It keeps its id, body and attempts.
-const dueAgain = `status = 'pending', finished_at = null, answered = false, resent_at = now(), due_at = now(),
+const dueAgain = `status = 'pending', finished_at = null, answered = false, resent_at = now(), due_at = now(), waits = false,
 	status_code = null, last_error = null`
 
 // Resend sends one event message, or a test, again.

@@ -105,9 +105,11 @@ func TestFailingEndpointsAreDisabled(t *testing.T) {
 		want   int
 	}{
 		"failing for five days":           {``, 1},
-		"failing for less":                {`update outbox set created_at = now() - interval '4 days 23 hours'`, 0},
+		"failing for less":                {`update webhook_endpoints set failing_since = now() - interval '4 days 23 hours'`, 0},
+		"failing for a moment":            {`update webhook_endpoints set failing_since = null`, 0},
 		"a delivery meanwhile":            {`update outbox set status = 'delivered', last_error = null where sequence = 2`, 0},
-		"no failure for a day":            {`update outbox set called_at = now() - interval '25 hours'`, 0},
+		"no failure for a day":            {`update outbox set called_at = now() - interval '25 hours', finished_at = now() - interval '25 hours'`, 0},
+		"a further call comes":            {`update outbox set status = 'pending', finished_at = null, waits = true`, 1},
 		"enabled since the first failure": {`update webhook_endpoints set enabled_at = now() - interval '4 days'`, 0},
 		"failures of flow nodes only":     {`update outbox set event_id = null, sequence = null`, 0},
 		"disabled already":                {`update webhook_endpoints set status = 'disabled', status_reason = '', disabled_at = now()`, 0},
@@ -116,10 +118,10 @@ func TestFailingEndpointsAreDisabled(t *testing.T) {
 			t.Parallel()
 			b := setup(t, nil)
 			e := b.subscriber("/", types(eventsout.CampaignStarted))
-			b.Exec(`update webhook_endpoints set enabled_at = now() - interval '6 days'`)
+			b.Exec(`update webhook_endpoints set enabled_at = now() - interval '6 days', failing_since = now() - interval '5 days 1 minute'`)
 			b.record(b.started(), b.started())
 			b.publish(2)
-			b.Exec(`update outbox set status = 'failed', last_error = 'timeout', created_at = now() - interval '5 days 1 minute',
+			b.Exec(`update outbox set status = 'failed', last_error = 'timeout',
 				called_at = now() - interval '1 hour', finished_at = now() - interval '1 hour'`)
 			if c.change != "" {
 				b.Exec(c.change)
@@ -185,4 +187,56 @@ func TestCleanDeletesOldEvents(t *testing.T) {
 	b.Must(err)
 	b.WantCount(1, `select count(*) from outbox`)
 	b.WantCount(3, `select count(*) from events_out`) // one of them waits
+}
+
+// An endpoint fails since its first failed call of an event after the last delivery.
+func TestFailingSince(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e := b.subscriber("/", types(eventsout.CampaignStarted))
+	fails := func(want int) {
+		t.Helper()
+		b.WantCount(want, `select count(*) from webhook_endpoints where failing_since is not null`)
+	}
+	call := func(status int) {
+		t.Helper()
+		b.receiver.status(status)
+		b.due()
+		b.run(b.Webhooks, 1)
+	}
+	b.write(b.message(e))
+	call(503)
+	fails(0) // of a flow node, which has an answer of its own
+	call(200)
+	b.record(b.started())
+	b.publish(1)
+	call(503)
+	fails(1)
+	b.Exec(`update webhook_endpoints set failing_since = now() - interval '1 day'`)
+	call(503)
+	b.WantCount(1, `select count(*) from webhook_endpoints where failing_since < now() - interval '23 hours'`)
+	call(200)
+	fails(0)
+}
+
+// One endpoint that cannot be checked delays no other, and those that stay are read once.
+func TestEachFailingEndpointIsChecked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e := b.subscriber("/", types(eventsout.CampaignStarted))
+	b.record(b.started())
+	b.publish(1)
+	b.Exec(`update outbox set status = 'failed', last_error = 'timeout', called_at = now(), finished_at = now()`)
+	b.Exec(`update webhook_endpoints set enabled_at = now() - interval '9 days', failing_since = now() - interval '5 days 1 minute'`)
+	b.Exec(`insert into webhook_endpoints (workspace_id, id, name, url, secret, enabled_at, failing_since)
+		select workspace_id, gen_random_uuid(), 'e' || i, url, secret, now() - interval '9 days', now() - interval '8 days'
+		from webhook_endpoints, generate_series(1, $1::int) i`, failingPage+1) // without a call of late
+	if n, err := b.DisableFailing(t.Context()); n != 1 || err != nil {
+		t.Errorf("%d were disabled, %v", n, err)
+	}
+	now, err := b.Get(t.Context(), b.Workspace, e.ID)
+	b.Must(err)
+	if now.Status != Disabled {
+		t.Errorf("%+v", now)
+	}
 }

@@ -99,10 +99,13 @@ func (w *Webhooks) settleAll(all []*settlement) error {
 	}
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		ended, err := w.writeResults(ctx, tx, all)
-		if err != nil || len(ended) == 0 || w.settled == nil {
+		if err == nil && len(ended) > 0 && w.settled != nil {
+			err = w.settled(ctx, tx, ended)
+		}
+		if err != nil {
 			return err
 		}
-		return w.settled(ctx, tx, ended)
+		return recordFailing(ctx, tx, all)
 	})
 	if err != nil {
 		return fmt.Errorf("settle %d messages, the first of them %s: %w", len(all), all[0].ID, err)
@@ -140,7 +143,7 @@ func (w *Webhooks) writeResults(ctx context.Context, tx pgx.Tx, all []*settlemen
 	}
 	rows, err := tx.Query(ctx, `
 		update outbox o set status = `+stateNow+`, status_code = nullif(r.status_code, 0), last_error = nullif(r.reason, ''),
-			called_at = now(), leased_by = null, lease_until = null,
+			called_at = now(), leased_by = null, lease_until = null, waits = true,
 			due_at = now() + r.delay, finished_at = case when `+stateNow+` <> 'pending' then now() end
 		from (
 			select workspace_id, id, token, status, status_code, reason, delay
@@ -197,7 +200,7 @@ func (w *Webhooks) putBack(m claimed, v result) error {
 	wait := w.delay(m.Attempts, result{retryAfter: v.retryAfter})
 	_, err := w.pool.Exec(ctx, `
 		update outbox set answered = $4, status_code = nullif($5::int, 0), last_error = nullif($6, ''), called_at = now(),
-			leased_by = null, lease_until = null, due_at = now() + $7::interval
+			leased_by = null, lease_until = null, waits = true, due_at = now() + $7::interval
 		where workspace_id = $1 and id = $2 and finished_at is null and leased_by = $3`,
 		m.WorkspaceID, m.ID, m.LeasedBy, v.final, v.status, v.reason, wait)
 	return err

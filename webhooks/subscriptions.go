@@ -74,32 +74,24 @@ func writeSubscriptions(ctx context.Context, tx pgx.Tx, ws, endpoint uuid.UUID, 
 // settlingTime is how long a request waits for older transactions.
 const settlingTime = 5 * time.Second
 
-// awaitOlder waits until the transactions that may have read the subscriptions before
-// the caller's commit have ended. Then each change that commits later is reported to
-// the new subscriptions. Such a transaction has changed something already, or runs a
-// statement since before.
+// awaitOlder waits until the transactions that may have read the subscriptions before the
+// caller's commit, and may write events, have ended. Then each change that commits later is
+// reported to the new subscriptions.
 func (w *Webhooks) awaitOlder(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, settlingTime)
+	ctx, cancel := context.WithTimeout(ctx, w.settling)
 	defer cancel()
-	var since time.Time
-	err := w.pool.QueryRow(ctx, `select clock_timestamp()`).Scan(&since)
-	for older := true; err == nil && older; {
-		err = w.pool.QueryRow(ctx, `
-			select exists (select from pg_stat_activity
-				where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()
-				  and xact_start <= $1 and (backend_xid is not null or state = 'active' and query_start <= $1))`, since).Scan(&older)
-		if err == nil && older {
-			w.reached("older transaction")
-			select {
-			case <-ctx.Done():
-			case <-time.After(settlingPoll):
-			}
+	older, err := w.writers(ctx, nil)
+	for err == nil && len(older) > 0 {
+		w.reached("older transaction")
+		select {
+		case <-ctx.Done():
+		case <-time.After(settlingPoll):
 		}
+		older, err = w.writers(ctx, older)
 	}
 	if err != nil && ctx.Err() != nil {
 		return &lemma.Error{Kind: lemma.Unavailable, Code: "transactions_running", Cause: err,
-			Message: "the subscriptions are saved, but a transaction of the database is older than them and may write no events for them: " +
-				"repeat the request"}
+			Message: "a transaction of the database that is older than the subscriptions lasts, and may write no events for them: repeat the request"}
 	}
 	if err != nil {
 		return fmt.Errorf("wait for older transactions: %w", err)
@@ -107,4 +99,24 @@ func (w *Webhooks) awaitOlder(ctx context.Context) error {
 	return nil
 }
 
-const settlingPoll = 5 * time.Millisecond
+// writers are the transactions, of some or of all (nil), that have read the subscriptions
+// and may write. Postgres locks the tables of a statement before it takes the snapshot that
+// the statement reads, and keeps the locks until the transaction ends: one without both locks
+// now reads the subscriptions of the last commit. What only reads, such as a backup, locks
+// no table for writing.
+func (w *Webhooks) writers(ctx context.Context, of []string) ([]string, error) {
+	rows, err := w.pool.Query(ctx, `
+		select l.virtualtransaction from pg_locks l
+		where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid()
+		  and l.database = (select oid from pg_database where datname = current_database())
+		  and ($1::text[] is null or l.virtualtransaction = any($1))
+		group by l.virtualtransaction
+		having bool_or(l.relation = 'webhook_subscriptions'::regclass and l.mode = 'AccessShareLock')
+		   and bool_or(l.mode = 'RowExclusiveLock')`, of)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+const settlingPoll = 10 * time.Millisecond

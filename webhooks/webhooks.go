@@ -121,15 +121,19 @@ type Webhooks struct {
 	settler settler
 	wake    chan struct{}
 	turns   turns
+	ready   readyEndpoints
 	settled Settled
-	hook    func(stage string) // stops a worker in tests; nil in production
+
+	settling time.Duration      // how long awaitOlder waits
+	hook     func(stage string) // stops a worker in tests; nil in production
 }
 
 // New returns Webhooks. Without Log and Metrics both are discarded.
 func New(d Deps, o Options) *Webhooks {
 	o = o.withDefaults()
 	w := &Webhooks{pool: d.Pool, box: d.Box, log: d.Log, metrics: d.Metrics, options: o, limiter: newLimiter(o.Workers, o.PerEndpoint),
-		settler: settler{open: make(chan struct{}, maxUnsettled)}, wake: make(chan struct{}, 1)}
+		settler: settler{open: make(chan struct{}, maxUnsettled)}, wake: make(chan struct{}, 1),
+		settling: settlingTime}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}

@@ -19,7 +19,7 @@ type Exports struct {
 	Create   exportsCreateCommand   `cmd:"" help:"Export rows to a file."`
 	Get      exportsGetCommand      `cmd:"" help:"Show an export, with a link to its file."`
 	Download exportsDownloadCommand `cmd:"" help:"Download the file of an export, and check it."`
-	Cancel   exportsCancelCommand   `cmd:"" help:"End an export that is queued or running."`
+	Cancel   exportsCancelCommand   `cmd:"" help:"End an export that is queued, running or publishing."`
 	Delete   exportsDeleteCommand   `cmd:"" help:"Delete an export with its file."`
 }
 
