@@ -97,7 +97,7 @@ func (p *Pages) act(ctx context.Context, v visit, form url.Values) error {
 	case "none":
 		return p.unsubscribe(ctx, v, uuid.Nil, "page of ")
 	case "all":
-		return p.Suppressions.Resubscribe(ctx, v.workspace, v.who)
+		return p.Suppressions.Resubscribe(ctx, v.workspace, v.reader)
 	case "topics":
 		return p.setTopics(ctx, v, topics(form["on"]), topics(form["shown"]))
 	}
@@ -118,7 +118,7 @@ func actionOf(form url.Values) string {
 // unsubscribe counts the message if it is the one that changed something.
 func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by string) error {
 	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
-		changed, err := suppression.Unsubscribe(ctx, tx, v.workspace, v.who, topic, by+v.notification())
+		changed, err := suppression.Unsubscribe(ctx, tx, v.workspace, v.reader, topic, by+v.notification())
 		if err == nil && !changed {
 			err = fence.ErrUnchanged
 		}
@@ -132,7 +132,7 @@ func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by st
 // setTopics counts the message if the recipient unsubscribes from its topic.
 func (p *Pages) setTopics(ctx context.Context, v visit, on, off []uuid.UUID) error {
 	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
-		changed, from, err := suppression.SetTopics(ctx, tx, v.workspace, v.who, on, off)
+		changed, from, err := suppression.SetTopics(ctx, tx, v.workspace, v.reader, on, off)
 		if err == nil && !changed {
 			err = fence.ErrUnchanged
 		}

@@ -52,7 +52,7 @@ func (p *Pages) show(ctx context.Context, w http.ResponseWriter, v visit, saved 
 	if err != nil {
 		return fmt.Errorf("show preference page: %w", err)
 	}
-	prefs, err := p.Suppressions.PreferencesOf(ctx, v.workspace, v.who, v.topic)
+	prefs, err := p.Suppressions.PreferencesOf(ctx, v.workspace, v.reader, v.topic)
 	if err != nil {
 		return err
 	}

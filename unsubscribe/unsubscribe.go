@@ -133,7 +133,7 @@ func parse(payload []byte) (l link, ok bool) {
 type visit struct {
 	link
 	workspace uuid.UUID
-	who       suppression.Recipient
+	reader    suppression.Recipient
 }
 
 // visit verifies a token and finds the address, if it is still known.
@@ -158,7 +158,7 @@ func (p *Pages) find(ctx context.Context, v *visit) error {
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("find recipient of a link: %w", err)
 	}
-	v.who = suppression.NewRecipient(v.channel, v.recipient, address)
+	v.reader = suppression.NewRecipient(v.channel, v.recipient, address)
 	return nil
 }
 

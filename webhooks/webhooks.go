@@ -110,19 +110,19 @@ type Settled func(ctx context.Context, tx pgx.Tx, all []Outcome) error
 
 // Webhooks stores endpoints and sends messages to them.
 type Webhooks struct {
-	pool    *pgxpool.Pool
-	box     *secrets.Box
-	log     *slog.Logger
-	metrics *Metrics
-	options Options
-	client  *http.Client
-	limiter *limiter
-	buffers buffers
-	settler settler
-	wake    chan struct{}
-	turns   turns
-	settled Settled
-	hook    func(stage string) // stops a worker in tests; nil in production
+	pool     *pgxpool.Pool
+	box      *secrets.Box
+	log      *slog.Logger
+	metrics  *Metrics
+	options  Options
+	client   *http.Client
+	limiter  *limiter
+	buffers  buffers
+	settler  settler
+	wake     chan struct{}
+	rotation rotation
+	settled  Settled
+	hook     func(stage string) // stops a worker in tests; nil in production
 }
 
 // New returns Webhooks. Without Log and Metrics both are discarded.
