@@ -29,7 +29,7 @@ var forTests = []string{"pgtest", "pgtest/shop", "sender/sendertest", "sender/se
 // testLibraries may not be linked into the program.
 var testLibraries = regexp.MustCompile(`^(testing|net/http/httptest|github\.com/google/go-cmp|github\.com/stretchr)(/|$)`)
 
-// vague names do not say what a package contains.
+// vague names do not describe what a package contains.
 var vague = []string{"util", "utils", "common", "helper", "helpers", "misc", "base", "shared", "internal", "pkg",
 	"model", "models", "types", "service", "services", "store"}
 
@@ -128,7 +128,7 @@ func nameFaults(all []goPackage) (faults []string) {
 		}
 		for part := range strings.SplitSeq(r.name(), "/") {
 			if slices.Contains(vague, part) {
-				faults = append(faults, fmt.Sprintf("%s: %q does not say what the package contains", r.name(), part))
+				faults = append(faults, fmt.Sprintf("%s: %q does not describe what the package contains", r.name(), part))
 			}
 		}
 	}
@@ -247,7 +247,7 @@ func TestArchitectureRulesFindFaults(t *testing.T) {
 		"flowstest in the program": {
 			importFaults(one("lemma/api", "", "lemma/flows/flowstest")), "api may not import flows/flowstest"},
 		"no doc":                 {nameFaults(one("lemma/events", "")), "no package doc"},
-		"a vague name":           {nameFaults(one("lemma/events/utils", "x")), "does not say"},
+		"a vague name":           {nameFaults(one("lemma/events/utils", "x")), "does not describe"},
 		"testing in the program": {testingFaults(one("lemma/api", "", "testing")), "imports testing"},
 		"go-cmp in the program":  {testingFaults(one("lemma/api", "", "github.com/google/go-cmp/cmp")), "go-cmp"},
 		"an update of a table for inserts": {

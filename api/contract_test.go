@@ -122,7 +122,7 @@ func TestInputsAreClosed(t *testing.T) {
 		"ProviderPatch/secrets/service_account") // a file of Google
 	var check func(at string, s *openapi3.Schema)
 	check = func(at string, s *openapi3.Schema) {
-		if len(s.AllOf) == 1 { // only to say more about it, such as that it may be null
+		if len(s.AllOf) == 1 { // only to describe it further, such as that it may be null
 			s = s.AllOf[0].Value
 		}
 		closed := s.AdditionalProperties.Has != nil && !*s.AdditionalProperties.Has

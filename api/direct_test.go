@@ -72,7 +72,7 @@ func TestKeysOfDirectNotifications(t *testing.T) {
 		t.Errorf("locked: %s", locked.body)
 	}
 	bulk := b.do("POST", "/v1/notifications/bulk", object{"notifications": []object{sealed, twice, w.newDirect(object{"key": "new"}),
-		w.newDirect(object{"key": "new"}), w.newDirect(object{"to": object{"address": "nobody"}}), {"to": 7}}}).is(202)
+		w.newDirect(object{"key": "new"}), w.newDirect(object{"to": object{"address": "missing"}}), {"to": 7}}}).is(202)
 	want := object{"accepted": 1.0, "filtered": 2.0, "locked": 1.0, "invalid": 2.0}
 	for name, n := range want {
 		if bulk.json["counts"].(object)[name] != n {
@@ -126,9 +126,9 @@ func TestDirectNotificationsOfAProfile(t *testing.T) {
 		t.Errorf("opted out: %v", sent)
 	}
 	b.do("POST", "/v1/notifications", to("c2")).is(200)
-	b.do("POST", "/v1/notifications", to("nobody")).fault(422, "/to/profile_key", "unknown_profile")
-	b.do("POST", "/v1/notifications", to("nobody")).fault(422, "/to/profile_key", "unknown_profile") // its key was unlocked
-	bulk := b.do("POST", "/v1/notifications/bulk", object{"notifications": []object{to("c1"), to("c2"), to("nobody")}}).is(202)
+	b.do("POST", "/v1/notifications", to("missing")).fault(422, "/to/profile_key", "unknown_profile")
+	b.do("POST", "/v1/notifications", to("missing")).fault(422, "/to/profile_key", "unknown_profile") // its key was unlocked
+	bulk := b.do("POST", "/v1/notifications/bulk", object{"notifications": []object{to("c1"), to("c2"), to("missing")}}).is(202)
 	if got := bulk.json["counts"].(object); got["accepted"] != 1.0 || got["filtered"] != 1.0 || got["invalid"] != 1.0 {
 		t.Errorf("bulk: %v", bulk.json)
 	}
@@ -149,7 +149,7 @@ func TestFaultsOfDirectNotifications(t *testing.T) {
 	}
 	for name, change := range map[string]object{
 		"/to":              {"to": object{}},
-		"/to/address":      {"to": object{"address": "nobody"}},
+		"/to/address":      {"to": object{"address": "missing"}},
 		"/to/profile_key":  {"to": object{"audience_id": w.audience}},
 		"/to/audience_id":  {"to": object{"audience_id": w.campaign, "profile_key": "c1"}},
 		"/template_id":     {"template_id": nil},

@@ -37,33 +37,42 @@ func decode(body []byte) (any, error) {
 // decodeAround is decode for a body with a list whose items are decoded later: in the
 // result, each of them is null.
 func decodeAround(body []byte, list string) (any, error) {
-	d := decoder{json: json.NewDecoder(bytes.NewReader(body)), body: body, list: list}
-	d.json.UseNumber()
+	if !json.Valid(body) {
+		return nil, syntaxFault(body)
+	}
+	d := decoder{body: body, list: list}
 	value, err := d.value()
 	if err != nil {
-		return nil, d.explain(err)
-	}
-	if _, err := d.json.Token(); !errors.Is(err, io.EOF) {
-		line, column := position(body, d.json.InputOffset())
-		return nil, malformed("trailing_bytes", "there is more in the body after its JSON value", line, column)
+		return nil, err
 	}
 	return value, invalid(d.fields)
 }
 
+// textEnd returns the length of the quoted text with which raw begins.
+func textEnd(raw []byte) int {
+	for i := 1; i < len(raw); i++ {
+		switch raw[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(raw)
+}
+
+var errTooDeep = malformed("too_deep", fmt.Sprintf("the JSON is nested deeper than %d levels", maxDepth), 0, 0)
+
+// decoder reads a JSON text that encoding/json accepts. It takes a fifth of the time of
+// json.Decoder's tokens, which allocate an error behind each text and number.
 type decoder struct {
-	json   *json.Decoder
 	body   []byte
+	at     int    // the next byte
 	list   string // the field whose items are not decoded
 	values int    // read so far
 	path   []any  // names and indexes of the value that is being read
 	fields []lemma.Field
 }
-
-var (
-	errTooDeep  = errors.New("nested too deeply")
-	errLongName = errors.New("a name is too long")
-	errTooMany  = errors.New("too many values")
-)
 
 // fault records a fault of the value that is being read, up to one more than an answer
 // lists.
@@ -78,13 +87,6 @@ func (d *decoder) fault(code, detail string) {
 	d.fields = append(d.fields, lemma.Field{Pointer: pointer.String(), Code: code, Detail: detail})
 }
 
-// within reads the value behind a name or an index.
-func (d *decoder) within(step any) (any, error) {
-	d.path = append(d.path, step)
-	defer func() { d.path = d.path[:len(d.path)-1] }()
-	return d.value()
-}
-
 func (d *decoder) value() (any, error) {
 	if len(d.path) > maxDepth {
 		return nil, errTooDeep
@@ -92,101 +94,153 @@ func (d *decoder) value() (any, error) {
 	if err := d.count(); err != nil {
 		return nil, err
 	}
-	before := d.json.InputOffset()
-	token, err := d.json.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case token == json.Delim('{'):
+	switch d.next() {
+	case '{':
 		return d.object()
-	case token == json.Delim('[') && d.list != "" && len(d.path) == 1 && d.path[0] == d.list:
-		return d.items()
-	case token == json.Delim('['):
+	case '[':
+		if d.list != "" && len(d.path) == 1 && d.path[0] == d.list {
+			return d.items()
+		}
 		return d.array()
+	case '"':
+		text, raw := d.text()
+		d.checkText(text, raw)
+		return text, nil
 	}
-	if text, ok := token.(string); ok {
-		d.checkText(text, before)
+	switch word := string(d.scalar()); word {
+	case "null":
+		return nil, nil
+	case "true", "false":
+		return word == "true", nil
+	default:
+		return json.Number(word), nil
 	}
-	return token, nil
 }
 
 func (d *decoder) count() error {
 	if d.values++; d.values > maxValues {
-		return errTooMany
+		return malformed("too_many_values", fmt.Sprintf("the JSON has more than %d values", maxValues), 0, 0)
 	}
 	return nil
 }
 
+// next skips white space, commas and colons, and returns the byte behind them.
+func (d *decoder) next() byte {
+	for {
+		switch c := d.body[d.at]; c {
+		case ' ', '\t', '\r', '\n', ',', ':':
+			d.at++
+		default:
+			return c
+		}
+	}
+}
+
+// ends skips an end of an object or an array, and reports whether there is one.
+func (d *decoder) ends(with byte) bool {
+	if d.next() != with {
+		return false
+	}
+	d.at++
+	return true
+}
+
+// scalar reads a number or a literal.
+func (d *decoder) scalar() []byte {
+	begun := d.at
+	for d.at < len(d.body) && strings.IndexByte(" \t\r\n,]}", d.body[d.at]) < 0 {
+		d.at++
+	}
+	return d.body[begun:d.at]
+}
+
+// text reads a quoted text, and returns it also as it is written.
+func (d *decoder) text() (text string, raw []byte) {
+	raw = d.body[d.at:]
+	raw = raw[:textEnd(raw)]
+	d.at += len(raw)
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), raw
+	}
+	_ = json.Unmarshal(raw, &text) // it is valid
+	return text, raw
+}
+
+func (d *decoder) checkText(text string, raw []byte) {
+	if strings.IndexByte(text, 0) >= 0 {
+		d.fault("nul", "must not contain NUL")
+	}
+	if strings.ContainsRune(text, utf8.RuneError) && hasLoneSurrogate(raw) {
+		d.fault("bad_text", `must not contain half of a surrogate pair, such as \ud800 alone`)
+	}
+}
+
 func (d *decoder) object() (any, error) {
 	object := map[string]any{}
-	for d.json.More() {
-		before := d.json.InputOffset()
-		token, err := d.json.Token()
+	for d.at++; !d.ends('}'); {
+		name, raw := d.text()
+		if len(name) > maxMember {
+			return nil, malformed("name_too_long", fmt.Sprintf("a name in the JSON has more than %d bytes", maxMember), 0, 0)
+		}
+		d.path = append(d.path, name)
+		d.checkText(name, raw)
+		if _, twice := object[name]; twice {
+			d.fault("repeated", "this name is given more than once")
+		}
+		value, err := d.value()
 		if err != nil {
 			return nil, err
 		}
-		name, _ := token.(string)
-		if len(name) > maxMember {
-			return nil, errLongName
-		}
-		_, twice := object[name]
-		d.checkName(name, twice, before)
-		if object[name], err = d.within(name); err != nil {
-			return nil, err
-		}
+		object[name] = value
+		d.path = d.path[:len(d.path)-1]
 	}
-	_, err := d.json.Token()
-	return object, err
+	return object, nil
 }
 
 func (d *decoder) array() (any, error) {
 	array := []any{}
-	for d.json.More() {
-		v, err := d.within(len(array))
+	for d.at++; !d.ends(']'); {
+		d.path = append(d.path, len(array))
+		value, err := d.value()
 		if err != nil {
 			return nil, err
 		}
-		array = append(array, v)
+		array = append(array, value)
+		d.path = d.path[:len(d.path)-1]
 	}
-	_, err := d.json.Token()
-	return array, err
+	return array, nil
 }
 
 // items counts the items of a list.
 func (d *decoder) items() (any, error) {
 	array := []any{}
-	for d.json.More() {
+	for d.at++; !d.ends(']'); array = append(array, nil) {
 		if err := d.count(); err != nil {
 			return nil, err
 		}
-		var skipped json.RawMessage
-		if err := d.json.Decode(&skipped); err != nil {
-			return nil, err
+		d.skip()
+	}
+	return array, nil
+}
+
+// skip skips a value.
+func (d *decoder) skip() {
+	for depth := 0; ; {
+		switch d.next() {
+		case '{', '[':
+			depth++
+			d.at++
+		case '}', ']':
+			depth--
+			d.at++
+		case '"':
+			d.at += textEnd(d.body[d.at:])
+		default:
+			d.scalar()
 		}
-		array = append(array, nil)
-	}
-	_, err := d.json.Token()
-	return array, err
-}
-
-// checkName checks a name, which must be unique in its object.
-func (d *decoder) checkName(name string, twice bool, after int64) {
-	d.path = append(d.path, name)
-	defer func() { d.path = d.path[:len(d.path)-1] }()
-	d.checkText(name, after)
-	if twice {
-		d.fault("repeated", "this name is given more than once")
-	}
-}
-
-// checkText checks a text, which the body has after an offset.
-func (d *decoder) checkText(text string, after int64) {
-	if strings.ContainsRune(text, 0) {
-		d.fault("nul", "must not contain NUL")
-	}
-	if strings.ContainsRune(text, utf8.RuneError) && hasLoneSurrogate(d.body[after:d.json.InputOffset()]) {
-		d.fault("bad_text", `must not contain half of a surrogate pair, such as \ud800 alone`)
+		if depth == 0 {
+			return
+		}
 	}
 }
 
@@ -219,26 +273,28 @@ func unitAt(raw []byte, i int) (unit rune, ok bool) {
 	return rune(n), err == nil
 }
 
-// explain returns the position at which the JSON is malformed. The decoder's message
+// syntaxFault is the position at which the JSON is malformed. The decoder's message
 // quotes the body, so it is not used.
-func (d *decoder) explain(err error) error {
-	if errors.Is(err, errTooDeep) {
-		return malformed("too_deep", fmt.Sprintf("the JSON is nested deeper than %d levels", maxDepth), 0, 0)
-	}
-	if errors.Is(err, errLongName) {
-		return malformed("name_too_long", fmt.Sprintf("a name in the JSON has more than %d bytes", maxMember), 0, 0)
-	}
-	if errors.Is(err, errTooMany) {
-		return malformed("too_many_values", fmt.Sprintf("the JSON has more than %d values", maxValues), 0, 0)
+func syntaxFault(body []byte) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	var first json.RawMessage
+	err := d.Decode(&first)
+	if err == nil {
+		rest := bytes.TrimLeft(body[d.InputOffset():], " \t\r\n")
+		line, column := position(body, int64(len(body)-len(rest)))
+		return malformed("trailing_bytes", "there is more in the body after its JSON value", line, column)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return malformed("bad_json", "the JSON ends too early", 0, 0)
 	}
-	offset := d.json.InputOffset()
+	offset := d.InputOffset()
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		if syntax.Error() == "exceeded max depth" {
+			return errTooDeep
+		}
 		offset = max(offset, syntax.Offset-1)
 	}
-	line, column := position(d.body, offset)
+	line, column := position(body, offset)
 	return malformed("bad_json", "the body is not JSON", line, column)
 }
 

@@ -32,8 +32,8 @@ func (b *bundle) wantVariant(c Campaign, profile, variant, sentence string) {
 	}
 }
 
-// dealt are the profiles of the table customers that the buckets lead to a variant of the sample.
-func (b *bundle) dealt(it Iteration, variant int, where string) (all []string) {
+// assigned are the profiles of the table customers that the buckets lead to a variant of the sample.
+func (b *bundle) assigned(it Iteration, variant int, where string) (all []string) {
 	b.T.Helper()
 	for _, p := range pgtest.Column[string](b.T, b.DB, `select id from customers where `+where) {
 		if a := it.Plan().Assign(p); a.Group == abtest.Sample && a.Variant == variant {
@@ -53,7 +53,7 @@ func TestTheAssignmentOfAProfileThatJoinedIsTheWinner(t *testing.T) {
 	b.evaluate()
 	b.decidedOnce(c, 0)
 	b.ExecDB(`insert into customers select 'new' || i, 'n' || i || '@shop.example', 'N' || i from generate_series(1, 40) i`)
-	joined := b.dealt(it, 1, `id like 'new%'`)[:3]
+	joined := b.assigned(it, 1, `id like 'new%'`)[:3]
 	for _, p := range joined {
 		b.wantVariant(c, p, "A", "gets the winner")
 	}
@@ -62,7 +62,7 @@ func TestTheAssignmentOfAProfileThatJoinedIsTheWinner(t *testing.T) {
 	for _, p := range joined {
 		b.wantVariant(c, p, "A", "has the winner")
 	}
-	for _, p := range b.dealt(it, 1, `id not like 'new%'`)[:3] {
+	for _, p := range b.assigned(it, 1, `id not like 'new%'`)[:3] {
 		b.wantVariant(c, p, "B", "leads to variant B")
 	}
 }
@@ -72,7 +72,7 @@ func TestTheAssignmentOfAStoppedVariantIsTheWinner(t *testing.T) {
 	b := experiments(t, 400)
 	c, it := b.guarded(Complaints)
 	b.ExecDB(`insert into customers select 'new' || i, 'n' || i || '@shop.example', 'N' || i from generate_series(1, 40) i`)
-	late, written := b.dealt(it, 1, `id like 'new%'`)[0], b.dealt(it, 1, `id not like 'new%'`)[0]
+	late, written := b.assigned(it, 1, `id like 'new%'`)[0], b.assigned(it, 1, `id not like 'new%'`)[0]
 	b.endOf(it, 0)
 	b.endOf(it, 1)
 	b.complain(it, 1, 5, Complaints)

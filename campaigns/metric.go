@@ -117,7 +117,7 @@ func (c *Campaigns) checkTracked(now Campaign, e Experiment, contents []*message
 }
 
 // readEngaged reads how many profiles of each variant opened or clicked before a time, and
-// how many notifications machines only did, which do not count. several says that a profile
+// how many notifications machines only did, which do not count. several reports whether a profile
 // may have several notifications.
 func (c *Campaigns) readEngaged(ctx context.Context, it Iteration, until time.Time, several bool, all []Tally) error {
 	first, machine := "opened_at", "machine_opened_at"

@@ -134,10 +134,10 @@ func TestOptOutsDelayNoBatch(t *testing.T) {
 // notSent are the intents that are marked as opted out, by their key or their profile.
 func (b *bundle) notSent(id uuid.UUID) []pair {
 	b.T.Helper()
-	marks := pgtest.Column[uuid.UUID](b.T, b.Pool, `select id from opt_outs where workspace_id = $1 and origin_id = $2`, b.Workspace, id)
+	ids := pgtest.Column[uuid.UUID](b.T, b.Pool, `select id from opt_outs where workspace_id = $1 and origin_id = $2`, b.Workspace, id)
 	return slices.DeleteFunc(b.intents(id), func(p pair) bool {
 		a, _ := mail.ParseAddress(p.Address)
-		return !slices.Contains(marks, Key(id, lemma.Email, a.Canonical)) && !slices.Contains(marks, notifications.OptOutOf(p.Profile))
+		return !slices.Contains(ids, Key(id, lemma.Email, a.Canonical)) && !slices.Contains(ids, notifications.OptOutOf(p.Profile))
 	})
 }
 
@@ -173,7 +173,7 @@ func TestAnOptOutInARowThatIsWritten(t *testing.T) {
 }
 
 // A run is paused after the first row of a profile. The profile opts out and changes
-// that row's address, or another row remains. The next run marks what is written.
+// that row's address, or another row remains. The next run ids what is written.
 func TestAnOptOutAtAnotherAddressThanIsWritten(t *testing.T) {
 	for name, change := range map[string]string{
 		"address unchanged": `update customers set opted_out = true where id = '1'`,
@@ -279,7 +279,7 @@ func (out pair) excludes(p pair) bool {
 // No recipient has a row beside its intent.
 func TestAnOptOutBetweenTwoRunsOfRandomAudiences(t *testing.T) {
 	b := setup(t, 0, func(cfg *Config) { cfg.Chunk, cfg.BatchSize, cfg.Writers = 2, 2, 1 })
-	ctx, marks := context.Background(), 0
+	ctx, ids := context.Background(), 0
 	for seed := range 40 {
 		r := rand.New(rand.NewPCG(uint64(seed), 9))
 		b.randomAudience(r, []any{"a", "b", "c", "d", "e", "f"}, []any{"x@shop.example", "X@Shop.example", "y@shop.example", " y@shop.example ",
@@ -311,7 +311,7 @@ func TestAnOptOutBetweenTwoRunsOfRandomAudiences(t *testing.T) {
 
 		outs := b.pairs(b.DB, `select id, email from customers where opted_out`)
 		marked := b.notSent(id)
-		marks += len(marked)
+		ids += len(marked)
 		for _, p := range b.intents(id) {
 			excluded := slices.ContainsFunc(outs, func(out pair) bool { return out.excludes(p) })
 			was, is := slices.Contains(before, p), slices.Contains(marked, p)
@@ -337,7 +337,7 @@ func TestAnOptOutBetweenTwoRunsOfRandomAudiences(t *testing.T) {
 			t.Errorf("seed %d: %d rows of %d recipients, %+v", seed, rows, len(different), got)
 		}
 	}
-	if marks == 0 {
+	if ids == 0 {
 		t.Error("no intent was opted out after it was written")
 	}
 }

@@ -62,7 +62,7 @@ func (c *Campaigns) Resume(ctx context.Context, workspaceID, id, request uuid.UU
 func (c *Campaigns) ResumeWith(ctx context.Context, workspaceID, id, request uuid.UUID, templateErrors *float64) (Campaign, error) {
 	err := fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		err := move(ctx, tx, workspaceID, id, resume, `status = case when sending_at is null then 'preparing' else 'sending' end,
-			paused_at = null, unchecked_since = null, status_reason = null, status_detail = null`)
+			paused_at = null, settle_at = now(), unchecked_since = null, status_reason = null, status_detail = null`)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
-	"lemma/eventsout"
 	"lemma/loop"
 )
 
@@ -70,52 +69,6 @@ func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 	}
 	return fired, failed
 }
-
-// Settle completes campaigns whose audience was read to its end and whose batches
-// have all ended. It reads the batches and not a counter, and reads them again
-// under the lock of the campaign, since a chunk may have been written meanwhile.
-func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
-	ended, err := c.refs(ctx, `select workspace_id, id from campaigns c where `+hasEnded)
-	if err != nil {
-		return 0, fmt.Errorf("find campaigns that have ended: %w", err)
-	}
-	var failed error
-	for _, r := range ended {
-		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-			if err := lockForVerb(ctx, tx, r.ID); err != nil {
-				return err
-			}
-			tag, err := tx.Exec(ctx, `
-				update campaigns c set status = 'completed', status_reason = null, status_detail = null,
-					version = version + 1, updated_at = now(),
-					finished_at = coalesce((select max(b.finished_at) from batches b
-						where b.workspace_id = c.workspace_id and b.origin_id = c.id), now())
-				where c.workspace_id = $1 and c.id = $2 and `+hasEnded, r.WorkspaceID, r.ID)
-			n += int(tag.RowsAffected())
-			if err != nil || tag.RowsAffected() == 0 {
-				return err
-			}
-			if err := completeIteration(ctx, tx, r.WorkspaceID, r.ID); err != nil {
-				return err
-			}
-			return recordEvent(ctx, tx, r.WorkspaceID, r.ID, eventsout.CampaignCompleted, "", "")
-		})
-		if err != nil { // one campaign that fails must not stop the others
-			failed = errors.Join(failed, fmt.Errorf("settle campaign %s: %w", r.ID, err))
-		}
-	}
-	return n, failed
-}
-
-// hasEnded is the condition of a campaign c whose audience was read and whose
-// batches have ended. The statuses are those of table.From[complete], written out
-// so that the planner can use the index on active campaigns. The subquery has a
-// limit, since for a plain "not exists" it may read the batches of all campaigns.
-const hasEnded = `c.status in ('sending', 'paused')
-	and exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null)
-	and (select true from batches b
-		where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased') limit 1) is null
-	and not ` + undecided
 
 // Sweep enqueues fan-outs that are not finished, have no lease and no job in
 // River's queue.

@@ -361,7 +361,7 @@ func sample(s *openapi3.Schema) any {
 	switch {
 	case len(s.Enum) > 0:
 		return s.Enum[0]
-	case len(s.AllOf) == 1: // only to say more about it
+	case len(s.AllOf) == 1: // only to describe it further
 		return sample(s.AllOf[0].Value)
 	case s.Type.Is("object") && len(s.Properties) > 0:
 		made := map[string]any{}

@@ -95,7 +95,7 @@ func (d Dialer) Plausible(host string) bool {
 }
 
 // IsPrivate reports whether a connection leads to an address that only AllowPrivate
-// opens. What such a server says may be about the operator's network.
+// opens. What such a server sends may be about the operator's network.
 func IsPrivate(conn net.Conn) bool {
 	remote, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	return err != nil || !Dialer{}.Allowed(remote.Addr())

@@ -95,7 +95,7 @@ func TestAProfileWithSeveralAddresses(t *testing.T) {
 	b := setup(t)
 	d := b.process()
 	b.ExecDB(`insert into customers values ('c1', 'second@shop.example', 'C1', false), ('c1', 'SECOND@shop.example', 'C1', false),
-		('c1', 'nobody', 'C1', false), ('c1', 'third@shop.example', 'C1', false)`)
+		('c1', 'no address', 'C1', false), ('c1', 'third@shop.example', 'C1', false)`)
 	done, err := d.SendAll(context.Background(), b.Workspace, []Request{b.ofProfile("k"), b.request("address"),
 		b.ofProfile("2", func(r *Request) { r.To.ProfileKey = "c2" })})
 	b.Must(err)

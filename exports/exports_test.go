@@ -241,14 +241,14 @@ func TestFilters(t *testing.T) {
 	if got := f.get(x.ID); got.RowCount != 1 {
 		t.Errorf("%d rows", got.RowCount)
 	}
-	stranger, nobody := pgtest.Workspace(t, f.pool), lemma.NewID()
-	pgtest.Exec(t, f.pool, `insert into flows (workspace_id, id, name) values ($1, $2, 'x')`, stranger, nobody)
+	other, foreign := pgtest.Workspace(t, f.pool), lemma.NewID()
+	pgtest.Exec(t, f.pool, `insert into flows (workspace_id, id, name) values ($1, $2, 'x')`, other, foreign)
 	for name, n := range map[string]NewExport{
 		"/type":                {Type: "keys", Format: format.CSV},
 		"/format":              {Type: "events", Format: "xlsx"},
 		"/filters/cause":       {Type: "events", Format: format.CSV, Filters: Filters{Cause: "manual"}},
-		"/filters/campaign_id": {Type: "notifications", Format: format.CSV, Filters: Filters{CampaignID: &nobody}},
-		"/filters/flow_id":     {Type: "refusals", Format: format.CSV, Filters: Filters{FlowID: &nobody}}, // another workspace's
+		"/filters/campaign_id": {Type: "notifications", Format: format.CSV, Filters: Filters{CampaignID: &foreign}},
+		"/filters/flow_id":     {Type: "refusals", Format: format.CSV, Filters: Filters{FlowID: &foreign}}, // another workspace's
 	} {
 		n.ID = lemma.NewID()
 		_, err := f.Create(t.Context(), f.ws, n)

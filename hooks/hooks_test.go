@@ -119,7 +119,7 @@ func (b *bundle) rows() []string {
 }
 
 // Events come repeatedly, in any order, to several processes, for notifications of
-// nobody and of another workspace: the stored events are the same.
+// no notification and of another workspace: the stored events are the same.
 func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 	t.Parallel()
 	other := newBundle(pgtest.NewShop(t))
@@ -133,7 +133,7 @@ func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 				kind, b.notification(i), 1+i%2, time.Now().Add(-24*time.Hour).Format(time.RFC3339))})
 		}
 		all = append(all,
-			event{"nobody", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, lemma.FormatNotificationID(b.origin, keyOf(99)))},
+			event{"unknown", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, lemma.FormatNotificationID(b.origin, keyOf(99)))},
 			event{"other", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, other.notification(1))},
 			event{"none", `{"type":"delivered","notification_id":"ntf_none"}`}, event{"bad", `{"type":"delivered","notification_id":"ntf_x"}`})
 		var calls []event

@@ -31,6 +31,7 @@ create table campaigns (
     started_at           timestamptz,         -- when send was accepted, or when the schedule became due
     sending_at           timestamptz,         -- when the fan-out began to write notifications
     paused_at            timestamptz,
+    settle_at            timestamptz not null default now(), -- when it is next checked whether it has ended
     unchecked_since      timestamptz,         -- since when old notifications cannot be read again from the audience
     finished_at          timestamptz,         -- completed, cancelled or failed
     version              int not null default 1,
@@ -49,6 +50,8 @@ create table campaigns (
 -- unique key that begins so.
 create index campaigns_by_name on campaigns (workspace_id, name, id);
 create index campaigns_working on campaigns (id) where status in ('scheduled', 'preparing', 'sending', 'paused');
+-- Campaigns that may have ended. A check of a paused campaign that waits is postponed.
+create index campaigns_settling on campaigns (settle_at) where status in ('sending', 'paused');
 
 -- Actions that were requested of a campaign, by request id. A repeated request
 -- has no effect: a second resume could undo a pause in between.

@@ -213,6 +213,7 @@ create table campaigns (
     started_at timestamp with time zone,
     sending_at timestamp with time zone,
     paused_at timestamp with time zone,
+    settle_at timestamp with time zone not null default now(),
     unchecked_since timestamp with time zone,
     finished_at timestamp with time zone,
     version integer not null default 1,
@@ -1261,6 +1262,7 @@ CREATE UNIQUE INDEX blobs_committed ON blobs USING btree (workspace_id, owner_id
 CREATE INDEX blobs_leases ON blobs USING btree (lease_until) WHERE (status = 'registered'::text);
 CREATE UNIQUE INDEX blobs_registered ON blobs USING btree (workspace_id, owner_id) WHERE (status = 'registered'::text);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
+CREATE INDEX campaigns_settling ON campaigns USING btree (settle_at) WHERE (status = ANY (ARRAY['sending'::text, 'paused'::text]));
 CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
 CREATE INDEX contents_converting ON contents USING btree (workspace_id, conversion_event) WHERE (conversion_event IS NOT NULL);
 CREATE INDEX deliveries_failed ON ONLY deliveries USING btree (workspace_id, origin_id, state, key) WHERE (rank <> 4);

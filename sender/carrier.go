@@ -69,7 +69,7 @@ type Receipt struct {
 	At        time.Time
 
 	// RetryAfter is how long the carrier asks to wait before a call that it did not
-	// accept is made again; 0 if it does not say.
+	// accept is made again; 0 if it has no time.
 	RetryAfter time.Duration
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // A carrier may report any number of events of one notification. The explanation has the
-// first ones and says how many are left out; all count as evidence.
+// first ones and reports how many are left out; all count as evidence.
 func TestExplanationOfManyEvents(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 2)

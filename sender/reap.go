@@ -74,9 +74,9 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from (
-			select workspace_id, origin_id, id, row_number() over (partition by workspace_id order by random()) as turn
+			select workspace_id, origin_id, id, row_number() over (partition by workspace_id order by random()) as n
 			from batches where status = 'leased' and lease_until < now()
-		) b order by turn limit $1`, reapMost)
+		) b order by n limit $1`, reapMost)
 	if err != nil {
 		return nil, fmt.Errorf("find expired leases: %w", err)
 	}

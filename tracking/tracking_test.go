@@ -100,7 +100,7 @@ func (b *bundle) metric(name string) float64 {
 
 const browser = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 
-// request sends a request of a browser, unless headers say otherwise.
+// request sends a request of a browser, unless headers replace its own.
 func (b *bundle) request(method, url string, headers ...string) *http.Response {
 	r := httptest.NewRequest(method, strings.TrimPrefix(url, public), nil)
 	r.Header.Set("User-Agent", browser)

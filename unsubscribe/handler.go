@@ -124,7 +124,7 @@ func actionOf(form url.Values) string {
 // unsubscribe counts the message if it is the one that changed something.
 func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by string) error {
 	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
-		changed, err := suppression.Unsubscribe(ctx, tx, v.workspace, v.who, topic, by+v.notification())
+		changed, err := suppression.Unsubscribe(ctx, tx, v.workspace, v.reader, topic, by+v.notification())
 		if err == nil && !changed {
 			err = fence.ErrUnchanged
 		}
@@ -138,7 +138,7 @@ func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by st
 // unsubscribeFrom counts the message if the recipient unsubscribes from its topic.
 func (p *Pages) unsubscribeFrom(ctx context.Context, v visit, topics []uuid.UUID) error {
 	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
-		from, err := suppression.UnsubscribeFrom(ctx, tx, v.workspace, v.who, topics)
+		from, err := suppression.UnsubscribeFrom(ctx, tx, v.workspace, v.reader, topics)
 		if err == nil && len(from) == 0 {
 			err = fence.ErrUnchanged
 		}
@@ -150,12 +150,12 @@ func (p *Pages) unsubscribeFrom(ctx context.Context, v visit, topics []uuid.UUID
 }
 
 func (p *Pages) resubscribe(ctx context.Context, v visit) error {
-	return p.unlessTooOften(ctx, v, func(tx pgx.Tx) (bool, error) { return suppression.Resubscribe(ctx, tx, v.workspace, v.who) })
+	return p.unlessTooOften(ctx, v, func(tx pgx.Tx) (bool, error) { return suppression.Resubscribe(ctx, tx, v.workspace, v.reader) })
 }
 
 func (p *Pages) resubscribeTo(ctx context.Context, v visit, topics []uuid.UUID) error {
 	return p.unlessTooOften(ctx, v, func(tx pgx.Tx) (bool, error) {
-		return suppression.ResubscribeTo(ctx, tx, v.workspace, v.who, topics)
+		return suppression.ResubscribeTo(ctx, tx, v.workspace, v.reader, topics)
 	})
 }
 

@@ -56,7 +56,7 @@ func (p *Pages) show(ctx context.Context, w http.ResponseWriter, v visit, saved 
 	if err != nil {
 		return fmt.Errorf("show preference page: %w", err)
 	}
-	prefs, err := p.Suppressions.PreferencesOf(ctx, v.workspace, v.who, v.topic, v.page-1)
+	prefs, err := p.Suppressions.PreferencesOf(ctx, v.workspace, v.reader, v.topic, v.page-1)
 	if err != nil {
 		return err
 	}

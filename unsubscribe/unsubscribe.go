@@ -151,7 +151,7 @@ func parse(payload []byte) (l link, ok bool) {
 type visit struct {
 	link
 	workspace uuid.UUID
-	who       suppression.Recipient
+	reader    suppression.Recipient
 	page      int // of the topics, from 1 on
 }
 
@@ -177,7 +177,7 @@ func (p *Pages) find(ctx context.Context, v *visit) error {
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return fmt.Errorf("find recipient of a link: %w", err)
 	}
-	v.who = suppression.NewRecipient(v.channel, v.recipient, address)
+	v.reader = suppression.NewRecipient(v.channel, v.recipient, address)
 	return nil
 }
 

@@ -229,7 +229,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The page removes no bounce, no complaint and no manual suppression, and says that
+// The page removes no bounce, no complaint and no manual suppression, and states that
 // nothing is sent.
 func TestOtherSuppressionsStay(t *testing.T) {
 	f := setup(t)

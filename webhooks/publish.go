@@ -28,7 +28,7 @@ const (
 // gaps. Any number of processes may publish: each takes events that no other has locked.
 // After an error the next call publishes fewer; an event that fails alone is put aside.
 func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
-	next, err := w.turns.next(ctx, w.pool)
+	next, err := w.rotation.next(ctx, w.pool)
 	if err != nil {
 		return 0, fmt.Errorf("find workspaces with events: %w", err)
 	}
@@ -43,7 +43,7 @@ func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
 			return err
 		})
 	})
-	w.turns.ended(next, err)
+	w.rotation.ended(next, err)
 	if err != nil {
 		if len(all) == 1 && ctx.Err() == nil {
 			err = errors.Join(err, w.putAside(ctx, all[0]))
@@ -54,7 +54,7 @@ func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
 	return len(all), nil
 }
 
-func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next turn) (all []*waiting, written int, err error) {
+func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk) (all []*waiting, written int, err error) {
 	if all, err = waitingEvents(ctx, tx, next); err != nil || len(all) == 0 {
 		return nil, 0, err
 	}
@@ -112,7 +112,7 @@ type waiting struct {
 
 // waitingEvents locks the oldest events that wait, of each workspace alike. The first of
 // each come first.
-func waitingEvents(ctx context.Context, tx pgx.Tx, next turn) ([]*waiting, error) {
+func waitingEvents(ctx context.Context, tx pgx.Tx, next chunk) ([]*waiting, error) {
 	rows, _ := tx.Query(ctx, `
 		with due as materialized (
 			select e.*, w.endpoints from (

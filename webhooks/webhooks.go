@@ -110,19 +110,19 @@ type Settled func(ctx context.Context, tx pgx.Tx, all []Outcome) error
 
 // Webhooks stores endpoints and sends messages to them.
 type Webhooks struct {
-	pool    *pgxpool.Pool
-	box     *secrets.Box
-	log     *slog.Logger
-	metrics *Metrics
-	options Options
-	client  *http.Client
-	limiter *limiter
-	buffers buffers
-	settler settler
-	wake    chan struct{}
-	turns   turns
-	ready   readyEndpoints
-	settled Settled
+	pool     *pgxpool.Pool
+	box      *secrets.Box
+	log      *slog.Logger
+	metrics  *Metrics
+	options  Options
+	client   *http.Client
+	limiter  *limiter
+	buffers  buffers
+	settler  settler
+	wake     chan struct{}
+	rotation rotation
+	ready    readyEndpoints
+	settled  Settled
 
 	settling time.Duration      // how long awaitOlder waits
 	hook     func(stage string) // stops a worker in tests; nil in production

@@ -228,7 +228,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		"given twice, as 1 and 2":        {"flows", "plan", "Welcome", "1", "--version=2"},
 		"is not a duration such as":      {"flows", "resume", "Welcome", "--catch-up=P1M"},
 		"no such flow version":           {"flows", "discard", "Welcome", "9"},
-		`no flow "Nobody"`:               {"flows", "get", "Nobody"},
+		`no flow "Missing"`:              {"flows", "get", "Missing"},
 		"allowed: ":                      {"flows", "drain", "Welcome"},
 		"/name: ":                        {"flows", "create", "Welcome"},
 		"the flow must have a name":      {"flows", "create"},

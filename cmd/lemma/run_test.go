@@ -124,7 +124,7 @@ func TestKeysThatCannotBe(t *testing.T) {
 	mustRun(t, on(pool), "keys", "create", "--workspace=Shop")
 	for want, args := range map[string][]string{
 		"a known scope":     {"keys", "create", "--workspace=Shop", "--scope=everything"},
-		"no such workspace": {"keys", "list", "--workspace=Nobody"},
+		"no such workspace": {"keys", "list", "--workspace=Missing"},
 		"no such key":       {"keys", "revoke", "--workspace=Shop", "key_1"},
 	} {
 		if _, err := lemmaWith(t, on(pool), args...); err == nil || !strings.Contains(err.Error(), want) {

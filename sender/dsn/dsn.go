@@ -4,14 +4,14 @@
 //
 // # What such a mail proves
 //
-// Everybody can write a delivery status notification, and nothing in it is signed. The
+// Anyone can write a delivery status notification, and nothing in it is signed. The
 // id of a notification can be computed from the campaign and the address, so it is no
 // secret. Therefore the Message-ID also has a proof of 80 bits: an HMAC of the id with a
 // secret of the account (report.Key). Only those that have had the message know the
 // proof: the mail servers on its way, and the recipient. So a mail with the proof is
 // from one of them. Recipients can report a bounce of their own address, which stops
 // messages to themselves only. A mail without the proof is refused as forged, whatever
-// it says.
+// it contains.
 //
 // # What it reports
 //

@@ -186,7 +186,7 @@ func TestForgery(t *testing.T) {
 		{"the id alone", notification("<"+ntf+"@shop.example>", bounce), sender.ErrForged},
 		{"another proof", notification("<"+ntf+".0000000000000000@shop.example>", bounce), sender.ErrForged},
 		{"the proof of another notification", notification("<"+other+"."+proof+">", bounce), sender.ErrForged},
-		{"somebody else's message", notification("<20261122@other.example>", bounce), sender.ErrUnreadable},
+		{"another server's message", notification("<20261122@other.example>", bounce), sender.ErrUnreadable},
 		{"no message", notification("", bounce), sender.ErrUnreadable},
 		{"the proof in a text", notification("", bounce+"\nText: "+ours), sender.ErrUnreadable},
 		{"nothing", "", sender.ErrUnreadable},

@@ -2,7 +2,7 @@ package report
 
 import "lemma/events"
 
-// addressCodes are the enhanced status codes (RFC 3463; RFC 7505 for 5.1.10) that say
+// addressCodes are the enhanced status codes (RFC 3463; RFC 7505 for 5.1.10) that report
 // that the address does not work.
 var addressCodes = map[string]bool{"5.1.0": true, "5.1.1": true, "5.1.2": true, "5.1.3": true, "5.1.6": true, "5.1.10": true, "5.2.1": true}
 

@@ -98,7 +98,7 @@ var proofEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithP
 
 // AppendMessageID writes the local part of the Message-ID of a notification: its id,
 // and with a key a proof that only recipients and carriers of the message know. The id
-// alone can be computed by everybody that knows the campaign and the address.
+// alone can be computed by anyone that knows the campaign and the address.
 func (k Key) AppendMessageID(out []byte, notification string) []byte {
 	out = append(out, notification...)
 	if k == nil {

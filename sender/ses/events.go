@@ -142,7 +142,7 @@ func (e *event) bounce() events.Type {
 	return events.TypeUndelivered
 }
 
-// complaint reports nothing when the recipient says that the message is no spam.
+// complaint reports nothing when the recipient reports that the message is no spam.
 func (e *event) complaint() []events.Report {
 	c := e.Complaint
 	if c.ComplaintFeedbackType == "not-spam" {

@@ -116,7 +116,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// A report of several recipients has an id for each, and a message of somebody else has
+// A report of several recipients has an id for each, and a message of another sender has
 // no notification.
 func TestReportsOfOthers(t *testing.T) {
 	t.Parallel()

@@ -80,5 +80,5 @@ func keys(f *form.Form, public, private string) es256.Key {
 // decode reads base64url, and base64 as some tools write it.
 func decode(text string) ([]byte, error) {
 	text = strings.NewReplacer("+", "-", "/", "_").Replace(strings.TrimRight(text, "="))
-	return base64.RawURLEncoding.DecodeString(text) //nolint:wrapcheck // the caller says what the text is
+	return base64.RawURLEncoding.DecodeString(text) //nolint:wrapcheck // the caller names the text
 }

@@ -100,7 +100,7 @@ func ok(f *http2.Framer, stream uint32) bool {
 	return f.WriteData(stream, true, []byte("ok")) == nil
 }
 
-// A request is put on a connection again only if the server says that it did not
+// A request is put on a connection again only if the server reports that it did not
 // process it, and then once.
 func TestRequestsAreProcessedOnce(t *testing.T) {
 	t.Parallel()

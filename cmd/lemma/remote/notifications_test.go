@@ -13,7 +13,7 @@ import (
 	"lemma/client"
 )
 
-// A message is sent from the command line, and the answer under a sealed key says so.
+// A message is sent from the command line, and the answer under a sealed key reports it.
 func TestSendANotification(t *testing.T) {
 	t.Parallel()
 	var got client.NewNotification

@@ -146,7 +146,7 @@ func TestCertificate(t *testing.T) {
 		{"without its issuer", func(s *snstest.Service) { s.Alone = true }, nil},
 		{"of the region", func(s *snstest.Service) { s.Names = []string{"sns-signing.eu-central-1.amazonaws.com"} }, nil},
 		{"of another region", func(s *snstest.Service) { s.Names = []string{"sns.us-east-1.amazonaws.com"} }, sender.ErrForged},
-		{"of somebody else", func(s *snstest.Service) { s.Names = []string{"evil.example"} }, sender.ErrForged},
+		{"of another server", func(s *snstest.Service) { s.Names = []string{"evil.example"} }, sender.ErrForged},
 		{"expired", func(s *snstest.Service) { s.Expire = -time.Minute }, sender.ErrForged},
 		{"none", func(s *snstest.Service) { s.Status = http.StatusNotFound }, sender.ErrForged},
 		{"a redirect", func(s *snstest.Service) { s.Status = http.StatusFound }, sender.ErrForged},

@@ -12,28 +12,28 @@ import (
 // publishWorkspaces is how many workspaces have events in one transaction, at most.
 const publishWorkspaces = 20
 
-// turns decide whose events are published next, so that no workspace waits for the events
+// rotation decides whose events are published next, so that no workspace waits for the events
 // of another, and how many: half as many after a failure, so that an event that fails is
 // soon alone, and others are published.
-type turns struct {
+type rotation struct {
 	mu    sync.Mutex
-	after uuid.UUID // the workspace before the next turn
+	after uuid.UUID // the workspace before the next chunk
 	fewer int       // halvings of publishMost
 }
 
-// turn is a chunk of events to publish.
-type turn struct {
+// chunk is events to publish.
+type chunk struct {
 	workspaces []uuid.UUID
 	most       int // events
 	begin      uuid.UUID
 }
 
-// next reads the workspaces of the next turn, by one index search each. After the last one
+// next reads the workspaces of the next chunk, by one index search each. After the last one
 // comes the first.
-func (t *turns) next(ctx context.Context, pool *pgxpool.Pool) (turn, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := turn{most: max(1, publishMost>>t.fewer), begin: t.after}
+func (r *rotation) next(ctx context.Context, pool *pgxpool.Pool) (chunk, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := chunk{most: max(1, publishMost>>r.fewer), begin: r.after}
 	most := min(n.most, publishWorkspaces)
 	for {
 		rows, err := pool.Query(ctx, `
@@ -46,17 +46,17 @@ func (t *turns) next(ctx context.Context, pool *pgxpool.Pool) (turn, error) {
 					where published_at is null and workspace_id > w.workspace_id order by workspace_id limit 1) e
 				where w.n < $2
 			)
-			select workspace_id from w`, t.after, most)
+			select workspace_id from w`, r.after, most)
 		if err != nil {
 			return n, err
 		}
 		if n.workspaces, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
 			return n, err
 		}
-		again := len(n.workspaces) == 0 && t.after != uuid.Nil
-		t.after = uuid.Nil
+		again := len(n.workspaces) == 0 && r.after != uuid.Nil
+		r.after = uuid.Nil
 		if len(n.workspaces) == most {
-			t.after = n.workspaces[most-1]
+			r.after = n.workspaces[most-1]
 		}
 		if !again {
 			return n, nil
@@ -64,16 +64,16 @@ func (t *turns) next(ctx context.Context, pool *pgxpool.Pool) (turn, error) {
 	}
 }
 
-// ended records how a turn ended. One that failed is repeated, with fewer events.
-func (t *turns) ended(n turn, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// ended records how a chunk ended. One that failed is repeated, with fewer events.
+func (r *rotation) ended(n chunk, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err == nil {
-		t.fewer = max(0, t.fewer-1)
+		r.fewer = max(0, r.fewer-1)
 		return
 	}
-	t.after = n.begin
+	r.after = n.begin
 	if n.most > 1 {
-		t.fewer++
+		r.fewer++
 	}
 }
