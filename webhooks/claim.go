@@ -16,7 +16,7 @@ type claimed struct {
 	WorkspaceID  uuid.UUID
 	ID           uuid.UUID
 	EndpointID   uuid.UUID
-	Body         string
+	Body         []byte
 	EnrollmentID *uuid.UUID
 	Step         *int
 	EventID      *uuid.UUID // it carries an event; nil: it is of a flow node, or a test
@@ -120,12 +120,15 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval,
 				attempts = o.attempts + (not o.answered)::int
 			from free where o.ctid = free.at
-			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
+			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.shared, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
 				o.status_code, o.last_error, o.leased_by
 		)
-		select t.workspace_id, t.id, t.endpoint_id, t.body, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
+		select t.workspace_id, t.id, t.endpoint_id, case when t.shared then t.body || v.body || '}' else t.body end as body, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
 			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret, e.status, e.failing_since
 		from taken t
+		left join lateral (
+			select v.body from events_out v where v.workspace_id = t.workspace_id and v.id = t.event_id and t.shared limit 1
+		) v on true
 		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
 		append([]any{token, w.options.Lease}, args...)...)
 	taken, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[claimed])

@@ -26,6 +26,25 @@ type turn struct {
 	workspaces []uuid.UUID
 	most       int // events
 	begin      uuid.UUID
+	last       bool // no further workspace had events
+}
+
+// perWorkspace is how many events of each workspace are published.
+func (n turn) perWorkspace() int { return max(1, n.most/len(n.workspaces)) }
+
+// isFull reports whether events may wait that were not found: of other workspaces, or of
+// one that had all of its events in the turn.
+func (n turn) isFull(found []*waiting) bool {
+	of := map[uuid.UUID]int{}
+	for _, e := range found {
+		of[e.WorkspaceID]++
+	}
+	for _, events := range of {
+		if events >= n.perWorkspace() {
+			return true
+		}
+	}
+	return !n.last
 }
 
 // next reads the workspaces of the next turn, by one index search each. After the last one
@@ -53,6 +72,7 @@ func (t *turns) next(ctx context.Context, pool *pgxpool.Pool) (turn, error) {
 		if n.workspaces, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
 			return n, err
 		}
+		n.last = len(n.workspaces) < most
 		again := len(n.workspaces) == 0 && t.after != uuid.Nil
 		t.after = uuid.Nil
 		if len(n.workspaces) == most {
