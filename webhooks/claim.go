@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +17,8 @@ type claimed struct {
 	WorkspaceID  uuid.UUID
 	ID           uuid.UUID
 	EndpointID   uuid.UUID
-	Body         []byte
+	Body         []byte // with Shared: what precedes the body of its event
+	Shared       bool
 	EnrollmentID *uuid.UUID
 	Step         *int
 	EventID      *uuid.UUID // it carries an event; nil: it is of a flow node, or a test
@@ -30,6 +32,7 @@ type claimed struct {
 	Secret       []byte
 	Status       *string    // of the endpoint
 	FailingSince *time.Time // of the endpoint
+	event        []byte     // the body of its event
 	since        time.Time  // start of the claim by this process's clock, which is before the start of the lease
 }
 
@@ -123,12 +126,9 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.shared, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
 				o.status_code, o.last_error, o.leased_by
 		)
-		select t.workspace_id, t.id, t.endpoint_id, case when t.shared then t.body || v.body || '}' else t.body end as body, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
+		select t.workspace_id, t.id, t.endpoint_id, t.body, t.shared, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
 			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret, e.status, e.failing_since
 		from taken t
-		left join lateral (
-			select v.body from events_out v where v.workspace_id = t.workspace_id and v.id = t.event_id and t.shared limit 1
-		) v on true
 		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
 		append([]any{token, w.options.Lease}, args...)...)
 	taken, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[claimed])
@@ -137,6 +137,9 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 	}
 	for i := range taken {
 		taken[i].since = since
+	}
+	if err := w.readBodies(ctx, taken); err != nil {
+		return nil, errors.Join(err, w.giveBack(ctx, taken))
 	}
 	return taken, nil
 }

@@ -58,6 +58,11 @@ func (w *Webhooks) publishTurn(ctx context.Context) (done published, err error) 
 		}
 		return published{}, fmt.Errorf("publish events: %w", err)
 	}
+	for _, e := range done.events {
+		if len(e.data) >= sharedFrom {
+			w.bodies.put(e.ID, e.data)
+		}
+	}
 	w.metrics.published(len(done.events), done.written)
 	return done, nil
 }
@@ -221,13 +226,14 @@ func (m *eventMessages) add(s *subscribed, sequence int64) error {
 		if err != nil {
 			return err
 		}
-		if shown != e {
+		shared := shown == e && len(e.data) >= sharedFrom
+		if !shared {
 			body = append(append(body, shown.data...), '}')
 		}
 		m.ws, m.endpoints = append(m.ws, pgUUID(s.WorkspaceID)), append(m.endpoints, pgUUID(s.EndpointID))
 		m.ids, m.events = append(m.ids, pgUUID(eventMessageID(e.ID, s.EndpointID))), append(m.events, pgUUID(e.ID))
 		m.types, m.bodies, m.sequences = append(m.types, e.Type), append(m.bodies, string(body)), append(m.sequences, sequence)
-		m.shared = append(m.shared, shown == e)
+		m.shared = append(m.shared, shared)
 	}
 	return nil
 }
@@ -291,13 +297,13 @@ func endEvents(ctx context.Context, tx pgx.Tx, all []*waiting, to []*subscribed)
 // eventRows are events by column.
 type eventRows struct {
 	ws, ids []pgtype.UUID
-	bodies  []string
+	bodies  [][]byte
 	counts  []int
 	details []*string // as JSON
 }
 
 func (r *eventRows) add(e *waiting) {
-	r.ws, r.ids, r.bodies = append(r.ws, pgUUID(e.WorkspaceID)), append(r.ids, pgUUID(e.ID)), append(r.bodies, string(e.data))
+	r.ws, r.ids, r.bodies = append(r.ws, pgUUID(e.WorkspaceID)), append(r.ids, pgUUID(e.ID)), append(r.bodies, e.data)
 	r.counts, r.details = append(r.counts, e.Count), append(r.details, inJSON(e.Details))
 }
 
