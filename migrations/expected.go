@@ -217,7 +217,7 @@ var expected = []want{
 	{"outbox", "outbox_of_event", "Outbox!ConsistentOutput",
 		`FOREIGN KEY (workspace_id, event_id) REFERENCES events_out(workspace_id, id) NULLABLE event_id`},
 	{"events_out", "events_out_body", "Outbox!ConsistentOutput",
-		`CHECK (((published_at IS NULL) OR (body IS NOT NULL))) NULLABLE published_at, body`},
+		`CHECK (((published_at IS NULL) OR (body IS NOT NULL))) NULLABLE body, published_at`},
 	{"outbox", "outbox_sequence", "Outbox!NoDuplicatedProcessing",
 		`UNIQUE USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL) NULLABLE sequence`},
 	{"events_out", "events_out_pkey", "Outbox!NoDuplicatedProcessing",
