@@ -119,8 +119,8 @@ func TestAnEventNeedsTheScopeOfItsItems(t *testing.T) {
 	for kind, scope := range map[string]string{"notification.sent": "notifications:read", "enrollment.exited": "enrollments:read",
 		"campaign.started": ""} {
 		event := lemma.NewID()
-		b.Exec(`insert into events_out (workspace_id, id, type, origin_id, keys, count, published_at)
-			values ($1, $2, $3, $2, array[$2::uuid], 1, now())`, b.Workspace, event, kind)
+		b.Exec(`insert into events_out (workspace_id, id, type, origin_id, keys, count, published_at, body)
+			values ($1, $2, $3, $2, uuid_send($2), 1, now(), '{}')`, b.Workspace, event, kind)
 		path := "/v1/events_out/" + lemma.FormatID(lemma.PrefixEventOut, event)
 		few := as(b.key(b.Workspace, "webhooks:read"))
 		if scope == "" {

@@ -100,7 +100,34 @@ func (e Event) queue(batch *pgx.Batch) {
 		insert into events_out (workspace_id, id, type, origin_id, batch_id, ordinals, keys, details, data, count)
 		select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10
 		where exists (select from webhook_subscriptions where workspace_id = $1 and type = $3)`,
-		e.WorkspaceID, lemma.NewID(), e.Type, e.OriginID, root, e.Ordinals, e.Keys, e.Details, data, e.count())
+		e.WorkspaceID, lemma.NewID(), e.Type, e.OriginID, root, e.Ordinals, []byte(Pack(e.Keys)), e.Details, data, e.count())
+}
+
+// Keys are the ids of items as the column keys has them: 16 bytes each.
+type Keys []byte
+
+// Pack returns ids as Keys.
+func Pack(all []uuid.UUID) Keys {
+	var k Keys
+	for _, id := range all {
+		k = append(k, id[:]...)
+	}
+	return k
+}
+
+// Len is the number of ids.
+func (k Keys) Len() int { return len(k) / 16 }
+
+// At returns the id of an item.
+func (k Keys) At(i int) uuid.UUID { return uuid.UUID(k[16*i : 16*i+16]) }
+
+// Unpack returns the ids.
+func (k Keys) Unpack() []uuid.UUID {
+	all := make([]uuid.UUID, k.Len())
+	for i := range all {
+		all[i] = k.At(i)
+	}
+	return all
 }
 
 // parts splits an event into events of at most MaxItems.

@@ -212,6 +212,12 @@ var expected = []want{
 	{"outbox", "outbox_event", "a message that carries an event has a number",
 		`CHECK ((((event_id IS NULL) = (sequence IS NULL)) AND ((event_id IS NULL) OR (type IS NOT NULL)))) ` +
 			`NULLABLE event_id, sequence, type`},
+	{"outbox", "outbox_shared", "a message shares the body of an event",
+		`CHECK (((NOT shared) OR (event_id IS NOT NULL))) NULLABLE event_id`},
+	{"outbox", "outbox_of_event", "Outbox!ConsistentOutput",
+		`FOREIGN KEY (workspace_id, event_id) REFERENCES events_out(workspace_id, id) NULLABLE event_id`},
+	{"events_out", "events_out_body", "Outbox!ConsistentOutput",
+		`CHECK (((published_at IS NULL) OR (body IS NOT NULL))) NULLABLE body, published_at`},
 	{"outbox", "outbox_sequence", "Outbox!NoDuplicatedProcessing",
 		`UNIQUE USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL) NULLABLE sequence`},
 	{"events_out", "events_out_pkey", "Outbox!NoDuplicatedProcessing",

@@ -463,14 +463,16 @@ create table events_out (
     origin_id uuid not null,
     batch_id uuid,
     ordinals smallint[],
-    keys uuid[],
+    keys bytea,
     details text[],
     data jsonb not null default '{}'::jsonb,
     count integer not null,
     occurred_at timestamp with time zone not null default now(),
     published_at timestamp with time zone,
     aside_until timestamp with time zone,
+    body text,
     constraint events_out_pkey PRIMARY KEY (workspace_id, id),
+    constraint events_out_body CHECK (((published_at IS NULL) OR (body IS NOT NULL))),
     constraint events_out_type CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, 'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, 'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, 'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, 'campaign.failed'::text, 'iteration.decided'::text, 'enrollment.started'::text, 'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text])))
 ) with (autovacuum_vacuum_scale_factor=0.02, fillfactor=70);
 
@@ -893,6 +895,7 @@ create table outbox (
     id uuid not null,
     endpoint_id uuid not null,
     body text not null,
+    shared boolean not null default false,
     enrollment_id uuid,
     step integer,
     event_id uuid,
@@ -915,7 +918,9 @@ create table outbox (
     constraint outbox_event CHECK ((((event_id IS NULL) = (sequence IS NULL)) AND ((event_id IS NULL) OR (type IS NOT NULL)))),
     constraint outbox_finished CHECK (((status = 'pending'::text) = (finished_at IS NULL))),
     constraint outbox_lease CHECK ((((leased_by IS NULL) = (lease_until IS NULL)) AND ((status = 'pending'::text) OR (leased_by IS NULL)))),
-    constraint outbox_status CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))
+    constraint outbox_shared CHECK (((NOT shared) OR (event_id IS NOT NULL))),
+    constraint outbox_status CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text]))),
+    constraint outbox_of_event FOREIGN KEY (workspace_id, event_id) REFERENCES events_out(workspace_id, id)
 ) with (autovacuum_vacuum_scale_factor=0.02);
 
 create table provider_events (
@@ -1287,6 +1292,7 @@ CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id
 CREATE INDEX notifications_converting ON ONLY notifications USING btree (workspace_id, profile_key) WHERE converts;
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE INDEX notifications_unsubscribed ON ONLY notifications USING btree (workspace_id, origin_id, profile_key) WHERE (skip_reason = 'unsubscribed'::text);
+CREATE INDEX outbox_by_event ON outbox USING btree (workspace_id, event_id) WHERE (event_id IS NOT NULL);
 CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_at, id) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);
@@ -1378,6 +1384,7 @@ comment on constraint enrollment_steps_pkey on enrollment_steps is 'FlowEngine!E
 comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToResumed';
 comment on constraint enrollments_pkey on enrollments is 'FlowEngine!EachStepOnce';
 comment on constraint event_queue_pkey on event_queue is 'ProviderEvents!EveryEventApplied';
+comment on constraint events_out_body on events_out is 'Outbox!ConsistentOutput';
 comment on constraint events_out_pkey on events_out is 'Outbox!NoDuplicatedProcessing';
 comment on constraint fanout_chunks_pkey on fanout_chunks is 'Campaign!CountsBalance';
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!PublishMovesNoEnrollment';
@@ -1389,6 +1396,7 @@ comment on constraint link_keys_pkey on link_keys is 'a number of a link key has
 comment on constraint notifications_pkey on notifications is 'Campaign!AtMostOneNotificationPerRecipient, FlowEngine!AtMostOneNotificationPerNode';
 comment on constraint notifications_place on notifications is 'Campaign!CountsBalance';
 comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
+comment on constraint outbox_of_event on outbox is 'Outbox!ConsistentOutput';
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint provider_watermarks_pkey on provider_watermarks is 'SendingEngine!SingleSendUnderAssumptions';
 comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';

@@ -191,11 +191,12 @@ func (s *Sender) writeCommit(ctx context.Context, query func(context.Context, st
 // commitValues are the parameters of commitWindow and commitSplit.
 func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any {
 	var t tally
-	for _, o := range done {
-		t.add(c.attempt, o)
+	for i := range done {
+		t.add(c.attempt, &done[i])
 	}
 	col := outcomeColumns(done)
 	apart := cmp.Or(e.split, &split{})
+	of := columnsOf(endedOf(c, done))
 	return map[string]any{
 		"workspace": c.WorkspaceID, "origin": c.OriginID, "batch": c.BatchID, "token": c.token, "lease": s.cfg.Lease,
 		"step": e.state, "from": e.from, "first": e.first, "through": e.through, "rows": e.rows, "date": e.date,
@@ -204,7 +205,7 @@ func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any
 		"unknown": len(c.unknown), "deferred": append([]int16{}, c.free...),
 		"ordinals": col.ordinals, "kinds": col.kinds, "bases": col.bases, "reasons": col.reasons,
 		"codes": col.codes, "carrier_ids": col.carrierIDs, "details": col.details,
-		"event_types": outcomeEvents, "event_ids": eventIDs(done),
+		"event_ids": of.ids, "event_types": of.types, "event_keys": of.keys, "event_details": of.details,
 		"split_id": apart.id, "split_rows": apart.rows, "split_size": len(apart.rows),
 	}
 }

@@ -1,7 +1,10 @@
 package sender
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,45 +18,86 @@ import (
 var outcomeEvents = []string{eventsout.NotificationSent, eventsout.NotificationFailed, eventsout.NotificationSkipped,
 	eventsout.NotificationOrphaned}
 
-// eventIDs are the ids of the events that a commit may write, one for each type. The
-// statement makes none, so that it gives one result wherever it runs.
-func eventIDs(done []outcome) []uuid.UUID {
-	if len(done) == 0 {
+// ended is the event about rows of a claim that end in one status. It has their keys, so
+// that nothing reads them again.
+type ended struct {
+	name     string
+	keys     []byte
+	reasons  []string
+	detailed bool // a reason is not empty
+}
+
+// endedOf returns an event for each status in which outcomes end rows.
+func endedOf(c *claim, done []outcome) (all []ended) {
+	for i := range done {
+		o := &done[i]
+		name := outcomeEvent(c.attempt, o)
+		if name == "" {
+			continue
+		}
+		at := slices.IndexFunc(all, func(e ended) bool { return e.name == name })
+		if at < 0 {
+			at = len(all)
+			all = append(all, ended{name: name, keys: make([]byte, 0, 16*(len(done)-i)), reasons: make([]string, 0, len(done)-i)})
+		}
+		e, key := &all[at], c.key(o.ordinal)
+		e.keys, e.reasons, e.detailed = append(e.keys, key[:]...), append(e.reasons, o.reason), e.detailed || o.reason != ""
+	}
+	return all
+}
+
+// key returns the key of a row.
+func (c *claim) key(ordinal int16) uuid.UUID {
+	i := int(ordinal - c.rows[0].Ordinal) // if no row before it has ended
+	if i >= len(c.rows) || c.rows[i].Ordinal != ordinal {
+		i, _ = slices.BinarySearchFunc(c.rows, ordinal, func(r row, ordinal int16) int { return cmp.Compare(r.Ordinal, ordinal) })
+	}
+	return c.rows[i].Key
+}
+
+// eventColumns are the events of a commit, by column. The statement makes no id, so that
+// it gives one result wherever it runs.
+type eventColumns struct {
+	ids     []uuid.UUID
+	types   []string
+	keys    [][]byte
+	details []*string // the reasons, as JSON; nil: there is none
+}
+
+func columnsOf(all []ended) (c eventColumns) {
+	for _, e := range all {
+		c.ids, c.types, c.keys = append(c.ids, lemma.NewID()), append(c.types, e.name), append(c.keys, e.keys)
+		c.details = append(c.details, e.details())
+	}
+	return c
+}
+
+func (e ended) details() *string {
+	if !e.detailed {
 		return nil
 	}
-	ids := make([]uuid.UUID, len(outcomeEvents))
-	for i := range ids {
-		ids[i] = lemma.NewID()
+	for i, reason := range e.reasons {
+		e.reasons[i] = clip(reason)
 	}
-	return ids
+	encoded, _ := json.Marshal(e.reasons) // texts alone
+	text := string(encoded)
+	return &text
 }
 
 // recordOutcomes is the part of commitText that writes an event for each status of the
-// window's rows, like tally. Without a subscription it reads one page of an index: the
-// condition refers to no row, and so is checked once and first.
+// window's rows, like tally. Without a subscription it reads one page of an index for each.
 const recordOutcomes = `
-		insert into events_out (workspace_id, id, type, origin_id, batch_id, ordinals, details, count)
-		select b.workspace_id, e.id, e.type, b.origin_id, b.root_id, o.ordinals, o.reasons, cardinality(o.ordinals)
-		from b cross join lateral (
-			select o.type, array_agg(o.ordinal order by o.ordinal) as ordinals, 
-				case when bool_or(o.reason <> '') then array_agg(o.reason order by o.ordinal) end as reasons
-			from (
-				select o.ordinal, o.reason, case
-					when o.kind = 'accepted' then '` + eventsout.NotificationSent + `'
-					when o.reason = '` + notifications.ReasonFirstRejected + `' then '` + eventsout.NotificationFailed + `'
-					when o.kind = 'unknown' or b.attempt = 2 then '` + eventsout.NotificationOrphaned + `'
-					when o.kind = 'skipped' then '` + eventsout.NotificationSkipped + `'
-					else '` + eventsout.NotificationFailed + `' end as type
-				from unnest(@ordinals::smallint[], @kinds::text[], @reasons::text[]) as o (ordinal, kind, reason)
-			) o group by o.type
-		) o
-		join unnest(@event_ids::uuid[], @event_types::text[]) as e (id, type) on e.type = o.type
-		where exists (select from webhook_subscriptions s where s.workspace_id = @workspace and s.type = any(@event_types))
-		  and exists (select from webhook_subscriptions s where s.workspace_id = b.workspace_id and s.type = e.type)`
+		insert into events_out (workspace_id, id, type, origin_id, keys, details, count)
+		select b.workspace_id, e.id, e.type, b.origin_id, e.keys,
+			(select array_agg(d.reason order by d.i) from jsonb_array_elements_text(e.details::jsonb) with ordinality as d (reason, i)),
+			length(e.keys) / 16
+		from b cross join unnest(@event_ids::uuid[], @event_types::text[], @event_keys::bytea[], @event_details::text[])
+			as e (id, type, keys, details)
+		where (select true from webhook_subscriptions s where s.workspace_id = b.workspace_id and s.type = e.type limit 1)`
 
 // outcomeEvent returns the type of event that an outcome causes; empty: none, since a
 // second attempt follows.
-func outcomeEvent(attempt int16, o outcome) string {
+func outcomeEvent(attempt int16, o *outcome) string {
 	var t tally
 	t.add(attempt, o)
 	switch {
@@ -78,7 +122,8 @@ func eventsOf(ref notifications.Ref, root uuid.UUID, attempt int16, done []outco
 		all[i] = eventsout.Event{WorkspaceID: ref.WorkspaceID, Type: name, OriginID: ref.OriginID, BatchID: root}
 		of[name] = &all[i]
 	}
-	for _, o := range done {
+	for i := range done {
+		o := &done[i]
 		if e := of[outcomeEvent(attempt, o)]; e != nil {
 			e.Ordinals, e.Details = append(e.Ordinals, o.ordinal), append(e.Details, o.reason)
 		}

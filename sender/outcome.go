@@ -33,7 +33,7 @@ type tally struct {
 	sent, failed, orphaned, skipped, retried int
 }
 
-func (t *tally) add(attempt int16, o outcome) {
+func (t *tally) add(attempt int16, o *outcome) {
 	switch {
 	case o.open:
 		t.retried++
@@ -52,9 +52,9 @@ func (t *tally) add(attempt int16, o outcome) {
 
 // orphaned are the rows that outcomes of an attempt orphan.
 func orphaned(attempt int16, done []outcome) (ordinals []int16) {
-	for _, o := range done {
+	for i, o := range done {
 		var t tally
-		if t.add(attempt, o); t.orphaned > 0 {
+		if t.add(attempt, &done[i]); t.orphaned > 0 {
 			ordinals = append(ordinals, o.ordinal)
 		}
 	}

@@ -358,7 +358,7 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
 	done []outcome, untouched []int16, after time.Duration) error {
 	var t tally
 	for _, o := range done {
-		t.add(b.Attempt, o)
+		t.add(b.Attempt, &o)
 	}
 	_, err := tx.Exec(ctx, `
 		with ended as (

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -128,13 +129,14 @@ func (w *Webhooks) call(ctx context.Context, m claimed) result {
 }
 
 func newRequest(ctx context.Context, m claimed, keys keyring) (*http.Request, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, *m.URL, strings.NewReader(m.Body))
+	body := m.body()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, *m.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "Lemma")
-	keys.sign(request.Header, MessageID(m.ID), m.At, []byte(m.Body))
+	keys.sign(request.Header, MessageID(m.ID), m.At, body)
 	return request, nil
 }
 

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +17,8 @@ type claimed struct {
 	WorkspaceID  uuid.UUID
 	ID           uuid.UUID
 	EndpointID   uuid.UUID
-	Body         string
+	Body         []byte // with Shared: what precedes the body of its event
+	Shared       bool
 	EnrollmentID *uuid.UUID
 	Step         *int
 	EventID      *uuid.UUID // it carries an event; nil: it is of a flow node, or a test
@@ -30,6 +32,7 @@ type claimed struct {
 	Secret       []byte
 	Status       *string    // of the endpoint
 	FailingSince *time.Time // of the endpoint
+	event        []byte     // the body of its event
 	since        time.Time  // start of the claim by this process's clock, which is before the start of the lease
 }
 
@@ -120,10 +123,10 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval,
 				attempts = o.attempts + (not o.answered)::int
 			from free where o.ctid = free.at
-			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
+			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.shared, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
 				o.status_code, o.last_error, o.leased_by
 		)
-		select t.workspace_id, t.id, t.endpoint_id, t.body, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
+		select t.workspace_id, t.id, t.endpoint_id, t.body, t.shared, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
 			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret, e.status, e.failing_since
 		from taken t
 		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,
@@ -134,6 +137,9 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 	}
 	for i := range taken {
 		taken[i].since = since
+	}
+	if err := w.readBodies(ctx, taken); err != nil {
+		return nil, errors.Join(err, w.giveBack(ctx, taken))
 	}
 	return taken, nil
 }

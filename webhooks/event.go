@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -47,44 +48,54 @@ type EventItem struct {
 
 // Event reads a published event.
 func (w *Webhooks) Event(ctx context.Context, ws, id uuid.UUID) (Event, error) {
-	var e waiting
-	var root *uuid.UUID
+	var found Event
+	var origin uuid.UUID
+	var body []byte
 	var details []string
 	err := w.pool.QueryRow(ctx, `
-		select e.id, e.type, e.origin_id, e.batch_id, e.ordinals, e.keys, e.details, e.data, e.occurred_at,
+		select e.id, e.type, e.origin_id, e.body, e.details, e.data, e.occurred_at,
 			c.id, (select f.id from flows f where f.workspace_id = $1 and f.id = coalesce((
 				select o.flow_id from flow_origins o where o.workspace_id = $1 and o.origin_id = e.origin_id limit 1), e.origin_id))
 		from events_out e
 		left join campaigns c on c.workspace_id = $1 and c.id = e.origin_id
 		where e.workspace_id = $1 and e.id = $2 and e.published_at is not null`, ws, id).
-		Scan(&e.ID, &e.Type, &e.OriginID, &root, &e.Ordinals, &e.Keys, &details, &e.Data, &e.OccurredAt, &e.CampaignID, &e.FlowID)
+		Scan(&found.ID, &found.Type, &origin, &body, &details, &found.Data, &found.OccurredAt, &found.CampaignID, &found.FlowID)
 	if err := pgerr.Row(err, "event", "read event"); err != nil {
 		return Event{}, err
 	}
-	found := Event{ID: e.ID, Type: e.Type, OccurredAt: e.OccurredAt, CampaignID: e.CampaignID, FlowID: e.FlowID, Data: e.Data}
-	kind, _, _ := strings.Cut(e.Type, ".")
-	switch {
-	case kind == "notification" && root != nil:
-		found.Items, err = w.batchItems(ctx, ws, e.OriginID, *root, e.Ordinals, details)
-	case kind == "notification":
-		found.Items, err = w.notificationItems(ctx, ws, e.OriginID, e.Keys, details)
-	case kind == "enrollment":
-		found.Items, err = w.enrollmentItems(ctx, ws, e.Keys, details)
-	}
-	if err != nil {
+	if found.Items, err = w.readEventItems(ctx, ws, origin, found.Type, body, details); err != nil {
 		return Event{}, fmt.Errorf("read items of event %s: %w", id, err)
 	}
 	return found, nil
 }
 
-// batchItems reads notifications by batch and ordinal. details are in the order of ordinals.
-func (w *Webhooks) batchItems(ctx context.Context, ws, origin, root uuid.UUID, ordinals []int16, details []string) ([]EventItem, error) {
-	rows, err := w.pool.Query(ctx, `
-		select s.key, s.profile_key, s.status, s.reason, coalesce(($5::text[])[array_position($4::smallint[], s.ordinal)], '')
-		from notification_status s
-		where s.workspace_id = $1 and s.origin_id = $2 and s.batch_id = $3 and ($4::smallint[] is null or s.ordinal = any($4))
-		order by s.ordinal`, ws, origin, root, ordinals, details)
-	return eventItems(rows, err, func(key uuid.UUID) string { return lemma.FormatNotificationID(origin, key) })
+// readEventItems reads the items that the body of an event names.
+func (w *Webhooks) readEventItems(ctx context.Context, ws, origin uuid.UUID, name string, body []byte, details []string) ([]EventItem, error) {
+	var ids struct {
+		Notifications []string `json:"notification_ids"`
+		Enrollments   []string `json:"enrollment_ids"`
+	}
+	if err := json.Unmarshal(body, &ids); err != nil {
+		return nil, err
+	}
+	keys := make([]uuid.UUID, 0, len(ids.Notifications)+len(ids.Enrollments))
+	for _, id := range ids.Notifications {
+		if _, key, ok := lemma.ParseNotificationID(id); ok {
+			keys = append(keys, key)
+		}
+	}
+	for _, id := range ids.Enrollments {
+		if key, ok := lemma.ParseID(lemma.PrefixEnrollment, id); ok {
+			keys = append(keys, key)
+		}
+	}
+	switch kind, _, _ := strings.Cut(name, "."); kind {
+	case "notification":
+		return w.notificationItems(ctx, ws, origin, keys, details)
+	case "enrollment":
+		return w.enrollmentItems(ctx, ws, keys, details)
+	}
+	return nil, nil
 }
 
 func (w *Webhooks) notificationItems(ctx context.Context, ws, origin uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {

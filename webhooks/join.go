@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,60 +17,52 @@ type batchRef struct{ workspace, origin, batch uuid.UUID }
 
 func (e *waiting) batch() batchRef { return batchRef{e.WorkspaceID, e.OriginID, *e.BatchID} }
 
-// join joins events of one type about rows of one batch, which several commits have
-// written, and returns what is left: the first of each with all their rows. The others
-// are deleted unpublished.
-func join(ctx context.Context, tx pgx.Tx, all []*waiting) ([]*waiting, error) {
+// joinWithin is how far apart events that are joined may be. The first gives its time.
+const joinWithin = 10 * time.Second
+
+// join joins events of one type about items of one campaign, flow or period, which several
+// commits have written, and returns what is left: the first of each with the items of all.
+// The others are deleted unpublished.
+func join(all []*waiting) (left []*waiting) {
 	type key struct {
-		batchRef
-		name string
+		workspace, origin uuid.UUID
+		name              string
 	}
-	var left []*waiting
-	joined, first := map[*waiting]bool{}, map[key]*waiting{}
+	first := map[key]*waiting{}
 	for _, e := range all {
-		if e.Ordinals == nil || e.BatchID == nil {
-			left = append(left, e)
-			continue
-		}
-		at := key{e.batch(), e.Type}
-		if to := first[at]; to != nil && len(to.Ordinals)+len(e.Ordinals) <= eventsout.MaxItems {
+		at := key{e.WorkspaceID, e.OriginID, e.Type}
+		if to := first[at]; to != nil && to.mayHave(e) {
 			to.add(e)
-			joined[to] = true
 			continue
 		}
-		first[at], left = e, append(left, e)
+		if left = append(left, e); e.Keys.Len() > 0 && len(e.Data) == 0 {
+			first[at] = e
+		}
 	}
-	return left, writeJoined(ctx, tx, joined)
+	return left
 }
 
-// add adds the rows of another event about the batch.
+// mayHave reports whether an event may have the items of another too.
+func (e *waiting) mayHave(other *waiting) bool {
+	return other.Keys.Len() > 0 && len(other.Data) == 0 && e.Keys.Len()+other.Keys.Len() <= eventsout.MaxItems &&
+		other.OccurredAt.Sub(e.OccurredAt).Abs() <= joinWithin
+}
+
+// add adds the items of another event.
 func (e *waiting) add(other *waiting) {
 	if e.Details != nil || other.Details != nil {
 		e.Details = append(e.details(), other.details()...)
 	}
-	e.Ordinals = append(e.Ordinals, other.Ordinals...)
-	e.Count = len(e.Ordinals)
+	e.Keys = append(e.Keys, other.Keys...)
+	e.Count = e.Keys.Len()
 }
 
-// details has an entry for each row.
+// details has an entry for each item.
 func (e *waiting) details() []string {
 	if e.Details == nil {
-		return make([]string, len(e.Ordinals))
+		return make([]string, e.Keys.Len())
 	}
 	return e.Details
-}
-
-// writeJoined stores the rows of joined events, since they are read by their id later.
-func writeJoined(ctx context.Context, tx pgx.Tx, joined map[*waiting]bool) error {
-	batch := &pgx.Batch{}
-	for e := range joined {
-		batch.Queue(`update events_out set ordinals = $3, details = $4, count = $5 where workspace_id = $1 and id = $2`,
-			e.WorkspaceID, e.ID, e.Ordinals, e.Details, e.Count)
-	}
-	if batch.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, batch).Close()
 }
 
 // readItems reads the keys of notifications that events name by batch and ordinal: once
@@ -96,7 +89,7 @@ func readItems(ctx context.Context, tx pgx.Tx, all []*waiting) error {
 			}
 			rows := batchRows(ordinals, keys)
 			for _, e := range events {
-				e.Keys = rows.of(e.Ordinals)
+				rows.give(e)
 			}
 			return nil
 		})
@@ -123,17 +116,26 @@ func batchRows(ordinals, keys []byte) rowKeys {
 	return all
 }
 
-// of returns the keys of some rows, or of all, by ordinal.
-func (all rowKeys) of(ordinals []int16) []uuid.UUID {
-	wanted := map[int16]bool{}
-	for _, ordinal := range ordinals {
-		wanted[ordinal] = true
+// give sets the keys of an event: of its rows, in their order, or of all by ordinal. Rows
+// that were deleted are left out.
+func (all rowKeys) give(e *waiting) {
+	e.Keys = make(eventsout.Keys, 0, 16*len(all))
+	if e.Ordinals == nil {
+		for _, row := range all {
+			e.Keys = append(e.Keys, row.key[:]...)
+		}
+		return
 	}
-	keys := make([]uuid.UUID, 0, len(all))
-	for _, row := range all {
-		if ordinals == nil || wanted[row.ordinal] {
-			keys = append(keys, row.key)
+	details := e.Details
+	e.Details = nil
+	for i, ordinal := range e.Ordinals {
+		at, found := slices.BinarySearchFunc(all, ordinal, func(r rowKey, o int16) int { return cmp.Compare(r.ordinal, o) })
+		if !found {
+			continue
+		}
+		e.Keys = append(e.Keys, all[at].key[:]...)
+		if details != nil {
+			e.Details = append(e.Details, details[i])
 		}
 	}
-	return keys
 }

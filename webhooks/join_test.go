@@ -5,23 +5,24 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/eventsout"
 	"lemma/pgtest"
 )
 
-// Several commits write events of one type about rows of one batch. Those that wait
-// together are one event, with all rows and the reason of each.
-func TestEventsOfABatchAreJoined(t *testing.T) {
+// Several commits write events of one type about notifications of one campaign. Those that
+// wait together are one event, with all of them and the reason of each.
+func TestEventsOfACampaignAreJoined(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	e := b.subscriber("/", types(eventsout.NotificationSent, eventsout.NotificationFailed))
 	origin, batch := lemma.NewID(), lemma.NewID()
-	ids := make([]string, 6)
+	ids, keys := make([]string, 6), make([]uuid.UUID, 6)
 	for _, i := range []int{4, 1, 0, 3, 2, 5} { // not in the order of the rows
 		key := lemma.NewID()
-		ids[i] = lemma.FormatNotificationID(origin, key)
+		keys[i], ids[i] = key, lemma.FormatNotificationID(origin, key)
 		b.Exec(`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address)
 			values ($1, $2, $3, $4, $5, 'p', 'a@example.com')`, b.Workspace, origin, key, batch, i)
 	}
@@ -30,12 +31,14 @@ func TestEventsOfABatchAreJoined(t *testing.T) {
 	}
 	reasons := of(eventsout.NotificationFailed, 3)
 	reasons.Details = []string{"rejected"}
-	b.record(of(eventsout.NotificationSent, 4), of(eventsout.NotificationFailed, 5), reasons, of(eventsout.NotificationSent, 0, 2))
+	sent := of(eventsout.NotificationSent)
+	sent.BatchID, sent.Keys = uuid.Nil, []uuid.UUID{keys[2], keys[0]}
+	b.record(of(eventsout.NotificationSent, 4), of(eventsout.NotificationFailed, 5), reasons, sent)
 	b.publish(4)
 	b.WantCount(2, `select count(*) from events_out where published_at is not null`)
 	b.WantCount(2, `select count(*) from events_out`)
 	got, details := map[string][]string{}, map[string]string{}
-	for _, body := range pgtest.Column[string](t, b.Pool, `select body from outbox where endpoint_id = $1 order by sequence`, e.ID) {
+	for _, body := range b.bodies(e) {
 		var message struct {
 			ID, Type string
 			Data     struct {
@@ -55,7 +58,7 @@ func TestEventsOfABatchAreJoined(t *testing.T) {
 			details[item.ID] = item.Detail
 		}
 	}
-	want := map[string][]string{eventsout.NotificationSent: {ids[0], ids[2], ids[4]}, eventsout.NotificationFailed: {ids[3], ids[5]}}
+	want := map[string][]string{eventsout.NotificationSent: {ids[4], ids[2], ids[0]}, eventsout.NotificationFailed: {ids[5], ids[3]}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -69,12 +72,9 @@ func TestJoinedEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.subscriber("/", types(eventsout.NotificationSent))
-	sent := eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.NotificationSent, OriginID: lemma.NewID(), BatchID: lemma.NewID()}
-	for from := range 3 {
-		sent.Ordinals = make([]int16, eventsout.MaxItems/2)
-		for i := range sent.Ordinals {
-			sent.Ordinals[i] = int16(from*len(sent.Ordinals) + i)
-		}
+	sent := eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.NotificationSent, OriginID: lemma.NewID()}
+	for range 3 {
+		sent.Keys = make([]uuid.UUID, eventsout.MaxItems/2)
 		b.record(sent)
 	}
 	b.publish(3)
@@ -88,7 +88,7 @@ func TestJoinedEventsAreBounded(t *testing.T) {
 func TestAnEventOfABatchHasItsItems(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	e := b.subscriber("/sent", types(eventsout.NotificationSent))
+	e := b.subscriber("/", types(eventsout.NotificationSent, eventsout.NotificationSkipped))
 	origin, batch := lemma.NewID(), lemma.NewID()
 	var keys []string
 	for i := range 3 {
@@ -99,11 +99,11 @@ func TestAnEventOfABatchHasItsItems(t *testing.T) {
 	}
 	whole := eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.NotificationSent, OriginID: origin, BatchID: batch, Items: 3}
 	some := whole
-	some.Items, some.Ordinals = 0, []int16{0, 2}
+	some.Type, some.Items, some.Ordinals = eventsout.NotificationSkipped, 0, []int16{0, 2}
 	b.record(whole, some)
 	b.publish(2)
 	var got [][]string
-	for _, body := range pgtest.Column[string](t, b.Pool, `select body from outbox where endpoint_id = $1 order by sequence`, e.ID) {
+	for _, body := range b.bodies(e) {
 		var message struct {
 			Data struct {
 				IDs []string `json:"notification_ids"`

@@ -178,15 +178,16 @@ func (w *Webhooks) keepAnswer(ctx context.Context, m claimed, v result) error {
 	}
 }
 
-// publishLoop publishes events. While there are more, it continues at once.
+// publishLoop publishes events. While there are more than one transaction has room for, it
+// continues at once. Later ones wait for the next period, so that they can be joined.
 func (w *Webhooks) publishLoop(ctx context.Context) {
 	loop.Every(ctx, w.options.Poll, func(ctx context.Context) error {
 		for {
-			n, err := w.Publish(ctx)
-			if n > 0 {
+			done, err := w.publishChunk(ctx)
+			if done.written > 0 {
 				w.Wake()
 			}
-			if err != nil || n == 0 {
+			if err != nil || !done.more {
 				return err
 			}
 		}

@@ -163,14 +163,16 @@ func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
 	}
 }
 
-// cleanEvents deletes events that were published longer ago than twice Keep, when no
-// message of them is kept that was not sent again.
+// cleanEvents deletes events that were published longer ago than twice Keep and have no
+// message any more: one that was sent again is kept longer, and needs the data of its event.
 func (w *Webhooks) cleanEvents(ctx context.Context) error {
 	for {
 		gone, err := w.pool.Exec(ctx, `
 			delete from events_out where ctid = any(array(
-				select ctid from events_out where published_at is not null and published_at < now() - 2 * $1::interval
-				order by published_at limit $2 for update skip locked))`, w.options.Keep, cleanChunk)
+				select e.ctid from events_out e
+				where e.published_at is not null and e.published_at < now() - 2 * $1::interval and (
+					select true from outbox o where o.workspace_id = e.workspace_id and o.event_id = e.id limit 1) is null
+				order by e.published_at limit $2 for update of e skip locked))`, w.options.Keep, cleanChunk)
 		if err != nil {
 			return fmt.Errorf("clean published events: %w", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/eventsout"
 )
 
 // One transaction publishes at most publishMost events, whose messages have publishItems
@@ -28,53 +29,64 @@ const (
 // gaps. Any number of processes may publish: each takes events that no other has locked.
 // After an error the next call publishes fewer; an event that fails alone is put aside.
 func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
+	done, err := w.publishChunk(ctx)
+	return len(done.events), err
+}
+
+// published is what one transaction has published.
+type published struct {
+	events  []*waiting
+	written int  // messages
+	more    bool // events may wait that it had no room for
+}
+
+func (w *Webhooks) publishChunk(ctx context.Context) (done published, err error) {
 	next, err := w.rotation.next(ctx, w.pool)
 	if err != nil {
-		return 0, fmt.Errorf("find workspaces with events: %w", err)
+		return published{}, fmt.Errorf("find workspaces with events: %w", err)
 	}
 	if len(next.workspaces) == 0 {
-		return 0, nil
+		return published{}, nil
 	}
-	var all []*waiting
-	var written int
 	err = lemma.Recovered(func() error {
-		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) (err error) {
-			all, written, err = w.publish(ctx, tx, next)
-			return err
-		})
+		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.publish(ctx, tx, next, &done) })
 	})
 	w.rotation.ended(next, err)
 	if err != nil {
-		if len(all) == 1 && ctx.Err() == nil {
-			err = errors.Join(err, w.putAside(ctx, all[0]))
+		if len(done.events) == 1 && ctx.Err() == nil {
+			err = errors.Join(err, w.putAside(ctx, done.events[0]))
 		}
-		return 0, fmt.Errorf("publish events: %w", err)
+		return published{}, fmt.Errorf("publish events: %w", err)
 	}
-	w.metrics.published(len(all), written)
-	return len(all), nil
+	for _, e := range done.events {
+		if len(e.data) >= sharedFrom {
+			w.bodies.put(e.ID, e.data)
+		}
+	}
+	w.metrics.published(len(done.events), done.written)
+	return done, nil
 }
 
-func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk) (all []*waiting, written int, err error) {
-	if all, err = waitingEvents(ctx, tx, next); err != nil || len(all) == 0 {
-		return nil, 0, err
+func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk, done *published) error {
+	found, err := waitingEvents(ctx, tx, next)
+	if err != nil || len(found) == 0 {
+		return err
 	}
-	all = atMost(all, publishItems)
+	all := atMost(found, publishItems)
+	done.events, done.more = all, len(all) < len(found) || next.isFull(found)
 	w.reached("publishing")
-	events, err := join(ctx, tx, all)
-	if err != nil {
-		return all, 0, err
+	if err := readItems(ctx, tx, all); err != nil {
+		return err
 	}
-	if err := readItems(ctx, tx, events); err != nil {
-		return all, 0, err
-	}
+	events := join(all)
 	to, err := subscribers(ctx, tx, events)
 	if err != nil {
-		return all, 0, err
+		return err
 	}
-	if written, err = writeEvents(ctx, tx, to); err != nil {
-		return all, 0, err
+	if done.written, err = writeEvents(ctx, tx, to); err != nil {
+		return err
 	}
-	return all, written, endEvents(ctx, tx, all, to)
+	return endEvents(ctx, tx, all, to)
 }
 
 // putAside makes an event wait, so that it does not hold up others: for as long as it has
@@ -98,7 +110,7 @@ type waiting struct {
 	BatchID         *uuid.UUID
 	Ordinals        []int16
 	Details         []string // why, for each of Ordinals; nil: nothing
-	Keys            []uuid.UUID
+	Keys            eventsout.Keys
 	Data            map[string]any
 	Count           int
 	Endpoints       int // of the workspace
@@ -140,7 +152,7 @@ func waitingEvents(ctx context.Context, tx pgx.Tx, next chunk) ([]*waiting, erro
 			where f.workspace_id = d.workspace_id and f.id = coalesce(o.flow_id, d.origin_id) limit 1
 		) f on true
 		order by row_number() over (partition by d.workspace_id order by d.id), d.workspace_id`,
-		next.workspaces, max(1, next.most/len(next.workspaces)))
+		next.workspaces, next.perWorkspace())
 	return pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[waiting])
 }
 
@@ -203,18 +215,25 @@ type eventMessages struct {
 	ws, ids, endpoints, events []pgtype.UUID
 	types, bodies              []string
 	sequences                  []int64
+	shared                     []bool
 }
 
 func (m *eventMessages) add(s *subscribed, sequence int64) error {
 	for _, e := range s.events {
 		sequence++
-		body, err := s.shown(e).body(sequence)
+		shown := s.shown(e)
+		body, err := shown.head(sequence)
 		if err != nil {
 			return err
+		}
+		shared := shown == e && len(e.data) >= sharedFrom
+		if !shared {
+			body = append(append(body, shown.data...), '}')
 		}
 		m.ws, m.endpoints = append(m.ws, pgUUID(s.WorkspaceID)), append(m.endpoints, pgUUID(s.EndpointID))
 		m.ids, m.events = append(m.ids, pgUUID(eventMessageID(e.ID, s.EndpointID))), append(m.events, pgUUID(e.ID))
 		m.types, m.bodies, m.sequences = append(m.types, e.Type), append(m.bodies, string(body)), append(m.sequences, sequence)
+		m.shared = append(m.shared, shared)
 	}
 	return nil
 }
@@ -226,11 +245,11 @@ func eventMessageID(event, endpoint uuid.UUID) uuid.UUID {
 
 func (m *eventMessages) write(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `
-		insert into outbox (workspace_id, id, endpoint_id, body, event_id, type, sequence)
-		select ws, id, endpoint, body, event, type, sequence
-		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[])
-			as m (ws, id, endpoint, body, event, type, sequence)`,
-		m.ws, m.ids, m.endpoints, m.bodies, m.events, m.types, m.sequences)
+		insert into outbox (workspace_id, id, endpoint_id, body, event_id, type, sequence, shared)
+		select ws, id, endpoint, body, event, type, sequence, shared
+		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::boolean[])
+			as m (ws, id, endpoint, body, event, type, sequence, shared)`,
+		m.ws, m.ids, m.endpoints, m.bodies, m.events, m.types, m.sequences, m.shared)
 	return err
 }
 
@@ -242,24 +261,60 @@ func endEvents(ctx context.Context, tx pgx.Tx, all []*waiting, to []*subscribed)
 			sent[e] = true
 		}
 	}
-	ws, ids, kept := make([]pgtype.UUID, len(all)), make([]pgtype.UUID, len(all)), make([]bool, len(all))
-	for i, e := range all {
-		ws[i], ids[i], kept[i] = pgUUID(e.WorkspaceID), pgUUID(e.ID), sent[e]
-	}
-	const of = `from (
-			select workspace_id, id, kept from unnest($1::uuid[], $2::uuid[], $3::boolean[]) as r (workspace_id, id, kept) limit $4
-		) r
-		where e.workspace_id = r.workspace_id and e.id = r.id and `
-	if len(sent) > 0 {
-		if _, err := tx.Exec(ctx, `update events_out e set published_at = now() `+of+`r.kept`, ws, ids, kept, len(all)); err != nil {
-			return err
+	var kept, gone eventRows
+	for _, e := range all {
+		rows := &gone
+		if sent[e] {
+			rows = &kept
+			if err := e.encode(); err != nil {
+				return err
+			}
 		}
+		rows.add(e)
 	}
-	if len(sent) == len(all) {
+	batch := &pgx.Batch{}
+	if n := len(kept.ids); n > 0 {
+		batch.Queue(`
+			update events_out e set published_at = now(), body = r.body, count = r.count, batch_id = null, ordinals = null, keys = null,
+				details = (select array_agg(d.detail order by d.i)
+					from jsonb_array_elements_text(r.details::jsonb) with ordinality as d (detail, i))
+			from (
+				select workspace_id, id, body, count, details from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::text[])
+					as r (workspace_id, id, body, count, details) limit $6
+			) r
+			where e.workspace_id = r.workspace_id and e.id = r.id`, kept.ws, kept.ids, kept.bodies, kept.counts, kept.details, n)
+	}
+	if n := len(gone.ids); n > 0 {
+		batch.Queue(`
+			delete from events_out e using (
+				select workspace_id, id from unnest($1::uuid[], $2::uuid[]) as r (workspace_id, id) limit $3
+			) r
+			where e.workspace_id = r.workspace_id and e.id = r.id`, gone.ws, gone.ids, n)
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// eventRows are events by column.
+type eventRows struct {
+	ws, ids []pgtype.UUID
+	bodies  [][]byte
+	counts  []int
+	details []*string // as JSON
+}
+
+func (r *eventRows) add(e *waiting) {
+	r.ws, r.ids, r.bodies = append(r.ws, pgUUID(e.WorkspaceID)), append(r.ids, pgUUID(e.ID)), append(r.bodies, e.data)
+	r.counts, r.details = append(r.counts, e.Count), append(r.details, inJSON(e.Details))
+}
+
+// inJSON returns texts as a JSON array; nil stays nil.
+func inJSON(all []string) *string {
+	if all == nil {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `delete from events_out e using `+of[len("from "):]+`not r.kept`, ws, ids, kept, len(all))
-	return err
+	encoded, _ := json.Marshal(all) // texts alone
+	text := string(encoded)
+	return &text
 }
 
 // eventBody is the body of a message that carries an event.
@@ -271,25 +326,25 @@ type eventBody struct {
 	Data      json.RawMessage `json:"data"`
 }
 
-// body is the body of the message with a number. The data is appended unparsed: it is
-// most of the body, and the same for each endpoint.
-func (e *waiting) body(sequence int64) ([]byte, error) {
-	if e.data == nil {
-		if err := e.encode(); err != nil {
-			return nil, err
-		}
+// head is the body of the message with a number, up to its data. The data is most of the
+// body, and the same for each endpoint.
+func (e *waiting) head(sequence int64) ([]byte, error) {
+	if err := e.encode(); err != nil {
+		return nil, err
 	}
 	id := lemma.FormatID(lemma.PrefixEventOut, e.ID)
 	head, err := json.Marshal(eventBody{id, e.Type, e.OccurredAt.UTC(), sequence, json.RawMessage("0")})
 	if err != nil {
 		return nil, err
 	}
-	body := append(make([]byte, 0, len(head)+len(e.data)), head[:len(head)-len("0}")]...)
-	return append(append(body, e.data...), '}'), nil
+	return head[:len(head)-len("0}")], nil
 }
 
 // encode makes the thin form of an event: its ids, how many, and further facts.
 func (e *waiting) encode() error {
+	if e.data != nil {
+		return nil
+	}
 	data := maps.Clone(e.Data)
 	if data == nil {
 		data = map[string]any{}
@@ -302,7 +357,7 @@ func (e *waiting) encode() error {
 	}
 	name, item := e.items()
 	if name != "" {
-		data["count"] = len(e.Keys)
+		data["count"] = e.Keys.Len()
 	}
 	encoded, err := json.Marshal(data)
 	if err != nil || name == "" {
@@ -310,13 +365,13 @@ func (e *waiting) encode() error {
 		return err
 	}
 	const most = 64 // bytes of an item
-	all := append(make([]byte, 0, len(encoded)+len(name)+4+most*len(e.Keys)), encoded[:len(encoded)-1]...)
+	all := append(make([]byte, 0, len(encoded)+len(name)+4+most*e.Keys.Len()), encoded[:len(encoded)-1]...)
 	all = append(append(append(all, `,"`...), name...), `":[`...) // count is in it, so that a comma precedes
-	for i, key := range e.Keys {                                  // an id has no character that JSON escapes
+	for i := range e.Keys.Len() {                                 // an id has no character that JSON escapes
 		if i > 0 {
 			all = append(all, ',')
 		}
-		all = append(item(append(all, '"'), key), '"')
+		all = append(item(append(all, '"'), e.Keys.At(i)), '"')
 	}
 	all = append(all, "]}"...)
 	e.data = all

@@ -26,6 +26,25 @@ type chunk struct {
 	workspaces []uuid.UUID
 	most       int // events
 	begin      uuid.UUID
+	last       bool // no further workspace had events
+}
+
+// perWorkspace is how many events of each workspace are published.
+func (n chunk) perWorkspace() int { return max(1, n.most/len(n.workspaces)) }
+
+// isFull reports whether events may wait that were not found: of other workspaces, or of
+// one that had all of its events in the chunk.
+func (n chunk) isFull(found []*waiting) bool {
+	of := map[uuid.UUID]int{}
+	for _, e := range found {
+		of[e.WorkspaceID]++
+	}
+	for _, events := range of {
+		if events >= n.perWorkspace() {
+			return true
+		}
+	}
+	return !n.last
 }
 
 // next reads the workspaces of the next chunk, by one index search each. After the last one
@@ -53,6 +72,7 @@ func (r *rotation) next(ctx context.Context, pool *pgxpool.Pool) (chunk, error) 
 		if n.workspaces, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
 			return n, err
 		}
+		n.last = len(n.workspaces) < most
 		again := len(n.workspaces) == 0 && r.after != uuid.Nil
 		r.after = uuid.Nil
 		if len(n.workspaces) == most {

@@ -164,6 +164,15 @@ func (b bundle) run(w *Webhooks, n int) {
 	}
 }
 
+// bodies are the bodies of an endpoint's messages, by sequence.
+func (b bundle) bodies(e Endpoint) []string {
+	b.T.Helper()
+	return pgtest.Column[string](b.T, b.Pool, `
+		select case when o.shared then o.body || e.body || '}' else o.body end
+		from outbox o join events_out e on e.workspace_id = o.workspace_id and e.id = o.event_id
+		where o.endpoint_id = $1 order by o.sequence`, e.ID)
+}
+
 // due makes all pending messages due now, and their leases expired.
 func (b bundle) due() {
 	b.T.Helper()

@@ -103,13 +103,13 @@ func readItemMetadata(ctx context.Context, tx pgx.Tx, all []subscriber) error {
 			if len(s.Metadata) == 0 || e.ofItems != nil || !e.isDirect() {
 				continue
 			}
-			e.ofItems = make([]metadata, len(e.Keys))
+			e.ofItems = make([]metadata, e.Keys.Len())
 			batch.Queue(`
 				select r.i::int - 1, n.metadata from unnest($3::uuid[]) with ordinality as r (key, i)
 				cross join lateral (
 					select n.metadata from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key offset 0
 				) n
-				where n.metadata is not null`, e.WorkspaceID, e.OriginID, e.Keys).Query(func(rows pgx.Rows) error {
+				where n.metadata is not null`, e.WorkspaceID, e.OriginID, e.Keys.Unpack()).Query(func(rows pgx.Rows) error {
 				var i int
 				var text []byte
 				_, err := pgx.ForEachRow(rows, []any{&i, &text}, func() error { return json.Unmarshal(text, &e.ofItems[i]) })
@@ -149,7 +149,8 @@ func (to *subscribed) shown(e *waiting) *waiting {
 	part.Keys, part.data = nil, nil
 	for i, selected := range to.items[e] {
 		if selected {
-			part.Keys = append(part.Keys, e.Keys[i])
+			key := e.Keys.At(i)
+			part.Keys = append(part.Keys, key[:]...)
 		}
 	}
 	return &part

@@ -118,6 +118,7 @@ type Webhooks struct {
 	client   *http.Client
 	limiter  *limiter
 	buffers  buffers
+	bodies   bodies
 	settler  settler
 	wake     chan struct{}
 	rotation rotation

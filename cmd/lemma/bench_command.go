@@ -40,8 +40,8 @@ func (b *benchCommand) run(ctx context.Context, cfg Config, out io.Writer) error
 }
 
 // sinkCommand runs the servers of the benchmarks in a process of their own, so that
-// their CPU time is not counted. It prints their addresses and the certificate of the
-// second.
+// their CPU time is not counted. It prints their addresses, for mail, Amazon SES and
+// webhooks, and the certificate of the second.
 type sinkCommand struct{}
 
 func (sinkCommand) run(ctx context.Context, _ Config, out io.Writer) error {
@@ -53,6 +53,10 @@ func (sinkCommand) run(ctx context.Context, _ Config, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(out, l.Addr(), web.Addr(), base64.StdEncoding.EncodeToString(certificate))
-	return sink.Run(ctx, l, web, io.Discard)
+	hooks, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, l.Addr(), web.Addr(), hooks.Addr(), base64.StdEncoding.EncodeToString(certificate))
+	return sink.Run(ctx, l, io.Discard, web, hooks)
 }

@@ -3,8 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,29 +14,8 @@ import (
 	"lemma/webhooks"
 )
 
-// listen starts a receiver and returns its URL.
-func (r *receiver) listen() (url string, stop func(), err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	server := &http.Server{Handler: r, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }()
-	return "http://" + listener.Addr().String(), func() { _ = server.Close() }, nil
-}
-
-// duplicates are how many requests had an id that was seen before.
-func (r *receiver) duplicates() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, times := range r.seen {
-		n += times - 1
-	}
-	return n
-}
-
-// webhookOut publishes single events and delivers them to four endpoints of one sink
-// over kept connections: each event is one message.
+// webhookOut publishes single events and delivers them to four endpoints of a sink in
+// another process over kept connections: each event is one message.
 func (b *benchmarks) webhookOut(ctx context.Context, e *env, print func(figure) error) error {
 	n := b.n(40_000)
 	e.cfg.Webhooks.AllowPrivate = true
@@ -47,15 +24,14 @@ func (b *benchmarks) webhookOut(ctx context.Context, e *env, print func(figure) 
 		return err
 	}
 	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
-	to := &receiver{seen: make(map[string]int, n)}
-	url, stop, err := to.listen()
+	to, err := startSink(ctx)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer to.stop()
 	types := []string{eventsout.CampaignStarted, eventsout.CampaignPaused, eventsout.CampaignCompleted, eventsout.CampaignFailed}
 	for _, name := range types {
-		if err := process.subscribe(ctx, url, name); err != nil {
+		if err := process.subscribe(ctx, to.hooks, name); err != nil {
 			return err
 		}
 	}
@@ -73,7 +49,8 @@ func (b *benchmarks) webhookOut(ctx context.Context, e *env, print func(figure) 
 		return err
 	}
 	f := m.stop("webhook_out", n)
-	f.Missing, f.Duplicates = n-len(to.seen), to.duplicates()
+	distinct, duplicates := to.webhooks()
+	f.Missing, f.Duplicates = n-distinct, duplicates
 	return print(f)
 }
 
@@ -94,7 +71,7 @@ func (b *instance) undelivered(ctx context.Context) (more bool, err error) {
 
 // campaignEvents measures what the events of a campaign cost: the same campaign in a
 // workspace without subscriptions, and in one with two endpoints that receive all types,
-// until all is delivered.
+// until all is delivered. The sink is another process, whose CPU time is not counted.
 func (b *benchmarks) campaignEvents(ctx context.Context, e *env, print func(figure) error) error {
 	e.cfg.Webhooks.AllowPrivate = true
 	p, drop, err := e.openPair(ctx, b.n(500_000))
@@ -104,20 +81,20 @@ func (b *benchmarks) campaignEvents(ctx context.Context, e *env, print func(figu
 	defer drop()
 	p.names = [2]string{"campaign_without_endpoints", "campaign_with_2_endpoints"}
 	p.feature, p.rounds = "endpoints", 1
-	to := &receiver{seen: map[string]int{}}
-	url, stop, err := to.listen()
+	to, err := startSink(ctx)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer to.stop()
 	for range 2 {
-		if err := p.with.subscribe(ctx, url, eventsout.Types...); err != nil {
+		if err := p.with.subscribe(ctx, to.hooks, eventsout.Types...); err != nil {
 			return err
 		}
 	}
 	return p.measure(ctx, print, func(ctx context.Context, process *instance, m materials) (figure, error) {
 		f, err := p.sendWithEvents(ctx, process, m)
-		f.Duplicates += to.duplicates()
+		_, duplicates := to.webhooks()
+		f.Duplicates += duplicates
 		return f, err
 	})
 }

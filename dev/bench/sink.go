@@ -26,6 +26,7 @@ type sinkProcess struct {
 	address string
 	port    int
 	web     string // URL of the server for Amazon SES
+	hooks   string // URL of the server for webhooks
 	roots   *x509.CertPool
 }
 
@@ -48,11 +49,11 @@ func startSink(ctx context.Context) (*sinkProcess, error) {
 		return nil, fmt.Errorf("start the sink: %w", err)
 	}
 	parts := strings.Fields(line)
-	if len(parts) != 3 {
+	if len(parts) != 4 {
 		return nil, fmt.Errorf("start the sink: it prints %q", line)
 	}
-	s.address, s.web = parts[0], "https://"+parts[1]
-	der, _ := base64.StdEncoding.DecodeString(parts[2])
+	s.address, s.web, s.hooks = parts[0], "https://"+parts[1], "http://"+parts[2]+sink.WebhookPath
+	der, _ := base64.StdEncoding.DecodeString(parts[3])
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
 		return nil, fmt.Errorf("start the sink: %w", err)
@@ -81,6 +82,15 @@ func (s *sinkProcess) seen(n int) (missing, duplicates int) {
 		return n, 0
 	}
 	return int(x.Missing), int(x.Duplicates)
+}
+
+// webhooks returns how many webhooks have arrived, and how many more than once.
+func (s *sinkProcess) webhooks() (distinct, duplicates int) {
+	x, err := sink.Ask(s.address, 1, 0)
+	if err != nil {
+		return 0, 0
+	}
+	return int(x.Distinct), int(x.Duplicates)
 }
 
 // benchKey is a provider's secrets with a new RSA key of 2,048 bits.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -20,19 +19,6 @@ import (
 const benchWebhook = `{"triggers":[{"type":"event","event":"signed_up"}],"recurrence":{"policy":"once"},"start":"call","nodes":{
 	"call":{"type":"webhook","endpoint_id":"%s","next":"end"},"end":{"type":"exit"}}}`
 
-// receiver is the customer's system, in this process: it responds with 200 at once
-// and counts requests by webhook-id.
-type receiver struct {
-	mu   sync.Mutex
-	seen map[string]int
-}
-
-func (r *receiver) ServeHTTP(_ http.ResponseWriter, q *http.Request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seen[q.Header.Get("webhook-id")]++
-}
-
 // webhookDelivery delivers the webhooks of waiting enrollments: claim, sign, request
 // over loopback, record, and resume the enrollment. All go to one endpoint, which
 // has 8 requests at a time from one process.
@@ -44,13 +30,12 @@ func (b *benchmarks) webhookDelivery(ctx context.Context, e *env, print func(fig
 		return err
 	}
 	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
-	to := &receiver{seen: make(map[string]int, n)}
-	url, stop, err := to.listen()
+	to, err := startSink(ctx)
 	if err != nil {
 		return err
 	}
-	defer stop()
-	if err := process.enrollAtWebhook(ctx, url, n); err != nil {
+	defer to.stop()
+	if err := process.enrollAtWebhook(ctx, to.hooks, n); err != nil {
 		return err
 	}
 	m := startMeter(e.postmaster())
@@ -63,7 +48,8 @@ func (b *benchmarks) webhookDelivery(ctx context.Context, e *env, print func(fig
 		}
 		return more, err
 	})
-	f.Missing, f.Duplicates = n-len(to.seen), to.duplicates()
+	distinct, duplicates := to.webhooks()
+	f.Missing, f.Duplicates = n-distinct, duplicates
 	if err != nil {
 		return err
 	}

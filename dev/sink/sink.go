@@ -1,6 +1,6 @@
-// Package sink is an SMTP server for benchmarks, and one for SendEmail of Amazon SES. It accepts every message and stores
-// none, at almost no cost. It counts for each numbered recipient whether it got no
-// message, one or several.
+// Package sink is an SMTP server for benchmarks, and one for SendEmail of Amazon SES and for webhooks. It accepts every
+// message and stores none, at almost no cost. It counts for each numbered recipient whether it got no message, one or
+// several, and webhooks by their id.
 //
 // The number is the digits in the local part: user123@example.test is 123.
 // A message to a recipient without digits is only counted in the total.
@@ -27,17 +27,17 @@ import (
 // Stats are the counts of a sink.
 type Stats struct {
 	Messages   int64   `json:"messages"`   // final dots
-	Distinct   int64   `json:"distinct"`   // numbers with at least one message
-	Duplicates int64   `json:"duplicates"` // further messages to a number
+	Distinct   int64   `json:"distinct"`   // numbers and ids with at least one message
+	Duplicates int64   `json:"duplicates"` // further messages to a number or of an id
 	Missing    int64   `json:"missing"`    // numbers in the requested range without a message
 	Bytes      int64   `json:"bytes"`      // of content
 	Seconds    float64 `json:"seconds"`    // from the first message to the last
 }
 
 // Run serves until ctx ends, then writes its stats to out as one line of JSON,
-// with Missing for the numbers up to the highest seen. On web, if it is not nil, it
-// serves Amazon SES.
-func Run(ctx context.Context, listener, web net.Listener, out io.Writer) error {
+// with Missing for the numbers up to the highest seen. On each of web it serves Amazon SES
+// and webhooks.
+func Run(ctx context.Context, listener net.Listener, out io.Writer, web ...net.Listener) error {
 	s := &sink{started: time.Now(), open: map[net.Conn]struct{}{}}
 	s.reset()
 	stop := context.AfterFunc(ctx, func() {
@@ -46,8 +46,8 @@ func Run(ctx context.Context, listener, web net.Listener, out io.Writer) error {
 	})
 	defer stop()
 	var all sync.WaitGroup
-	if web != nil {
-		all.Go(func() { s.serveWeb(ctx, web) })
+	for _, l := range web {
+		all.Go(func() { s.serveWeb(ctx, l) })
 	}
 	for {
 		conn, err := listener.Accept()
@@ -118,6 +118,7 @@ type counts struct {
 	messages, distinct, duplicates, bytes, highest atomic.Int64
 	first, last                                    atomic.Int64 // ns since the sink started; first is 0 until a message came
 	seen                                           [chunks]atomic.Pointer[chunk]
+	ids                                            sync.Map // of webhooks
 }
 
 // A number is a bit in a chunk of a million; numbers beyond the last chunk are
@@ -131,14 +132,30 @@ type chunk [1 << (chunkBits - 6)]uint64
 
 func (s *sink) reset() { s.counts.Store(&counts{}) }
 
-// take counts one message. number is negative when the recipient has none.
-func (s *sink) take(number int64, size int) {
+// arrived counts one message in total.
+func (s *sink) arrived(size int) *counts {
 	c := s.counts.Load()
 	now := int64(time.Since(s.started)) + 1
 	c.first.CompareAndSwap(0, now)
 	c.last.Store(now)
 	c.messages.Add(1)
 	c.bytes.Add(int64(size))
+	return c
+}
+
+// takeID counts one webhook.
+func (s *sink) takeID(id string, size int) {
+	c := s.arrived(size)
+	if _, known := c.ids.LoadOrStore(id, true); known {
+		c.duplicates.Add(1)
+	} else {
+		c.distinct.Add(1)
+	}
+}
+
+// take counts one message. number is negative when the recipient has none.
+func (s *sink) take(number int64, size int) {
+	c := s.arrived(size)
 	if number < 0 || number >= chunks<<chunkBits {
 		return
 	}

@@ -34,9 +34,15 @@ func Listen() (net.Listener, []byte, error) {
 	return l, der, err
 }
 
-// serveWeb accepts every SendEmail of Amazon SES v2 on HTTP/1.1 and HTTP/2.
+// WebhookPath is where webhooks are accepted.
+const WebhookPath = "/webhooks"
+
+// serveWeb accepts every SendEmail of Amazon SES v2 on HTTP/1.1 and HTTP/2, and webhooks.
 func (s *sink) serveWeb(ctx context.Context, l net.Listener) {
-	server := &http.Server{Handler: http.HandlerFunc(s.sendEmail), ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", s.sendEmail)
+	mux.HandleFunc(WebhookPath, s.webhook)
+	server := &http.Server{Handler: mux, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	_ = server.Serve(l) // until ctx ends
 }
@@ -53,4 +59,9 @@ func (s *sink) sendEmail(w http.ResponseWriter, r *http.Request) {
 	s.take(numberIn(to), len(body))
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{"MessageId":"`+strconv.FormatInt(s.counts.Load().messages.Load(), 10)+`"}`)
+}
+
+func (s *sink) webhook(_ http.ResponseWriter, r *http.Request) {
+	n, _ := io.Copy(io.Discard, r.Body)
+	s.takeID(r.Header.Get("webhook-id"), int(n))
 }

@@ -32,7 +32,7 @@ func (s *StepRows) queueEvents(batch *pgx.Batch, ws uuid.UUID) {
 	}
 	batch.Queue(`
 		insert into events_out (workspace_id, id, type, origin_id, keys, count)
-		select $1::uuid, md5(type || min(id::text))::uuid, type, flow_id, array_agg(id), count(*)
+		select $1::uuid, md5(type || min(id::text))::uuid, type, flow_id, string_agg(uuid_send(id), ''), count(*)
 		from (
 			select r.id, r.type, e.flow_id,
 				(row_number() over (partition by r.type, e.flow_id order by r.id) - 1) / `+strconv.Itoa(eventsout.MaxItems)+` as part

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	_, _ = fmt.Fprintln(os.Stdout, listener.Addr())
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	if err := sink.Run(ctx, listener, nil, os.Stdout); err != nil {
+	if err := sink.Run(ctx, listener, os.Stdout); err != nil {
 		panic(err)
 	}
 }

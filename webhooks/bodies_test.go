@@ -1,0 +1,102 @@
+package webhooks
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/eventsout"
+)
+
+// sent is an event with items, whose body is shared.
+func (b bundle) sent(items int) eventsout.Event {
+	e := eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.NotificationSent, OriginID: lemma.NewID()}
+	for range items {
+		e.Keys = append(e.Keys, lemma.NewID())
+	}
+	return e
+}
+
+// The body of an event is stored once. Each call of its messages has the same bytes: of
+// the process that has published it, of one that has not, and when it is sent again.
+func TestMessagesShareTheBodyOfTheirEvent(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.subscriber("/1", types(eventsout.NotificationSent))
+	b.subscriber("/2", types(eventsout.NotificationSent))
+	b.record(b.sent(100))
+	b.publish(1)
+	b.WantCount(2, `select count(*) from outbox where shared and length(body) < 200`)
+	b.receiver.status(http.StatusInternalServerError)
+	b.run(b.Webhooks, 2)
+	b.due()
+	b.receiver.status(http.StatusOK)
+	b.run(b.another(b.Pool, b.options), 2)
+	b.Exec(`update outbox set status = 'pending', finished_at = null, due_at = now()`)
+	b.run(b.another(b.Pool, b.options), 2)
+	first := map[string]received{}
+	for _, r := range b.receiver.all() {
+		was, known := first[r.path]
+		if !known {
+			first[r.path] = r
+			continue
+		}
+		if r.body != was.body || r.header.Get("webhook-id") != was.header.Get("webhook-id") {
+			t.Errorf("%s receives %s, and before %s", r.path, r.body, was.body)
+		}
+	}
+	if n := len(b.receiver.all()); n != 6 || len(first) != 2 || first["/1"].body == "" {
+		t.Errorf("%d calls of %d messages", n, len(first))
+	}
+}
+
+// An event is kept for a message that was sent again, which needs its body.
+func TestCleanKeepsEventsOfMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.subscriber("/", types(eventsout.NotificationSent))
+	b.record(b.sent(100))
+	b.publish(1)
+	b.run(b.Webhooks, 1)
+	b.Exec(`update events_out set published_at = now() - interval '15 days'`)
+	_, err := b.Clean(t.Context())
+	b.Must(err)
+	b.WantCount(1, `select count(*) from events_out`)
+	b.Exec(`update outbox set finished_at = now() - interval '7 days 1 minute'`)
+	_, err = b.Clean(t.Context())
+	b.Must(err)
+	b.WantCount(0, `select count(*) from events_out`)
+}
+
+// A process keeps the latest bodies, up to a number of bytes.
+func TestKeptBodiesAreBounded(t *testing.T) {
+	t.Parallel()
+	var b bodies
+	ids := make([]uuid.UUID, 5)
+	for i := range ids {
+		ids[i] = lemma.NewID()
+		b.put(ids[i], make([]byte, maxBodies/4))
+		b.put(ids[i], make([]byte, maxBodies/4)) // read by two claims
+	}
+	if b.get(ids[0]) != nil || b.get(ids[1]) == nil || b.get(ids[4]) == nil || b.size != maxBodies || len(b.order) != 4 {
+		t.Errorf("%d bodies of %d bytes are kept", len(b.of), b.size)
+	}
+}
+
+// Events that occurred at different times are not joined, since the first gives the time.
+func TestDistantEventsAreNotJoined(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e := b.subscriber("/", types(eventsout.NotificationSent))
+	sent := b.sent(1)
+	b.record(sent)
+	b.Exec(`update events_out set occurred_at = now() - interval '11 seconds'`)
+	b.record(sent)
+	b.record(sent)
+	b.publish(3)
+	if n := len(b.sequences(e)); n != 2 {
+		t.Errorf("there are %d messages, want 2", n)
+	}
+}
