@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -52,6 +53,49 @@ func (m *members) add(h uint64, ordinal int) bool {
 func (m *members) has(h uint64) bool {
 	_, found := m.find(h)
 	return found
+}
+
+// together is how many hashes are added or converted together: their slots are loaded first.
+const together = 64
+
+// load reads the slots of hashes, all at once, into the processor's cache: the table is larger,
+// and one after another each would wait for the memory. The result is of no use.
+//
+//go:noinline
+func (m *members) load(hashes []uint64) (sum uint64) {
+	for _, h := range hashes {
+		at, _ := bits.Mul64(h, uint64(len(m.slots)))
+		sum ^= m.slots[at]
+	}
+	return sum
+}
+
+// addAll is add for the profiles of a variant, 8 bytes each.
+func (m *members) addAll(profiles []byte, ordinal int) bool {
+	var hashes [together]uint64
+	for len(profiles) >= 8 {
+		n := 0
+		for ; n < together && len(profiles) >= 8; n++ {
+			hashes[n], profiles = binary.LittleEndian.Uint64(profiles), profiles[8:]
+		}
+		m.load(hashes[:n])
+		for _, h := range hashes[:n] {
+			if !m.add(h, ordinal) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// convertAll is convert for several profiles.
+func (m *members) convertAll(hashes []uint64) {
+	for some := range slices.Chunk(hashes, together) {
+		m.load(some)
+		for _, h := range some {
+			m.convert(h)
+		}
+	}
 }
 
 // convert records that a profile has converted, if it is a member. It may run in several
@@ -139,11 +183,9 @@ func readMembers(ctx context.Context, tx pgx.Tx, it Iteration, most int) (*membe
 		if err := rows.Scan(&ordinal, (*pgtype.DriverBytes)(&profiles)); err != nil {
 			return nil, err
 		}
-		for ; len(profiles) >= 8; profiles = profiles[8:] {
-			if !m.add(binary.LittleEndian.Uint64(profiles), ordinal) {
-				return nil, &lemma.Error{Kind: lemma.TooLarge, Code: "sample_too_large",
-					Message: fmt.Sprintf("the sample and the holdout have more than %d profiles; decide by hand, and use a smaller sample_percent", most)}
-			}
+		if !m.addAll(profiles, ordinal) {
+			return nil, &lemma.Error{Kind: lemma.TooLarge, Code: "sample_too_large",
+				Message: fmt.Sprintf("the sample and the holdout have more than %d profiles; decide by hand, and use a smaller sample_percent", most)}
 		}
 	}
 	return m, rows.Err()

@@ -44,14 +44,7 @@ func (b *benchmarks) fanout(ctx context.Context, e *env, print func(figure) erro
 		return err
 	}
 	again.Ratio, again.Against = round(again.Seconds/first.Seconds), "fanout, seconds"
-	if err := print(again); err != nil {
-		return err
-	}
-	variants, err := e.fanoutVariants(ctx, process, n, writers)
-	if err != nil {
-		return err
-	}
-	return print(variants)
+	return print(again)
 }
 
 // benchOrigin is the same for every run of the fan-out figure, so that the
