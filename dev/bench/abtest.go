@@ -12,7 +12,6 @@ import (
 	"lemma"
 	"lemma/abtest"
 	"lemma/campaigns"
-	"lemma/notifications"
 	"lemma/sender"
 )
 
@@ -35,44 +34,31 @@ func (b *benchmarks) assign(_ context.Context, e *env, print func(figure) error)
 	return print(f)
 }
 
-// variantsOf is a chunk of an experiment with 4 variants: the assignment of its
-// recipients, and what a fan-out adds.
-func variantsOf(c notifications.Chunk) notifications.Chunk {
-	plan := abtest.NewPlan(c.OriginID.String(), []int{25, 25, 25, 25}, 100, 0)
-	for i := range 4 {
-		c.Variants = append(c.Variants, notifications.Variant{ContentID: benchVariants[i], Ordinal: i})
-	}
-	for i := range c.Recipients {
-		_, c.Recipients[i].Variant = plan.Deal(c.Recipients[i].ProfileKey)
-	}
-	c.Fingerprint = abtest.NewSplit(c.OriginID.String()).Hash
-	return c
-}
-
-// fanoutVariants measures fan-outs without variants and with 4, in turns, so that both meet
-// the same tables and the same other load. It compares their CPU time.
+// fanoutVariants measures fan-outs of campaigns without an experiment and with 4 variants,
+// in turns, so that both meet the same tables and the same other load. It compares their CPU
+// time.
 func (b *benchmarks) fanoutVariants(ctx context.Context, e *env, print func(figure) error) error {
-	const rounds, writers = 8, 2 // an even number: each kind is as often the first of its round
+	const rounds = 8 // an even number: each kind is as often the first of its round
 	n := b.n(1_000_000) / rounds
 	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
-	kinds := []func(notifications.Chunk) notifications.Chunk{plain, variantsOf}
-	for _, kind := range kinds { // fills caches
-		if _, err := e.writeAll(ctx, process, lemma.NewID(), kind, 1, n, writers); err != nil {
-			return err
-		}
+	m, err := process.materials(ctx, e, n, "null", []byte(`{}`), nil)
+	if err != nil {
+		return err
 	}
-	sums := make([]figure, len(kinds))
-	for turn := range rounds * len(kinds) {
-		kind := (turn/len(kinds) + turn) % len(kinds)
-		one, err := e.writeAll(ctx, process, lemma.NewID(), kinds[kind], 1, n, writers)
+	tests, sums := []*campaigns.Experiment{nil, fourVariants()}, make([]figure, 2)
+	for turn := -2; turn < 2*rounds; turn++ { // the first two fill caches
+		kind := (turn>>1 + turn) & 1
+		one, err := process.writeCampaign(ctx, e, m, n, tests[kind])
 		if err != nil {
 			return err
 		}
-		sums[kind].add(one, rounds)
+		if turn >= 0 {
+			sums[kind].add(one, rounds)
+		}
 	}
 	plain, variants := sums[0], sums[1]
 	plain.Name, variants.Name = "fanout_plain", "fanout_variants"
@@ -82,7 +68,36 @@ func (b *benchmarks) fanoutVariants(ctx context.Context, e *env, print func(figu
 	return errors.Join(print(plain), print(variants))
 }
 
-var benchVariants = []uuid.UUID{lemma.NewID(), lemma.NewID(), lemma.NewID(), lemma.NewID()}
+// writeCampaign measures the fan-out of a new campaign to n profiles.
+func (b *instance) writeCampaign(ctx context.Context, e *env, m materials, n int, test *campaigns.Experiment) (f figure, err error) {
+	c, err := b.started(ctx, m, test)
+	if err != nil {
+		return f, err
+	}
+	meter := startMeter(e.postmaster())
+	_, err = b.Campaigns.Fanout(ctx, b.workspace, c.ID)
+	f = meter.stop("fanout", n)
+	f.Missing = n - e.count(ctx, b, c.ID)
+	return f, err
+}
+
+// started is a new campaign whose audience is not read yet.
+func (b *instance) started(ctx context.Context, m materials, test *campaigns.Experiment) (c campaigns.Campaign, err error) {
+	c, err = b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "test", AudienceID: m.audience,
+		TemplateID: m.template, ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example", Experiment: test})
+	if err != nil {
+		return c, err
+	}
+	return b.Campaigns.Send(ctx, b.workspace, c.ID, uuid.Nil)
+}
+
+func fourVariants() *campaigns.Experiment {
+	test := &campaigns.Experiment{SamplePercent: 100, Metric: &campaigns.Metric{Event: "bought"}, Duration: 24 * time.Hour}
+	for i := range 4 {
+		test.Variants = append(test.Variants, campaigns.Variant{Name: fmt.Sprint("V", i), Weight: 25})
+	}
+	return test
+}
 
 // evaluate measures the evaluation of an experiment with 5 million notifications by 2
 // million events, while its sample is being sent: 1 % was sent before.
@@ -141,16 +156,8 @@ func (b *instance) sampled(ctx context.Context, e *env, n int) (iteration uuid.U
 	if err != nil {
 		return iteration, err
 	}
-	test := &campaigns.Experiment{SamplePercent: 100, Metric: &campaigns.Metric{Event: "bought"}, Duration: 24 * time.Hour}
-	for i := range 4 {
-		test.Variants = append(test.Variants, campaigns.Variant{Name: fmt.Sprint("V", i), Weight: 25})
-	}
-	c, err := b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "test", AudienceID: m.audience,
-		TemplateID: m.template, ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example", Experiment: test})
+	c, err := b.started(ctx, m, fourVariants())
 	if err != nil {
-		return iteration, err
-	}
-	if _, err := b.Campaigns.Send(ctx, b.workspace, c.ID, uuid.Nil); err != nil {
 		return iteration, err
 	}
 	_, err = b.Campaigns.Fanout(ctx, b.workspace, c.ID)
