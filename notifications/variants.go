@@ -28,23 +28,14 @@ func (c Chunk) contentOf(variant int) uuid.UUID {
 	return c.Variants[variant].ContentID
 }
 
-// ContentOf is the content of a notification; found is false of one that was skipped when
-// it was written.
-func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UUID) (content uuid.UUID, found bool, err error) {
-	return l.contentWhere(ctx, "n.key = $3", workspaceID, origin, key)
-}
-
-// ContentOfProfile is the content of a notification of a profile. Without an index by
-// profile, it reads the notifications of the origin.
-func (l *Ledger) ContentOfProfile(ctx context.Context, workspaceID, origin uuid.UUID, profile string) (uuid.UUID, bool, error) {
-	return l.contentWhere(ctx, "n.profile_key = $3", workspaceID, origin, profile)
-}
-
-func (l *Ledger) contentWhere(ctx context.Context, condition string, args ...any) (content uuid.UUID, found bool, err error) {
+// ContentOf is the content of a notification of a profile; found is false of one that was
+// skipped when it was written.
+func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UUID, profile string) (content uuid.UUID, found bool, err error) {
 	err = l.pool.QueryRow(ctx, `
 		select b.content_id from notifications n
 		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
-		where n.workspace_id = $1 and n.origin_id = $2 and `+condition+` limit 1`, args...).Scan(&content)
+		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 and n.profile_key = $4`,
+		workspaceID, origin, key, profile).Scan(&content)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return content, false, nil
 	}
