@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"slices"
 	"sync/atomic"
 
@@ -59,9 +60,7 @@ func (m *members) has(h uint64) bool {
 const together = 64
 
 // load reads the slots of hashes, all at once, into the processor's cache: the table is larger,
-// and one after another each would wait for the memory. The result is of no use.
-//
-//go:noinline
+// and one after another each would wait for the memory. The result only keeps the reads.
 func (m *members) load(hashes []uint64) (sum uint64) {
 	for _, h := range hashes {
 		at, _ := bits.Mul64(h, uint64(len(m.slots)))
@@ -78,7 +77,7 @@ func (m *members) addAll(profiles []byte, ordinal int) bool {
 		for ; n < together && len(profiles) >= 8; n++ {
 			hashes[n], profiles = binary.LittleEndian.Uint64(profiles), profiles[8:]
 		}
-		m.load(hashes[:n])
+		runtime.KeepAlive(m.load(hashes[:n]))
 		for _, h := range hashes[:n] {
 			if !m.add(h, ordinal) {
 				return false
@@ -91,7 +90,7 @@ func (m *members) addAll(profiles []byte, ordinal int) bool {
 // convertAll is convert for several profiles.
 func (m *members) convertAll(hashes []uint64) {
 	for some := range slices.Chunk(hashes, together) {
-		m.load(some)
+		runtime.KeepAlive(m.load(some))
 		for _, h := range some {
 			m.convert(h)
 		}

@@ -162,7 +162,8 @@ func (b *bundle) finishesAfter(c Campaign, status IterationStatus) {
 	b.doDue(c)
 	b.wantIteration(c, IterationCompleted, fmt.Sprintf("at the end, after a pause while %s", status))
 	got := b.get(c.ID)
-	if all := b.addresses(c.ID); got.Status != Completed || len(all) != stateProfiles || got.Counts.Sent != stateProfiles || !got.Counts.Balanced {
+	all := b.addresses(c.ID)
+	if got.Status != Completed || len(all) != stateProfiles || got.Counts.Sent != stateProfiles || !got.Counts.Balanced {
 		b.T.Errorf("after a pause while %s: %s, %d profiles: %+v", status, got.Status, len(all), got.Counts)
 	}
 }

@@ -30,7 +30,8 @@ func (c Chunk) contentOf(variant int) uuid.UUID {
 
 // ContentOf is the content of a notification of a profile; found is false of one that was
 // skipped when it was written.
-func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UUID, profile string) (content uuid.UUID, found bool, err error) {
+func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UUID, profile string) (
+	content uuid.UUID, found bool, err error) {
 	err = l.pool.QueryRow(ctx, `
 		select b.content_id from notifications n
 		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
