@@ -154,7 +154,7 @@ func showAssignment(profile string, a campaigns.Assigned) assignmentBody {
 
 func (s *server) readAssignment(ctx context.Context, c *call, _ none) (assignmentBody, error) {
 	profile := c.query("profile_key")
-	a, err := s.Campaigns.Assignment(ctx, c.workspace(), c.id, profile)
+	a, err := s.Campaigns.Assignment(ctx, c.workspace(), c.id, profile, c.query("address"))
 	return showAssignment(profile, a), err
 }
 

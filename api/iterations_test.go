@@ -50,6 +50,7 @@ func (b *bundle) checkIterations(w world) {
 		b.T.Errorf("%s", got.body)
 	}
 	b.do("GET", path+"/assignment", nil).is(400)
+	b.do("GET", path+"/assignment?profile_key=c1&address=ada@shop.example", nil).is(200)
 	b.do("POST", path+"/extend", object{"until": "2020-01-01T00:00:00Z"}).fault(422, "/until", "out_of_range")
 	later := time.Now().Add(48 * time.Hour).UTC().Format(time.RFC3339)
 	b.do("POST", path+"/extend", object{"until": later}).is(202)

@@ -7,6 +7,7 @@ import (
 
 	"lemma"
 	"lemma/abtest"
+	"lemma/address"
 	"lemma/audience"
 )
 
@@ -18,8 +19,10 @@ type Assigned struct {
 }
 
 // Assignment returns how an iteration assigns a profile, whether it is in the audience or
-// not. Only a profile in the sample may have another variant than the buckets lead to.
-func (c *Campaigns) Assignment(ctx context.Context, workspaceID, id uuid.UUID, profile string) (Assigned, error) {
+// not. Only a profile in the sample may have another variant than the buckets lead to: its
+// notification has it, if an address is given. Without one, the hashes of the sample tell
+// whether it has a notification of the sample, until they are deleted.
+func (c *Campaigns) Assignment(ctx context.Context, workspaceID, id uuid.UUID, profile, to string) (Assigned, error) {
 	it, err := c.GetIteration(ctx, workspaceID, id)
 	if err != nil {
 		return Assigned{}, err
@@ -28,14 +31,38 @@ func (c *Campaigns) Assignment(ctx context.Context, workspaceID, id uuid.UUID, p
 		return Assigned{}, lemma.Fault("?profile_key", "invalid", "must be a profile key: 1 to %d bytes", audience.MaxKey)
 	}
 	a := it.assigned(profile)
-	if a.Group != abtest.Sample || it.Status == IterationDraft {
+	switch {
+	case a.Group != abtest.Sample || it.Status == IterationDraft:
 		return a, nil
+	case to != "":
+		return c.assignedAt(ctx, it, a, profile, to)
+	case it.Metric == nil: // every profile has the variant of its buckets
+		return a, nil
+	case it.Status == IterationCompleted || it.Status == IterationCancelled:
+		return it.ended(a), nil
 	}
-	content, found, err := c.ledger.ContentOfProfile(ctx, workspaceID, it.CampaignID, profile)
+	sampled, err := c.isMember(ctx, it, a.Variant, profile)
+	if err != nil || sampled {
+		return a, err
+	}
+	return it.waits(a), nil
+}
+
+// assignedAt is the assignment of a profile by its notification at an address.
+func (c *Campaigns) assignedAt(ctx context.Context, it Iteration, a Assigned, profile, to string) (Assigned, error) {
+	now, err := c.Get(ctx, it.WorkspaceID, it.CampaignID)
 	if err != nil {
 		return Assigned{}, err
 	}
-	if found {
+	at := address.Parse(now.Channel, to)
+	if at.Canonical == "" {
+		return Assigned{}, lemma.Fault("?address", at.Fault, "must be an address of the channel %s", now.Channel)
+	}
+	content, found, err := c.ledger.ContentOf(ctx, it.WorkspaceID, it.CampaignID, Key(it.CampaignID, now.Channel, at.Canonical), profile)
+	switch {
+	case err != nil:
+		return Assigned{}, err
+	case found:
 		return it.received(a, content), nil
 	}
 	return it.waits(a), nil
@@ -49,7 +76,7 @@ func (c *Campaigns) AssignmentOf(ctx context.Context, workspaceID, campaign, key
 		return nil, err
 	}
 	a := it.assigned(profile)
-	content, found, err := c.ledger.ContentOf(ctx, workspaceID, campaign, key)
+	content, found, err := c.ledger.ContentOf(ctx, workspaceID, campaign, key, profile)
 	switch {
 	case err != nil:
 		return nil, err
@@ -106,6 +133,14 @@ func (it Iteration) waits(a Assigned) Assigned {
 		a.VariantName = it.winner()
 		a.Sentence += "; it has no notification of the sample, so it gets the winner"
 	}
+	return a
+}
+
+// ended is the assignment of a profile in the sample when the hashes of the sample are deleted.
+func (it Iteration) ended(a Assigned) Assigned {
+	a.VariantName = ""
+	a.Sentence += ", unless the profile joined later; the test has ended, so its hashes are deleted: " +
+		"give the address to read the variant of its notification"
 	return a
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"lemma"
 	"lemma/abtest"
 	"lemma/pgtest"
 )
@@ -16,9 +17,12 @@ import (
 func (b *bundle) wantVariant(c Campaign, profile, variant, sentence string) {
 	b.T.Helper()
 	ctx := context.Background()
-	a, err := b.Assignment(ctx, b.Workspace, *c.IterationID, profile)
-	b.Must(err)
-	all := []Assigned{a}
+	var all []Assigned
+	for _, to := range append([]string{""}, pgtest.Column[string](b.T, b.DB, `select email from customers where id = $1`, profile)...) {
+		a, err := b.Assignment(ctx, b.Workspace, *c.IterationID, profile, to)
+		b.Must(err)
+		all = append(all, a)
+	}
 	for _, key := range pgtest.Column[uuid.UUID](b.T, b.Pool,
 		`select key from notifications where origin_id = $1 and profile_key = $2 and batch_id is not null`, c.ID, profile) {
 		a, err := b.AssignmentOf(ctx, b.Workspace, c.ID, key, profile)
@@ -60,10 +64,31 @@ func TestTheAssignmentOfAProfileThatJoinedIsTheWinner(t *testing.T) {
 	b.fanout(c.ID)
 	b.endBatches()
 	for _, p := range joined {
-		b.wantVariant(c, p, "A", "has the winner")
+		b.wantVariant(c, p, "A", "s the winner") // has or gets
 	}
-	for _, p := range b.assigned(it, 1, `id not like 'new%'`)[:3] {
+	first := b.assigned(it, 1, `id not like 'new%'`)[:3]
+	for _, p := range first {
 		b.wantVariant(c, p, "B", "leads to variant B")
+	}
+	b.Must(b.Tick(context.Background()))
+	b.wantEnded(c, first[0], "B")
+	b.wantEnded(c, joined[0], "A")
+}
+
+// wantEnded fails unless the assignment of a profile after the test names its variant by its
+// address, and none without it.
+func (b *bundle) wantEnded(c Campaign, profile, variant string) {
+	b.T.Helper()
+	other := pgtest.One[string](b.T, b.DB, `select email from customers where id <> $1 limit 1`, profile)
+	for to, want := range map[string]string{"": "", other: "",
+		strings.ToUpper(pgtest.One[string](b.T, b.DB, `select email from customers where id = $1`, profile)): variant} {
+		a, err := b.Assignment(context.Background(), b.Workspace, *c.IterationID, profile, to)
+		if err != nil || a.VariantName != want {
+			b.T.Errorf("%s at %q: %v, variant %q, want %q: %s", profile, to, err, a.VariantName, want, a.Sentence)
+		}
+	}
+	if _, err := b.Assignment(context.Background(), b.Workspace, *c.IterationID, profile, "no address"); lemma.KindOf(err) != lemma.Invalid {
+		b.T.Error(err)
 	}
 }
 

@@ -88,26 +88,24 @@ func (c *Campaigns) readPart(ctx context.Context, it Iteration, from, to time.Ti
 	return found.end(ctx)
 }
 
-// conversions records what converts members, and keeps some until the members are read.
+// conversions records what converts members, some at a time, and keeps more of them until
+// the members are read.
 type conversions struct {
 	read     <-chan *members
 	members  *members // nil: not yet
-	early    []uint64
+	found    []uint64
 	maxEarly int
 }
 
 func (f *conversions) add(ctx context.Context, h uint64) error {
-	if f.members != nil {
-		f.members.convert(h)
+	f.found = append(f.found, h)
+	if f.members == nil && len(f.found) < f.maxEarly || len(f.found) < together {
 		return nil
 	}
-	if f.early = append(f.early, h); len(f.early) == f.maxEarly {
-		return f.end(ctx)
-	}
-	return nil
+	return f.end(ctx)
 }
 
-// end waits for the members and converts those that were found early.
+// end waits for the members and converts those that were found.
 func (f *conversions) end(ctx context.Context) error {
 	if f.members == nil {
 		select {
@@ -116,9 +114,7 @@ func (f *conversions) end(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	for _, h := range f.early {
-		f.members.convert(h)
-	}
-	f.early = nil
+	f.members.convertAll(f.found)
+	f.found = f.found[:0]
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -211,6 +212,9 @@ func TestACheckAndAnEvaluation(t *testing.T) {
 			if _, err := b.SelectWinner(ctx, b.Workspace, it.ID, "B", uuid.Nil); lemma.KindOf(err) != lemma.WrongStatus {
 				t.Errorf("while the check holds the claim: %v", err)
 			}
+			if _, err := b.StopIteration(ctx, b.Workspace, it.ID, uuid.Nil); lemma.KindOf(err) != lemma.WrongStatus {
+				t.Errorf("a stop while the check holds the claim: %v", err)
+			}
 			b.expireClaim(it)
 			b.evaluate()
 			release()
@@ -220,6 +224,34 @@ func TestACheckAndAnEvaluation(t *testing.T) {
 				t.Error("the winner is stopped")
 			}
 		})
+	}
+}
+
+// An extension uses the claim of the evaluation: it is refused while a check holds the claim,
+// and a check whose claim has expired stops nothing after it.
+func TestAnExtensionAndACheck(t *testing.T) {
+	b := experiments(t, 600)
+	ctx := context.Background()
+	c, it := b.guarded(Complaints, func(e *Experiment) { e.SamplePercent = 100 })
+	b.endBatches()
+	b.complain(it, 1, 100, Complaints)
+	b.guardrailDue(it)
+	check := New(b.deps, b.cfg)
+	here, release := check.stops("guardrail measured")
+	late := make(chan error, 1)
+	go func() { _, err := check.CheckGuardrails(ctx); late <- err }()
+	<-here
+	later := it.CutOffAt.Add(time.Hour)
+	if _, err := b.Extend(ctx, b.Workspace, it.ID, later, uuid.Nil); lemma.KindOf(err) != lemma.WrongStatus {
+		t.Errorf("while a check holds the claim: %v", err)
+	}
+	b.expireClaim(it)
+	_, err := b.Extend(ctx, b.Workspace, it.ID, later, uuid.Nil)
+	b.Must(err)
+	release()
+	b.Must(<-late)
+	if got := b.iteration(c); !got.CutOffAt.Equal(later) || got.Variants[1].StoppedAt != nil {
+		t.Errorf("cut-off %s, variant B stopped at %v", got.CutOffAt, got.Variants[1].StoppedAt)
 	}
 }
 

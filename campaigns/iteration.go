@@ -268,7 +268,7 @@ func sampled(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) er
 func cancelIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID, reason string) error {
 	err := changeIteration(ctx, tx, workspaceID, campaign, "cancelled", reason, `
 		update iterations set status = 'cancelled', status_reason = $3, status_detail = null, evaluating_by = null, evaluating_until = null
-		where workspace_id = $1 and campaign_id = $2 and status not in ('draft', 'completed', 'cancelled') returning id`, reason)
+		where workspace_id = $1 and campaign_id = $2 and status not in ('completed', 'cancelled') returning id`, reason)
 	if err != nil {
 		return err
 	}

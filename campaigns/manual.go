@@ -77,7 +77,9 @@ func (c *Campaigns) byPerson(ctx context.Context, workspaceID, id, request uuid.
 	return c.iterationDone(ctx, it, id, workspaceID, request, err)
 }
 
-// Extend moves the cut-off of an iteration to a later time, before it has passed.
+// Extend moves the cut-off of an iteration to a later time, before it has passed. It takes the
+// claim of an evaluation and releases it by the same statement: while a process checks the
+// guardrail, it is refused.
 func (c *Campaigns) Extend(ctx context.Context, workspaceID, id uuid.UUID, until time.Time, request uuid.UUID) (Iteration, error) {
 	it, _, err := c.iterationToChange(ctx, workspaceID, id, extend)
 	if err != nil {
@@ -90,9 +92,9 @@ func (c *Campaigns) Extend(ctx context.Context, workspaceID, id uuid.UUID, until
 	}
 	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
-			update iterations set cut_off_at = $3
+			update iterations set cut_off_at = $3, evaluating_by = null, evaluating_until = null
 			where workspace_id = $1 and id = $2 and metric is not null and status in ('sampling', 'running')
-			  and cut_off_at > now() and cut_off_at < $3`, workspaceID, id, until)
+			  and (evaluating_until is null or evaluating_until < now()) and cut_off_at > now() and cut_off_at < $3`, workspaceID, id, until)
 		if err != nil {
 			return fmt.Errorf("extend iteration %s: %w", id, err)
 		}
@@ -139,7 +141,7 @@ func refuseIteration(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, 
 	}
 	message := "the iteration is being evaluated, or its campaign has ended; read it again"
 	if v == extend {
-		message = "the cut-off of the iteration has passed"
+		message = "the cut-off of the iteration has passed, or its guardrail is being checked; read it again"
 	}
 	return &lemma.Error{Kind: lemma.WrongStatus, Status: string(it.Status), Allowed: it.Allowed, Message: message}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -52,6 +54,47 @@ func (m *members) add(h uint64, ordinal int) bool {
 func (m *members) has(h uint64) bool {
 	_, found := m.find(h)
 	return found
+}
+
+// together is how many hashes are added or converted together: their slots are loaded first.
+const together = 64
+
+// load reads the slots of hashes, all at once, into the processor's cache: the table is larger,
+// and one after another each would wait for the memory. The result only keeps the reads.
+func (m *members) load(hashes []uint64) (sum uint64) {
+	for _, h := range hashes {
+		at, _ := bits.Mul64(h, uint64(len(m.slots)))
+		sum ^= m.slots[at]
+	}
+	return sum
+}
+
+// addAll is add for the profiles of a variant, 8 bytes each.
+func (m *members) addAll(profiles []byte, ordinal int) bool {
+	var hashes [together]uint64
+	for len(profiles) >= 8 {
+		n := 0
+		for ; n < together && len(profiles) >= 8; n++ {
+			hashes[n], profiles = binary.LittleEndian.Uint64(profiles), profiles[8:]
+		}
+		runtime.KeepAlive(m.load(hashes[:n]))
+		for _, h := range hashes[:n] {
+			if !m.add(h, ordinal) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// convertAll is convert for several profiles.
+func (m *members) convertAll(hashes []uint64) {
+	for some := range slices.Chunk(hashes, together) {
+		runtime.KeepAlive(m.load(some))
+		for _, h := range some {
+			m.convert(h)
+		}
+	}
 }
 
 // convert records that a profile has converted, if it is a member. It may run in several
@@ -139,12 +182,25 @@ func readMembers(ctx context.Context, tx pgx.Tx, it Iteration, most int) (*membe
 		if err := rows.Scan(&ordinal, (*pgtype.DriverBytes)(&profiles)); err != nil {
 			return nil, err
 		}
-		for ; len(profiles) >= 8; profiles = profiles[8:] {
-			if !m.add(binary.LittleEndian.Uint64(profiles), ordinal) {
-				return nil, &lemma.Error{Kind: lemma.TooLarge, Code: "sample_too_large",
-					Message: fmt.Sprintf("the sample and the holdout have more than %d profiles; decide by hand, and use a smaller sample_percent", most)}
-			}
+		if !m.addAll(profiles, ordinal) {
+			return nil, &lemma.Error{Kind: lemma.TooLarge, Code: "sample_too_large",
+				Message: fmt.Sprintf("the sample and the holdout have more than %d profiles; decide by hand, and use a smaller sample_percent", most)}
 		}
 	}
 	return m, rows.Err()
+}
+
+// isMember reports whether a profile has a notification of a variant in the sample. Postgres
+// searches the hashes of that variant. One at a wrong place is as improbable as another
+// profile with the same hash.
+func (c *Campaigns) isMember(ctx context.Context, it Iteration, variant int, profile string) (found bool, err error) {
+	hash := binary.LittleEndian.AppendUint64(nil, fingerprints(it.ID).Hash(profile))
+	err = c.pool.QueryRow(ctx, `
+		select exists (select from iteration_members
+			where workspace_id = $1 and origin_id = $2 and ordinal = $3 and position($4::bytea in profiles) > 0)`,
+		it.WorkspaceID, it.CampaignID, variant, hash).Scan(&found)
+	if err != nil {
+		return false, fmt.Errorf("find a member of iteration %s: %w", it.ID, err)
+	}
+	return found, nil
 }

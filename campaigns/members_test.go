@@ -116,38 +116,41 @@ func TestASampleThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// Events that are read before the members are kept, up to a number, and count. Members of
-// several pages count.
+// Events that are read before the members are kept, up to a number, and count. Later ones
+// count some at a time, and the last of them at the end.
 func TestEventsAreReadBeforeTheMembers(t *testing.T) {
 	t.Parallel()
+	const most = 2 * together
 	read := make(chan *members, 1)
-	found := conversions{read: read, maxEarly: 3}
+	found := conversions{read: read, maxEarly: most}
 	ctx := context.Background()
-	for h := range uint64(2) {
-		if err := found.add(ctx, 1+h); err != nil || found.members != nil || len(found.early) != int(1+h) {
+	for h := range uint64(most - 1) {
+		if err := found.add(ctx, 1+h); err != nil || found.members != nil || len(found.found) != int(1+h) {
 			t.Fatalf("%v: %+v", err, found)
 		}
-	}
-	m := newMembers(10)
-	for h := range uint64(10) {
-		m.add(1+h, 0)
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := found.add(gone, 3); err == nil { // the third waits for the members
+	if err := found.add(gone, most); err == nil { // the last one waits for the members
 		t.Error("no members, and more events are kept")
 	}
-	found.early = found.early[:2]
+	m := newMembers(10 * most)
+	for h := range uint64(10 * most) {
+		m.add(1+h, int(h%2))
+	}
 	read <- m
-	for h := range uint64(3) {
-		if err := found.add(ctx, 3+h); err != nil || found.early != nil {
-			t.Fatalf("%v: %+v", err, found)
+	for h := range uint64(together + 2) {
+		if err := found.add(ctx, 1+most+h); err != nil || len(found.found) >= together {
+			t.Fatalf("%v: %d are kept", err, len(found.found))
 		}
 	}
-	all := make([]Tally, 2)
+	if err := found.end(ctx); err != nil {
+		t.Fatal(err)
+	}
+	all := make([]Tally, 3)
 	m.count(all)
-	if *all[0].Converted != 5 || all[0].Recipients != 10 {
-		t.Errorf("%d of %d have converted", *all[0].Converted, all[0].Recipients)
+	if got := *all[0].Converted + *all[1].Converted; got != most+together+2 || all[0].Recipients+all[1].Recipients != 10*most {
+		t.Errorf("%d of %d have converted", got, all[0].Recipients)
 	}
 }
 

@@ -173,6 +173,9 @@ func (r *race) step(name string) {
 		if allowed {
 			r.decide(person, "person")
 		}
+	case "extend": // the cut-off has passed
+		_, err = r.Extend(ctx, r.Workspace, r.it.ID, r.it.CutOffAt.Add(time.Hour), uuid.Nil)
+		allowed = false
 	case "stop":
 		_, err = r.StopIteration(ctx, r.Workspace, r.it.ID, uuid.Nil)
 		if allowed {
@@ -296,7 +299,7 @@ func TestFiveEvaluatorsCommitInEveryOrder(t *testing.T) {
 
 // An evaluator, a claim that expires, and a person: every order.
 func TestAPersonAndAnEvaluatorInEveryOrder(t *testing.T) {
-	for _, verb := range []string{"select", "stop", "pause", "cancel"} {
+	for _, verb := range []string{"select", "stop", "extend", "pause", "cancel"} {
 		t.Run(verb, func(t *testing.T) {
 			experiments(t, orderProfiles, orderly).races(1, 3, orders("1", "1", "1", "expire", verb))
 		})

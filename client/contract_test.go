@@ -83,7 +83,9 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"SelectWinner":    func(ctx context.Context, c *Client) (any, error) { return c.SelectWinner(ctx, "itr_1", "B") },
 	"StopIteration":   func(ctx context.Context, c *Client) (any, error) { return c.StopIteration(ctx, "itr_1") },
 	"ExtendIteration": func(ctx context.Context, c *Client) (any, error) { return c.ExtendIteration(ctx, "itr_1", noon) },
-	"ReadAssignment":  func(ctx context.Context, c *Client) (any, error) { return c.ReadAssignment(ctx, "itr_1", "c1") },
+	"ReadAssignment": func(ctx context.Context, c *Client) (any, error) {
+		return c.ReadAssignment(ctx, "itr_1", "c1", "ada@example.com")
+	},
 	"ComputePower": func(ctx context.Context, c *Client) (any, error) {
 		return c.ComputePower(ctx, PowerRequest{BaseRate: 0.05, Effect: 0.01, Variants: 3, Confidence: 0.9, Power: 0.9, Recipients: 100})
 	},

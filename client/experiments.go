@@ -198,9 +198,10 @@ func (c *Client) ExtendIteration(ctx context.Context, iteration string, until ti
 	return call[Iteration](ctx, c, map[string]time.Time{"until": until}, options, http.MethodPost, "/v1/iterations/%s/extend", iteration)
 }
 
-// ReadAssignment returns how a profile is assigned.
-func (c *Client) ReadAssignment(ctx context.Context, iteration, profileKey string, options ...CallOption) (Assignment, error) {
-	options = append([]CallOption{func(r *request) { r.set("profile_key", profileKey) }}, options...)
+// ReadAssignment returns how a profile is assigned. With an address, its variant is that of
+// the message to it; empty: none is given.
+func (c *Client) ReadAssignment(ctx context.Context, iteration, profileKey, address string, options ...CallOption) (Assignment, error) {
+	options = append([]CallOption{func(r *request) { r.set("profile_key", profileKey); r.set("address", address) }}, options...)
 	return call[Assignment](ctx, c, nil, options, http.MethodGet, "/v1/iterations/%s/assignment", iteration)
 }
 

@@ -88,14 +88,15 @@ alter table iterations add constraint iterations_winner
     foreign key (workspace_id, id, winner) references iteration_variants (workspace_id, iteration_id, ordinal);
 comment on constraint iterations_winner on iterations is 'CampaignIteration!WinnerCompeted';
 
--- The status only goes forward, and a winner never changes.
+-- The status only goes forward, its last two do not change, and a winner never changes.
 -- +goose StatementBegin
 create function iterations_forward() returns trigger language plpgsql as $$
 declare
     statuses constant text[] := array['draft', 'sampling', 'running', 'evaluating', 'inconclusive', 'decided', 'rolling_out',
         'completed', 'cancelled'];
 begin
-    if array_position(statuses, new.status) < array_position(statuses, old.status) then
+    if array_position(statuses, new.status) < array_position(statuses, old.status)
+        or old.status = 'completed' and new.status <> old.status then
         raise exception 'an iteration that is % does not become %', old.status, new.status using errcode = 'check_violation';
     end if;
     if old.winner is not null and new.winner is distinct from old.winner then

@@ -1347,7 +1347,8 @@ declare
     statuses constant text[] := array['draft', 'sampling', 'running', 'evaluating', 'inconclusive', 'decided', 'rolling_out',
         'completed', 'cancelled'];
 begin
-    if array_position(statuses, new.status) < array_position(statuses, old.status) then
+    if array_position(statuses, new.status) < array_position(statuses, old.status)
+        or old.status = 'completed' and new.status <> old.status then
         raise exception 'an iteration that is % does not become %', old.status, new.status using errcode = 'check_violation';
     end if;
     if old.winner is not null and new.winner is distinct from old.winner then

@@ -118,9 +118,6 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	for _, b := range batches {
 		w.Created += b.size
 	}
-	if err := insertMembers(ctx, tx, c, send, batches); err != nil {
-		return w, fmt.Errorf("remember recipients of %s: %w", c.OriginID, err)
-	}
 	if w.Created < len(send) {
 		conflicting = append(conflicting, send...)
 	}
@@ -134,16 +131,17 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 	if err = insertSkips(ctx, tx, c, skip, w.Skipped); err != nil {
 		return w, fmt.Errorf("insert skipped recipients of %s: %w", c.OriginID, err)
 	}
-	if err = insertHoldout(ctx, tx, c, w.Skipped[Holdout]); err != nil {
-		return w, fmt.Errorf("remember holdout of %s: %w", c.OriginID, err)
-	}
 	if err = insertOptOuts(ctx, tx, c, late); err != nil {
 		return w, fmt.Errorf("insert opt-outs of %s: %w", c.OriginID, err)
 	}
 	if err := l.Enqueue(ctx, tx, jobsOf(c, batches)); err != nil {
 		return w, err
 	}
-	return w, recordChunk(ctx, tx, c, w)
+	m, err := membersOf(ctx, tx, c, send, batches, w)
+	if err != nil {
+		return w, err
+	}
+	return w, recordChunk(ctx, tx, c, w, m)
 }
 
 // split separates recipients to send to from those to skip, in the order of keys.
@@ -313,15 +311,20 @@ func jobsOf(c Chunk, batches []newBatch) []Job {
 }
 
 // recordChunk inserts what the chunk added into fanout_chunks, from which the counts
-// are checked. A flow has counts of its own, by step.
-func recordChunk(ctx context.Context, tx pgx.Tx, c Chunk, w Written) error {
+// are checked, and the members of an experiment. A flow has counts of its own, by step.
+func recordChunk(ctx context.Context, tx pgx.Tx, c Chunk, w Written, m members) error {
 	if c.OfFlow || w.Created == 0 && len(w.Skipped) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `
+	const record = `
 		insert into fanout_chunks (workspace_id, origin_id, id, run, created, skipped)
-		values ($1, $2, $3, $4, $5, $6)`, c.WorkspaceID, c.OriginID, lemma.NewID(), c.Run, w.Created, w.Skipped)
-	if err != nil {
+		values ($1, $2, $3, $4, $5, $6)`
+	args := []any{c.WorkspaceID, c.OriginID, lemma.NewID(), c.Run, w.Created, w.Skipped}
+	sql := record
+	if len(m.ordinals) > 0 {
+		sql, args = insertMembers+record, append(args, m.ids(), m.ordinals, m.profiles)
+	}
+	if _, err := tx.Exec(ctx, sql, args...); err != nil {
 		return fmt.Errorf("record chunk of %s: %w", c.OriginID, err)
 	}
 	return nil

@@ -28,23 +28,15 @@ func (c Chunk) contentOf(variant int) uuid.UUID {
 	return c.Variants[variant].ContentID
 }
 
-// ContentOf is the content of a notification; found is false of one that was skipped when
-// it was written.
-func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UUID) (content uuid.UUID, found bool, err error) {
-	return l.contentWhere(ctx, "n.key = $3", workspaceID, origin, key)
-}
-
-// ContentOfProfile is the content of a notification of a profile. Without an index by
-// profile, it reads the notifications of the origin.
-func (l *Ledger) ContentOfProfile(ctx context.Context, workspaceID, origin uuid.UUID, profile string) (uuid.UUID, bool, error) {
-	return l.contentWhere(ctx, "n.profile_key = $3", workspaceID, origin, profile)
-}
-
-func (l *Ledger) contentWhere(ctx context.Context, condition string, args ...any) (content uuid.UUID, found bool, err error) {
+// ContentOf is the content of a notification of a profile; found is false of one that was
+// skipped when it was written.
+func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UUID, profile string) (
+	content uuid.UUID, found bool, err error) {
 	err = l.pool.QueryRow(ctx, `
 		select b.content_id from notifications n
 		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
-		where n.workspace_id = $1 and n.origin_id = $2 and `+condition+` limit 1`, args...).Scan(&content)
+		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 and n.profile_key = $4`,
+		workspaceID, origin, key, profile).Scan(&content)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return content, false, nil
 	}
@@ -55,7 +47,8 @@ func (l *Ledger) contentWhere(ctx context.Context, condition string, args ...any
 }
 
 // dealer places recipients in batches. Each batch has one variant. The batches of a
-// variant have about the same size.
+// variant have about the same size, and up to a tenth more than others: chance makes
+// one of two variants a little larger than its part of a chunk.
 type dealer struct {
 	chunk   Chunk
 	batches []newBatch
@@ -70,8 +63,9 @@ func newDealer(c Chunk, send []Recipient) *dealer {
 		for i := range send {
 			d.sizes[send[i].Variant]++
 		}
+		most := c.BatchSize + c.BatchSize/10
 		for i, n := range d.sizes {
-			batches := max(1, (n+c.BatchSize-1)/c.BatchSize)
+			batches := max(1, (n+most-1)/most)
 			d.sizes[i], d.current[i] = (n+batches-1)/batches, -1
 		}
 	}
@@ -97,32 +91,73 @@ func (d *dealer) place(variant int) (uuid.UUID, int) {
 // holdoutOrdinal is the ordinal of the holdout in iteration_members.
 const holdoutOrdinal = -1
 
-// insertMembers remembers the recipients of each variant that were inserted.
-func insertMembers(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, batches []newBatch) error {
-	if c.Fingerprint == nil || len(batches) == 0 {
-		return nil
+// members are hashes of profile keys, 8 bytes each, by variant and for the holdout.
+type members struct {
+	ordinals []int16 // of the variants; -1: the holdout
+	profiles [][]byte
+}
+
+// insertMembers is a part of the statement that records a chunk: one of its own would cost
+// another round trip.
+const insertMembers = `
+		with remembered as (
+			insert into iteration_members (workspace_id, origin_id, id, ordinal, profiles)
+			select $1, $2, m.id, m.ordinal, m.profiles from unnest($7::uuid[], $8::smallint[], $9::bytea[]) as m (id, ordinal, profiles))`
+
+func (m *members) ids() []uuid.UUID {
+	ids := make([]uuid.UUID, len(m.ordinals))
+	for i := range ids {
+		ids[i] = lemma.NewID()
+	}
+	return ids
+}
+
+func (m *members) add(ordinal int, profiles []byte) {
+	if len(profiles) > 0 {
+		m.ordinals, m.profiles = append(m.ordinals, int16(ordinal)), append(m.profiles, profiles)
+	}
+}
+
+// membersOf are the recipients that a chunk has inserted, and its holdout if any of it was
+// inserted. A repeated chunk may remember a profile of the holdout again: a reader counts
+// different ones.
+func membersOf(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, batches []newBatch, w Written) (m members, err error) {
+	if c.Fingerprint == nil {
+		return m, nil
 	}
 	profiles := make([][]byte, len(c.Variants))
-	for i := range profiles {
-		profiles[i] = make([]byte, 0, 10*len(send)/len(profiles)) // 8 bytes each, and some more than the average
-	}
-	created := 0
-	for _, b := range batches {
-		created += b.size
-	}
-	if created == len(send) {
+	switch {
+	case w.Created == 0:
+	case w.Created == len(send):
+		for i := range profiles {
+			profiles[i] = make([]byte, 0, 10*len(send)/len(profiles)) // some more than the average
+		}
 		for i := range send {
 			of := &profiles[send[i].Variant]
 			*of = binary.LittleEndian.AppendUint64(*of, c.Fingerprint(send[i].ProfileKey))
 		}
-	} else if err := readInserted(ctx, tx, c, batches, profiles); err != nil {
-		return err
+	default:
+		if err := readInserted(ctx, tx, c, batches, profiles); err != nil {
+			return m, fmt.Errorf("read inserted recipients of %s: %w", c.OriginID, err)
+		}
 	}
-	ordinals := make([]int16, len(profiles))
-	for i := range ordinals {
-		ordinals[i] = int16(c.Variants[i].Ordinal)
+	for i, v := range c.Variants {
+		m.add(v.Ordinal, profiles[i])
 	}
-	return writeMembers(ctx, tx, c, ordinals, profiles)
+	if w.Skipped[Holdout] > 0 {
+		m.add(holdoutOrdinal, holdoutOf(c))
+	}
+	return m, nil
+}
+
+// holdoutOf are the hashes of a chunk's holdout.
+func holdoutOf(c Chunk) (profiles []byte) {
+	for _, r := range c.Recipients {
+		if r.Skip == Holdout {
+			profiles = binary.LittleEndian.AppendUint64(profiles, c.Fingerprint(r.ProfileKey))
+		}
+	}
+	return profiles
 }
 
 // readInserted reads which recipients of a chunk were inserted: some were stored already.
@@ -146,33 +181,5 @@ func readInserted(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch, p
 		profiles[v] = binary.LittleEndian.AppendUint64(profiles[v], c.Fingerprint(profile))
 		return nil
 	})
-	return err
-}
-
-// insertHoldout remembers the holdout of a chunk if any of it was inserted. A repeated
-// chunk may remember a profile again: a reader counts different ones.
-func insertHoldout(ctx context.Context, tx pgx.Tx, c Chunk, inserted int) error {
-	if c.Fingerprint == nil || inserted == 0 {
-		return nil
-	}
-	profiles := []byte{}
-	for _, r := range c.Recipients {
-		if r.Skip == Holdout {
-			profiles = binary.LittleEndian.AppendUint64(profiles, c.Fingerprint(r.ProfileKey))
-		}
-	}
-	return writeMembers(ctx, tx, c, []int16{holdoutOrdinal}, [][]byte{profiles})
-}
-
-// writeMembers writes a row for each ordinal that has profiles.
-func writeMembers(ctx context.Context, tx pgx.Tx, c Chunk, ordinals []int16, profiles [][]byte) error {
-	ids := make([]uuid.UUID, len(ordinals))
-	for i := range ids {
-		ids[i] = lemma.NewID()
-	}
-	_, err := tx.Exec(ctx, `
-		insert into iteration_members (workspace_id, origin_id, id, ordinal, profiles)
-		select $1, $2, m.id, m.ordinal, m.profiles from unnest($3::uuid[], $4::smallint[], $5::bytea[]) as m (id, ordinal, profiles)
-		where m.profiles <> ''`, c.WorkspaceID, c.OriginID, ids, ordinals, profiles)
 	return err
 }

@@ -16,7 +16,7 @@ import (
 
 // benchCommand runs the benchmarks.
 type benchCommand struct {
-	Figures []string      `arg:"" optional:"" help:"Names of figures: campaign_null, campaign_smtp, campaign_ses, campaign_suppressed, campaign_links, fanout, claim, events_single, events_bulk, flow_advance, flow_execution, webhook_delivery, webhook_out, campaign_events, assign, evaluate, hooks, clicks, direct_single, direct_bulk, export. Default: all."`
+	Figures []string      `arg:"" optional:"" enum:"campaign_null,campaign_smtp,campaign_ses,campaign_suppressed,campaign_links,fanout,fanout_variants,claim,events_single,events_bulk,flow_advance,flow_execution,webhook_delivery,webhook_out,campaign_events,assign,evaluate,hooks,clicks,direct_single,direct_bulk,export" help:"Names of figures: ${enum}. Default: all."`
 	Scale   float64       `default:"1" help:"Factor for all numbers of recipients, such as 0.01 for a quick run."`
 	Limit   time.Duration `default:"15m" help:"Maximum duration of the run."`
 	Profile string        `type:"path" placeholder:"FILE" help:"Write a CPU profile of this process to a file, for go tool pprof."`

@@ -2,7 +2,9 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,7 +13,6 @@ import (
 	"lemma"
 	"lemma/abtest"
 	"lemma/campaigns"
-	"lemma/notifications"
 	"lemma/sender"
 )
 
@@ -34,46 +35,79 @@ func (b *benchmarks) assign(_ context.Context, e *env, print func(figure) error)
 	return print(f)
 }
 
-// variantsOf is a chunk of an experiment with 4 variants: the assignment of its
-// recipients, and what a fan-out adds.
-func variantsOf(c notifications.Chunk) notifications.Chunk {
-	plan := abtest.NewPlan(c.OriginID.String(), []int{25, 25, 25, 25}, 100, 0)
+// fanoutVariants measures fan-outs of campaigns without an experiment and with 4 variants,
+// in turns, so that both meet the same tables and the same other load. It compares their CPU
+// time: the ratio is the median of the rounds.
+func (b *benchmarks) fanoutVariants(ctx context.Context, e *env, print func(figure) error) error {
+	const rounds = 12 // an even number: each kind is as often the first of its round
+	n := b.n(1_200_000) / rounds
+	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	m, err := process.materials(ctx, e, n, "null", []byte(`{}`), nil)
+	if err != nil {
+		return err
+	}
+	tests, sums, cpu := []*campaigns.Experiment{nil, fourVariants()}, make([]figure, 2), make([][]float64, 2)
+	for turn := -2; turn < 2*rounds; turn++ { // the first two fill caches
+		kind := (turn>>1 + turn) & 1
+		one, err := process.writeCampaign(ctx, e, m, n, tests[kind])
+		if err != nil {
+			return err
+		}
+		if turn >= 0 {
+			sums[kind].add(one, rounds)
+			cpu[kind] = append(cpu[kind], one.CPUUsLemma+one.CPUUsPostgres)
+		}
+	}
+	ratios := make([]float64, rounds)
+	for i := range ratios {
+		ratios[i] = cpu[1][i] / cpu[0][i]
+	}
+	slices.Sort(ratios)
+	plain, variants := sums[0], sums[1]
+	plain.Name, variants.Name = "fanout_plain", "fanout_variants"
+	plain.PerSecond, variants.PerSecond = round(float64(plain.N)/plain.Seconds), round(float64(variants.N)/variants.Seconds)
+	variants.Ratio = round((ratios[rounds/2-1] + ratios[rounds/2]) / 2)
+	variants.Against = "fanout_plain, cpu"
+	return errors.Join(print(plain), print(variants))
+}
+
+// writeCampaign measures the fan-out of a new campaign to n profiles.
+func (b *instance) writeCampaign(ctx context.Context, e *env, m materials, n int, test *campaigns.Experiment) (f figure, err error) {
+	c, err := b.started(ctx, m, test)
+	if err != nil {
+		return f, err
+	}
+	meter := startMeter(e.postmaster())
+	_, err = b.Campaigns.Fanout(ctx, b.workspace, c.ID)
+	f = meter.stop("fanout", n)
+	f.Missing = n - e.count(ctx, b, c.ID)
+	return f, err
+}
+
+// started is a new campaign whose audience is not read yet.
+func (b *instance) started(ctx context.Context, m materials, test *campaigns.Experiment) (c campaigns.Campaign, err error) {
+	c, err = b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "test", AudienceID: m.audience,
+		TemplateID: m.template, ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example", Experiment: test})
+	if err != nil {
+		return c, err
+	}
+	return b.Campaigns.Send(ctx, b.workspace, c.ID, uuid.Nil)
+}
+
+func fourVariants() *campaigns.Experiment {
+	test := &campaigns.Experiment{SamplePercent: 100, Metric: &campaigns.Metric{Event: "bought"}, Duration: 24 * time.Hour}
 	for i := range 4 {
-		c.Variants = append(c.Variants, notifications.Variant{ContentID: benchVariants[i], Ordinal: i})
+		test.Variants = append(test.Variants, campaigns.Variant{Name: fmt.Sprint("V", i), Weight: 25})
 	}
-	for i := range c.Recipients {
-		_, c.Recipients[i].Variant = plan.Deal(c.Recipients[i].ProfileKey)
-	}
-	c.Fingerprint = abtest.NewSplit(c.OriginID.String()).Hash
-	return c
+	return test
 }
-
-// fanoutVariants measures fan-outs with 4 variants against fan-outs without. They take
-// turns, so that both meet the same tables and the same other load.
-func (e *env) fanoutVariants(ctx context.Context, b *instance, n, writers int) (sum figure, err error) {
-	const rounds = 10
-	without := 0.0
-	for range rounds {
-		one, err := e.writeAll(ctx, b, lemma.NewID(), plain, 1, n/rounds, writers)
-		if err != nil {
-			return sum, err
-		}
-		without += one.Seconds
-		other, err := e.writeAll(ctx, b, lemma.NewID(), variantsOf, 1, n/rounds, writers)
-		if err != nil {
-			return sum, err
-		}
-		sum.add(other, rounds)
-	}
-	sum.Name, sum.PerSecond = "fanout_variants", round(float64(sum.N)/sum.Seconds)
-	sum.Ratio, sum.Against = round(sum.Seconds/without), "without variants, seconds"
-	return sum, nil
-}
-
-var benchVariants = []uuid.UUID{lemma.NewID(), lemma.NewID(), lemma.NewID(), lemma.NewID()}
 
 // evaluate measures the evaluation of an experiment with 5 million notifications by 2
-// million events, while its sample is being sent.
+// million events, while its sample is being sent: 1 % was sent before.
 func (b *benchmarks) evaluate(ctx context.Context, e *env, print func(figure) error) error {
 	n, events := b.n(5_000_000), b.n(2_000_000)
 	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
@@ -95,7 +129,7 @@ func (b *benchmarks) evaluate(ctx context.Context, e *env, print func(figure) er
 	if err := process.StartWorkers(ctx); err != nil { // they send the sample; the iteration is not due
 		return err
 	}
-	for e.null.received() == 0 && ctx.Err() == nil {
+	for e.null.received() < n/100 && ctx.Err() == nil {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err := process.Campaigns.SeedCutOff(ctx, process.workspace, it, 75*time.Minute, time.Minute); err != nil {
@@ -129,16 +163,8 @@ func (b *instance) sampled(ctx context.Context, e *env, n int) (iteration uuid.U
 	if err != nil {
 		return iteration, err
 	}
-	test := &campaigns.Experiment{SamplePercent: 100, Metric: &campaigns.Metric{Event: "bought"}, Duration: 24 * time.Hour}
-	for i := range 4 {
-		test.Variants = append(test.Variants, campaigns.Variant{Name: fmt.Sprint("V", i), Weight: 25})
-	}
-	c, err := b.Campaigns.Create(ctx, b.workspace, campaigns.NewCampaign{ID: lemma.NewID(), Name: "test", AudienceID: m.audience,
-		TemplateID: m.template, ProviderID: m.provider, FromName: "Shop", FromEmail: "news@shop.example", Experiment: test})
+	c, err := b.started(ctx, m, fourVariants())
 	if err != nil {
-		return iteration, err
-	}
-	if _, err := b.Campaigns.Send(ctx, b.workspace, c.ID, uuid.Nil); err != nil {
 		return iteration, err
 	}
 	_, err = b.Campaigns.Fanout(ctx, b.workspace, c.ID)

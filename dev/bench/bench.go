@@ -48,7 +48,7 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 	}{
 		{"campaign_null", b.campaignNull}, {"campaign_smtp", b.campaignSMTP}, {"campaign_ses", b.campaignSES},
 		{"campaign_suppressed", b.campaignSuppressed}, {"campaign_links", b.campaignLinks},
-		{"fanout", b.fanout}, {"claim", b.claim},
+		{"fanout", b.fanout}, {"fanout_variants", b.fanoutVariants}, {"claim", b.claim},
 		{"events_single", b.eventsSingle}, {"events_bulk", b.eventsBulk}, {"flow_advance", b.flowAdvance}, {"flow_execution", b.flowExecution},
 		{"webhook_delivery", b.webhookDelivery}, {"webhook_out", b.webhookOut}, {"campaign_events", b.campaignEvents},
 		{"assign", b.assign}, {"evaluate", b.evaluate}, {"hooks", b.hooks}, {"clicks", b.clicks},
