@@ -34,10 +34,12 @@ func (r *Row) size() int {
 	return len(r.Key) + len(r.Email) + len(r.Phone) + len(r.Push) + len(r.Payload)
 }
 
-// clone returns the row without memory that it shares.
+// clone returns the row with memory of its own.
 func (r Row) clone() Row {
-	for _, text := range []*string{&r.Key, &r.Email, &r.Phone, &r.Push, &r.Payload} {
-		*text = strings.Clone(*text)
+	text := r.Key + r.Email + r.Phone + r.Push + r.Payload
+	for _, part := range []*string{&r.Key, &r.Email, &r.Phone, &r.Push, &r.Payload} {
+		n := len(*part)
+		*part, text = text[:n], text[n:]
 	}
 	return r
 }
