@@ -74,6 +74,7 @@ type Audiences struct {
 	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	idle    idle
 	reads   *slots.Slots // of tests, schemas, validations and previews
+	lookups *slots.Slots // of lookups and matchings
 	counts  *slots.Slots
 }
 
@@ -81,6 +82,7 @@ type Audiences struct {
 // closes the idle connections.
 func New(pool *pgxpool.Pool, box *secrets.Box, options Options) *Audiences {
 	return &Audiences{pool: pool, box: box, options: options.withDefaults(), resolve: net.DefaultResolver.LookupNetIP,
-		reads: newSlots(limitsOfReads, options.Metrics), counts: newSlots(limitsOfCounts, options.Metrics),
+		reads:   newSlots(limitsOfReads, options.Metrics),
+		lookups: newSlots(limitsOfReads, options.Metrics), counts: newSlots(limitsOfCounts, options.Metrics),
 		idle: idle{lists: map[sourceID][]*connection{}, longer: idleFor}}
 }

@@ -155,11 +155,16 @@ func (a *Audiences) Close() { a.idle.close() }
 // withConnection runs work in a transaction, on an idle connection if one is alive
 // and on a new one otherwise. The connection is kept if there was no error.
 func (a *Audiences) withConnection(ctx context.Context, source openedSource, work func(*run, *connection) error) error {
+	leave, err := a.enter(ctx, a.lookups, source.sourceID)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	r := a.newRun(ctx, a.lookupSpan())
 	defer r.stop()
 	var c *connection
 	complete := false // the result is complete; a later error does not change it
-	err := r.safely(func() (err error) {
+	err = r.safely(func() (err error) {
 		if c, err = a.connection(r, source); err != nil {
 			return err
 		}

@@ -121,7 +121,7 @@ func TestIdleConnections(t *testing.T) {
 	var together sync.WaitGroup
 	for range 5 {
 		together.Go(func() {
-			if _, err := b.Lookup(t.Context(), b.Workspace, x.ID, nil, []string{"1"}); err != nil {
+			if _, err := b.Lookup(t.Context(), b.Workspace, x.ID, nil, []string{"1"}, 0); err != nil {
 				t.Error(err)
 			}
 		})

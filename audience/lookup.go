@@ -12,32 +12,58 @@ import (
 // MaxLookup is the largest number of profiles of one lookup or matching.
 const MaxLookup = 1000
 
+// lookupSlab bounds the memory of a lookup, besides its current row and what the caller keeps.
+const lookupSlab = 256 << 10
+
+// Found are the rows that a lookup has kept.
+type Found struct {
+	Rows  map[string]Row  // by key
+	Left  map[string]bool // keys with rows that were not kept
+	Bytes int             // of Rows
+}
+
 // Lookup reads the current rows of some profiles in one snapshot, with the columns
 // of the payload like Stream. Keys that are not in the audience are not in the
 // result. Of rows with one key the first is returned, and is opted out if any of
-// them is. The source can use an index on the key column.
+// them is. Rows of more than so many bytes together are left, except the first. The
+// source can use an index on the key column.
 //
 // Errors of the source are *lemma.Error with a code of this package. Those of the
 // kind Unavailable are temporary. Others may be caused by one of the profiles, or by
 // their number.
-func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string) (map[string]Row, error) {
-	rows := make(map[string]Row, len(keys))
-	err := a.LookupEach(ctx, ws, id, columns, keys, func(row Row) {
-		if first, twice := rows[row.Key]; twice {
-			first.OptedOut = first.OptedOut || row.OptedOut
-			row = first
-		}
-		rows[row.Key] = row
-	})
+func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string, bytes int) (Found, error) {
+	f := Found{Rows: make(map[string]Row, len(keys)), Left: map[string]bool{}}
+	err := a.LookupEach(ctx, ws, id, columns, keys, func(row Row) error { f.add(row, bytes); return nil })
 	if err != nil {
-		return nil, err
+		return Found{}, err
 	}
-	return rows, nil
+	return f, nil
+}
+
+func (f *Found) add(row Row, most int) {
+	first, twice := f.Rows[row.Key]
+	size := row.size()
+	switch {
+	case twice:
+		first.OptedOut = first.OptedOut || row.OptedOut
+		f.Rows[row.Key] = first
+	case f.Left[row.Key]:
+	case f.Bytes > 0 && f.Bytes+size > most:
+		f.Left[strings.Clone(row.Key)] = true
+	default:
+		row = row.clone()
+		f.Rows[row.Key] = row
+		f.Bytes += size
+	}
 }
 
 // LookupEach is Lookup for audiences that may have several rows with one key. It
-// yields all rows. Before an error it may yield some.
-func (a *Audiences) LookupEach(ctx context.Context, ws, id uuid.UUID, columns, keys []string, yield func(Row)) error {
+// yields all rows, and keeps none. Before an error it may yield some. An error of
+// yield ends the lookup and is returned unchanged.
+//
+// The lookups for callers (see ForCaller) at a time are bounded. Others wait, and are
+// refused with CodeOverloaded after slots.Wait.
+func (a *Audiences) LookupEach(ctx context.Context, ws, id uuid.UUID, columns, keys []string, yield func(Row) error) error {
 	if len(keys) > MaxLookup {
 		return fmt.Errorf("look up %d profiles: must be at most %d", len(keys), MaxLookup)
 	}
@@ -55,10 +81,10 @@ func (a *Audiences) LookupEach(ctx context.Context, ws, id uuid.UUID, columns, k
 			return err
 		}
 		return noLongerValid(s.each(func(row Row) error {
-			if set[row.Key] {
-				yield(row)
+			if !set[row.Key] {
+				return nil
 			}
-			return nil
+			return yield(row)
 		}))
 	})
 }
@@ -96,7 +122,7 @@ func (a *Audiences) openLookup(r *run, c *connection, x Audience, columns, keys 
 		c.remember(x.SQL)
 	}
 	s, read := a.newStream(r, x, columns)
-	s.options = a.options.forLookups()
+	s.options, s.most = a.options.forLookups(), lookupSlab
 	var live []Column
 	var err error
 	if s.cursor, live, err = r.lookup(r.ctx, x.SQL, x.KeyColumn, read, keys); err != nil {

@@ -19,7 +19,8 @@ import (
 func (b bundle) lookup(t testing.TB, id uuid.UUID, columns, keys []string) (map[string]Row, error) {
 	t.Helper()
 	t.Cleanup(b.Close)
-	return b.Lookup(t.Context(), b.Workspace, id, columns, keys)
+	found, err := b.Lookup(t.Context(), b.Workspace, id, columns, keys, 64<<20)
+	return found.Rows, err
 }
 
 // keyed saves an audience whose key is the column k.
@@ -304,7 +305,7 @@ func TestLookupStaysInItsWorkspace(t *testing.T) {
 	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := b.Lookup(t.Context(), lemma.NewID(), x.ID, nil, []string{"1"})
+	_, err := b.Lookup(t.Context(), lemma.NewID(), x.ID, nil, []string{"1"}, 0)
 	wantCode(t, err, "not_found")
 	_, err = b.Matching(t.Context(), lemma.NewID(), b.source, "select profile_key from people", people("1"))
 	wantCode(t, err, "not_found")
@@ -316,7 +317,7 @@ func TestCancelledLookupIsNotTheSource(t *testing.T) {
 	x := b.keyed(t, "select id::text as k, email from customers where pg_sleep(30) is not null")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := b.Lookup(ctx, b.Workspace, x.ID, nil, []string{"1"})
+	_, err := b.Lookup(ctx, b.Workspace, x.ID, nil, []string{"1"}, 0)
 	if codeOf(err) != "read data source: context deadline exceeded" {
 		t.Error(err)
 	}
@@ -348,9 +349,9 @@ func (b bundle) benchLookup(bench *testing.B, id uuid.UUID, keys []string, key f
 			keys[i] = key((n*7919+i*997)%300_000 + 1)
 		}
 		n++
-		got, err := b.Lookup(bench.Context(), b.Workspace, id, []string{"name", "locale", "joined", "balance", "vip"}, keys)
-		if err != nil || len(got) != len(keys) {
-			bench.Fatal(len(got), err)
+		got, err := b.Lookup(bench.Context(), b.Workspace, id, []string{"name", "locale", "joined", "balance", "vip"}, keys, 8<<20)
+		if err != nil || len(got.Rows) != len(keys) {
+			bench.Fatal(len(got.Rows), err)
 		}
 	}
 	bench.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(n), "cpu-µs/op")

@@ -14,7 +14,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_source_panics_total",
 			Help: "Replies of data sources that made a database driver panic; the reading failed."}),
 		overloaded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_source_reads_refused_total",
-			Help: "Interactive reads of data sources that a limit refused: on the source, in the workspace, in the process."},
+			Help: "Reads and lookups of data sources for API requests that a limit refused: on the source, in the workspace, in the process."},
 			[]string{"limit"}),
 	}
 	r.MustRegister(m.panics, m.overloaded)

@@ -116,7 +116,7 @@ func (r *run) stop() {
 // within opens a run on the source, does work in it and closes it, within the bounds
 // of s.
 func (a *Audiences) within(ctx context.Context, source openedSource, s span, work func(*run) error) error {
-	leave, err := a.enter(ctx, source.sourceID)
+	leave, err := a.enter(ctx, a.reads, source.sourceID)
 	if err != nil {
 		return err
 	}

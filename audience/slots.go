@@ -8,7 +8,8 @@ import (
 	"lemma/slots"
 )
 
-// Limits of reads for callers. Counts have their own limits: they read whole audiences
+// Limits of reads for callers, and of their lookups by themselves: a preview that waits
+// for its source delays no message. Counts have their own limits: they read whole audiences
 // and store hashes of addresses.
 var (
 	limitsOfReads  = slots.Limits{Process: 32, Workspace: 8, Resource: 4}
@@ -39,11 +40,11 @@ var overloadedBy = map[string]string{
 // slot is the resource of a read of the source.
 func (id sourceID) slot() slots.Resource { return slots.Resource{Workspace: id.workspace, ID: id.id} }
 
-// enter takes a slot for a read for a caller (see ForCaller). Fan-outs and the lookups
-// of flows have their own bounds.
-func (a *Audiences) enter(ctx context.Context, id sourceID) (leave func(), err error) {
+// enter takes a slot for a read or a lookup for a caller (see ForCaller). Workers bound
+// fan-outs and the lookups of flows and senders.
+func (a *Audiences) enter(ctx context.Context, of *slots.Slots, id sourceID) (leave func(), err error) {
 	if textsFor(ctx) == textsOfQueries {
 		return func() {}, nil
 	}
-	return a.reads.Enter(ctx, id.slot())
+	return of.Enter(ctx, id.slot())
 }

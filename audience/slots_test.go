@@ -72,6 +72,47 @@ func TestReadsForCallersAreBounded(t *testing.T) {
 	}
 }
 
+// TestLookupsForCallersAreBounded takes the slots for lookups of a source: the next is
+// refused soon, and other reads of the source and the lookups of workers are not.
+func TestLookupsForCallersAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	x := b.addAudience(t, "select id, email from customers where pg_sleep(0.01) is not null")
+	lookup := func(ctx context.Context, yield func(Row) error) error {
+		return b.LookupEach(ctx, b.Workspace, x.ID, nil, []string{"1"}, yield)
+	}
+	caller := ForCaller(t.Context(), true)
+	t.Cleanup(b.Close)
+	reading, free := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	for range limitsOfReads.Resource {
+		all.Go(func() {
+			if err := lookup(caller, func(Row) error { reading <- struct{}{}; <-free; return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		<-reading
+	}
+	none := func(Row) error { return nil }
+	if err := lookup(caller, none); codeOf(err) != CodeOverloaded || lemma.KindOf(err) != lemma.Unavailable {
+		t.Errorf("a lookup: %v", err)
+	}
+	if _, err := b.Matching(caller, b.Workspace, b.source, "select profile_key from people", people("1")); codeOf(err) != CodeOverloaded {
+		t.Errorf("a matching: %v", err)
+	}
+	if err := lookup(t.Context(), none); err != nil {
+		t.Errorf("a lookup of a worker: %v", err)
+	}
+	if _, err := b.Schema(caller, b.Workspace, b.source); err != nil {
+		t.Errorf("another read: %v", err)
+	}
+	close(free)
+	all.Wait()
+	if err := lookup(caller, none); err != nil || b.lookups.Taken(sourceID{b.Workspace, b.source}.slot()) != 0 {
+		t.Errorf("later: %v", err)
+	}
+}
+
 func (b bundle) takenOf(source uuid.UUID) int {
 	return b.reads.Taken(sourceID{b.Workspace, source}.slot())
 }

@@ -30,6 +30,20 @@ type Row struct {
 	Payload  string // the requested columns as a JSON object
 }
 
+func (r *Row) size() int {
+	return len(r.Key) + len(r.Email) + len(r.Phone) + len(r.Push) + len(r.Payload)
+}
+
+// clone returns the row with memory of its own.
+func (r Row) clone() Row {
+	text := r.Key + r.Email + r.Phone + r.Push + r.Payload
+	for _, part := range []*string{&r.Key, &r.Email, &r.Phone, &r.Push, &r.Payload} {
+		n := len(*part)
+		*part, text = text[:n], text[n:]
+	}
+	return r
+}
+
 // Addresses appends the addresses of the row in a channel: see address.Append.
 func (r *Row) Addresses(to []address.Address, channel lemma.Channel) []address.Address {
 	switch channel {
@@ -194,6 +208,7 @@ type stream struct {
 	names   [][]byte // `{"name":`, `,"name":` for each column of the payload
 	types   []Type
 	values  [][]byte // of one row: key, the other columns that the audience has of its own, payload
+	most    int      // bytes of slab, besides its last row
 	slab    []byte   // the concatenated strings of the rows that wait for yield
 	offsets []rowOffsets
 	seen    int64 // rows of the source
@@ -209,7 +224,7 @@ type ownColumns struct {
 
 // newStream returns a stream, and the columns that it reads.
 func (a *Audiences) newStream(r *run, x Audience, columns []string) (s *stream, read []string) {
-	s = &stream{run: r, options: a.options, region: x.PhoneRegion}
+	s = &stream{run: r, options: a.options, most: maxSlab, region: x.PhoneRegion}
 	read = []string{x.KeyColumn}
 	position := func(name string) int {
 		if name == "" {
@@ -258,7 +273,7 @@ func (s *stream) each(yield func(Row) error) error {
 // fill reads rows until it is time for a pause, or answers false at the end.
 func (s *stream) fill() (bool, error) {
 	s.slab, s.offsets = s.slab[:0], s.offsets[:0]
-	for len(s.slab) < maxSlab {
+	for len(s.slab) < s.most {
 		more, err := s.cursor.next(s.values)
 		if err != nil || !more {
 			return false, err

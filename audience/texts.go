@@ -20,8 +20,8 @@ type textsKey struct{}
 // ForCaller marks a context as one of a caller. With readsRows, the scope
 // audiences:query, errors contain the messages of the source, and validation gets an
 // estimate of its planner, which evaluates parts of a query. Without it, errors
-// contain only SQLSTATE, line and column, and nothing is evaluated. The number of
-// reads for callers at a time is bounded, except lookups.
+// contain only SQLSTATE, line and column, and nothing is evaluated. The reads for
+// callers at a time are bounded.
 func ForCaller(ctx context.Context, readsRows bool) context.Context {
 	if readsRows {
 		return context.WithValue(ctx, textsKey{}, allTexts)

@@ -67,7 +67,7 @@ create function wait() returns bigint language plpgsql stable as $$ begin perfor
 			if caller != "a reader" && strings.Contains(err.Error(), c.secret) {
 				t.Errorf("%s: the log of %s has %q", c.sql, caller, err)
 			}
-			if _, err := c.b.Lookup(ctx, c.b.Workspace, x.ID, nil, []string{"1"}); err == nil ||
+			if _, err := c.b.Lookup(ctx, c.b.Workspace, x.ID, nil, []string{"1"}, 0); err == nil ||
 				strings.Contains(lemma.Public(err), c.secret) != (caller == "a reader") {
 				t.Errorf("lookup in %s: %s is shown %q", c.sql, caller, lemma.Public(err))
 			}

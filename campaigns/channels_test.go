@@ -288,11 +288,12 @@ func TestADraftThatChangesItsChannelLosesItsSender(t *testing.T) {
 func TestRecheckReadsTheAddressesOfAChannel(t *testing.T) {
 	b := reach(t, `(id, phone, tokens) values ('1', '030 123401', '{a,b}')`)
 	c, _, _ := b.send(lemma.Push)
-	now, found, err := b.Recheck(t.Context(), b.Workspace, c.ID, []string{"1"})
-	if err != nil || !found || len(now["1"]) != 1 {
-		t.Fatal(now, found, err)
+	var rows []audience.Row
+	found, err := b.Recheck(t.Context(), b.Workspace, c.ID, []string{"1"}, func(r audience.Row) error { rows = append(rows, r); return nil })
+	if err != nil || !found || len(rows) != 1 {
+		t.Fatal(rows, found, err)
 	}
-	row := now["1"][0]
+	row := rows[0]
 	for channel, want := range map[lemma.Channel][]string{lemma.Push: {"a", "b"}, lemma.SMS: {"+4930123401"}, lemma.Email: {""}} {
 		var got []string
 		for _, a := range row.Addresses(nil, channel) {

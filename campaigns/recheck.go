@@ -13,33 +13,29 @@ import (
 	"lemma/audience"
 )
 
-// Recheck returns the current rows of some profiles in the audience of a campaign,
-// by profile key. The sender calls it for notifications that have waited for long.
+// Recheck yields the current rows of some profiles in the audience of a campaign. The
+// sender calls it for notifications that have waited for long.
 // found is false if there is no such campaign. While the audience cannot be read,
 // the campaign shows the reason. It is paused if the error is permanent or lasts
 // for RecheckTimeout.
 func (c *Campaigns) Recheck(
-	ctx context.Context, workspaceID, id uuid.UUID, profiles []string,
-) (now map[string][]audience.Row, found bool, err error) {
+	ctx context.Context, workspaceID, id uuid.UUID, profiles []string, yield func(audience.Row) error,
+) (found bool, err error) {
 	var audienceID uuid.UUID
 	err = c.pool.QueryRow(ctx, `select audience_id from campaigns where workspace_id = $1 and id = $2`,
 		workspaceID, id).Scan(&audienceID)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, false, nil
+		return false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("find audience of campaign %s: %w", id, err)
+		return false, fmt.Errorf("find audience of campaign %s: %w", id, err)
 	}
-	now = make(map[string][]audience.Row, len(profiles))
 	for some := range slices.Chunk(profiles, audience.MaxLookup) {
-		err = c.audiences.LookupEach(ctx, workspaceID, audienceID, nil, some, func(row audience.Row) {
-			now[row.Key] = append(now[row.Key], row)
-		})
-		if err != nil {
-			return nil, true, errors.Join(err, c.unchecked(workspaceID, id, err))
+		if err = c.audiences.LookupEach(ctx, workspaceID, audienceID, nil, some, yield); err != nil {
+			return true, errors.Join(err, c.unchecked(workspaceID, id, err))
 		}
 	}
-	return now, true, c.checked(ctx, workspaceID, id)
+	return true, c.checked(ctx, workspaceID, id)
 }
 
 // unchecked records why the audience cannot be read, and pauses the campaign if

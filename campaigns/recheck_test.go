@@ -9,10 +9,14 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/audience"
 	"lemma/pgtest"
 )
 
-// Recheck returns the current rows, and all rows of a profile that has several.
+// none takes no rows.
+func none(audience.Row) error { return nil }
+
+// Recheck yields the current rows, and all rows of a profile that has several.
 func TestRecheckReadsTheAudienceAsItIsNow(t *testing.T) {
 	b := setup(t, 6)
 	id := b.sent().ID
@@ -21,22 +25,20 @@ func TestRecheckReadsTheAudienceAsItIsNow(t *testing.T) {
 	b.ExecDB(`delete from customers where id = '2'`)
 	b.ExecDB(`update customers set email = 'new@shop.example' where id = '3'`)
 	b.ExecDB(`insert into customers values ('4', 'second@shop.example', 'x', false)`)
-	now, found, err := b.Recheck(context.Background(), b.Workspace, id, []string{"1", "2", "3", "4", "5"})
+	got := map[string]string{}
+	found, err := b.Recheck(context.Background(), b.Workspace, id, []string{"1", "2", "3", "4", "5"}, func(r audience.Row) error {
+		got[r.Key] += fmt.Sprintf("%s %v;", r.Email, r.OptedOut)
+		return nil
+	})
 	if err != nil || !found {
 		t.Fatal(found, err)
-	}
-	got := map[string]string{}
-	for profile, rows := range now {
-		for _, r := range rows {
-			got[profile] += fmt.Sprintf("%s %v;", r.Email, r.OptedOut)
-		}
 	}
 	want := map[string]string{"1": "c1@shop.example true;", "3": "new@shop.example false;",
 		"4": "c4@shop.example false;second@shop.example false;", "5": "c5@shop.example false;"}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if _, found, err := b.Recheck(context.Background(), b.Workspace, uuid.New(), []string{"1"}); found || err != nil {
+	if found, err := b.Recheck(context.Background(), b.Workspace, uuid.New(), []string{"1"}, none); found || err != nil {
 		t.Errorf("of an origin that is no campaign: %v, %v", found, err)
 	}
 }
@@ -67,7 +69,7 @@ func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 	ctx := context.Background()
 	id := b.sent().ID
 	b.fanout(id)
-	ask := func() error { _, _, err := b.Recheck(ctx, b.Workspace, id, []string{"1"}); return err }
+	ask := func() error { _, err := b.Recheck(ctx, b.Workspace, id, []string{"1"}, none); return err }
 	want := func(what string, status Status, reason string) {
 		t.Helper()
 		c := b.get(id)
@@ -128,9 +130,10 @@ func BenchmarkRecheck(b *testing.B) {
 					keys[i] = fmt.Sprint((n*7919+i*97)%c.people + 1)
 				}
 				n++
-				now, _, err := s.Recheck(context.Background(), s.Workspace, id, keys)
-				if err != nil || len(now) != len(keys) {
-					b.Fatal(len(now), err)
+				rows := 0
+				_, err := s.Recheck(context.Background(), s.Workspace, id, keys, func(audience.Row) error { rows++; return nil })
+				if err != nil || rows != len(keys) {
+					b.Fatal(rows, err)
 				}
 			}
 			b.ReportMetric(float64(time.Since(begun).Microseconds())/float64(n*len(keys)), "us/row")

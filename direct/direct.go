@@ -75,6 +75,7 @@ type Direct struct {
 	gather   *admission.Gatherer[*request, result]
 	bulks    admission.Bulks
 	prepares *slots.Slots
+	data     *slots.Slots // bytes: see memory
 
 	// Hook, when set, is called at named points of a request. Only tests set it.
 	Hook func(ctx context.Context, at string)
@@ -90,11 +91,11 @@ func New(d Deps) *Direct {
 	}
 	n := &Direct{Deps: d, contents: cache.New[uuid.UUID, *content](message.CacheBytes, message.CacheShare)}
 	n.prepares = slots.New(limitsOfPrepares, func(limit string) error {
-		d.Metrics.requests.WithLabelValues(admission.CodeOverloaded).Inc()
 		whose := map[string]string{"workspace": "too many direct notifications of this workspace", "process": "too many direct notifications"}
 		return &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
 			Message: whose[limit] + " are prepared now; try again in a moment"}
 	})
+	n.data = slots.New(slots.Limits{Process: dataOfProcess, Workspace: dataOfWorkspace}, nil)
 	n.gather = admission.NewGatherer(together, n.storeTogether)
 	return n
 }
@@ -113,8 +114,11 @@ type Result struct {
 }
 
 // Send accepts one request.
-func (d *Direct) Send(ctx context.Context, ws uuid.UUID, n Request) (Sent, error) {
-	all, err := d.prepare(ctx, ws, []Request{n}, false)
+func (d *Direct) Send(ctx context.Context, ws uuid.UUID, n Request) (_ Sent, err error) {
+	defer func() { d.Metrics.refused(err) }()
+	m := d.newMemory(ws)
+	defer m.release()
+	all, err := d.prepare(ctx, ws, []Request{n}, false, m)
 	if err != nil {
 		return Sent{}, err
 	}
@@ -132,13 +136,16 @@ func (d *Direct) Send(ctx context.Context, ws uuid.UUID, n Request) (Sent, error
 
 // SendAll accepts up to MaxItems requests in one transaction. An invalid one has its own
 // error.
-func (d *Direct) SendAll(ctx context.Context, ws uuid.UUID, ns []Request) ([]Result, error) {
+func (d *Direct) SendAll(ctx context.Context, ws uuid.UUID, ns []Request) (_ []Result, err error) {
+	defer func() { d.Metrics.refused(err) }()
 	leave, err := d.bulks.Acquire(ctx, ws, len(ns))
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	all, err := d.prepare(ctx, ws, ns, true)
+	m := d.newMemory(ws)
+	defer m.release()
+	all, err := d.prepare(ctx, ws, ns, true, m)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +163,7 @@ func (d *Direct) SendAll(ctx context.Context, ws uuid.UUID, ns []Request) ([]Res
 
 // prepare checks requests and finds their contents and recipients. What needs an audience
 // locks its key first, so that of many deliveries of a request one reads the audience.
-func (d *Direct) prepare(ctx context.Context, ws uuid.UUID, ns []Request, bulk bool) ([]*request, error) {
+func (d *Direct) prepare(ctx context.Context, ws uuid.UUID, ns []Request, bulk bool, m *memory) ([]*request, error) {
 	all := make([]*request, len(ns))
 	for i, n := range ns {
 		r, err := d.prepareOne(ctx, ws, n, bulk)
@@ -168,7 +175,7 @@ func (d *Direct) prepare(ctx context.Context, ws uuid.UUID, ns []Request, bulk b
 	if err := d.findAgain(ctx, ws, all); err != nil {
 		return nil, err
 	}
-	return all, d.readAudiences(ctx, ws, all)
+	return all, d.readAudiences(ctx, ws, all, m)
 }
 
 // prepareOne checks a request and finds its content.

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"lemma/flows/admission"
 )
 
 // Metrics count direct notifications. The names are documented in docs/reference/metrics.md.
@@ -27,6 +29,13 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		r.MustRegister(m.requests, m.together, m.carried)
 	}
 	return m
+}
+
+// refused counts a request, or a bulk, that was refused since too many are in progress.
+func (m *Metrics) refused(err error) {
+	if admission.IsOverloaded(err) {
+		m.requests.WithLabelValues(admission.CodeOverloaded).Inc()
+	}
 }
 
 func (m *Metrics) count(r Result) {

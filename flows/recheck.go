@@ -17,38 +17,37 @@ import (
 	"lemma/flows/execution"
 )
 
-// Recheck reads the current audience rows of some profiles, by profile key, for
-// notifications of a send node that have waited for long. found is false when the content
+// Recheck yields the current audience rows of some profiles, for notifications of a send
+// node that have waited for long. found is false when the content
 // belongs to no flow, or its version reads no audience. A deleted audience has no rows. It
 // keeps to the limits that a data source has for enrollments. While the audience cannot be
 // read, the counts of the version show why its messages wait.
-func (f *Flows) Recheck(ctx context.Context, ws, content uuid.UUID,
-	profiles []string) (now map[string][]audience.Row, found bool, err error) {
+func (f *Flows) Recheck(ctx context.Context, ws, content uuid.UUID, profiles []string, yield func(audience.Row) error) (
+	found bool, err error,
+) {
 	v, id, found, err := f.audienceOf(ctx, ws, content)
 	if err != nil || !found {
-		return nil, false, err
+		return false, err
 	}
-	now = make(map[string][]audience.Row, len(profiles))
 	a, err := f.audiences.Get(ctx, ws, id)
 	if lemma.KindOf(err) == lemma.NotFound {
-		return now, true, nil
+		return true, nil
 	}
 	if err != nil {
-		return nil, true, err
+		return true, err
 	}
 	err = f.Execution.Sources.Ask(ctx, a.DataSourceID, func() error {
 		for some := range slices.Chunk(profiles, audience.MaxLookup) {
-			err := f.audiences.LookupEach(ctx, ws, id, nil, some, func(row audience.Row) { now[row.Key] = append(now[row.Key], row) })
-			if err != nil {
+			if err := f.audiences.LookupEach(ctx, ws, id, nil, some, yield); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, true, errors.Join(err, f.recheckFailed(v, err))
+		return true, errors.Join(err, f.recheckFailed(v, err))
 	}
-	return now, true, f.rechecked(ctx, v)
+	return true, f.rechecked(ctx, v)
 }
 
 // versionRef names one version of a flow.

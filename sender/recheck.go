@@ -29,11 +29,11 @@ type AudienceRow struct {
 	OptedOut  bool
 }
 
-// Recheck reads the audience of an origin again and returns the rows by profile key. A
-// profile without rows has left the audience. channel is that of the content. known is false when the origin has no
-// audience.
-type Recheck func(ctx context.Context, workspaceID, origin, content uuid.UUID, channel lemma.Channel, profiles []string) (
-	now map[string][]AudienceRow, known bool, err error)
+// Recheck reads the audience of an origin again and yields the rows of some profiles, also
+// some before an error. A profile without rows has left the audience. channel is that of the
+// content. known is false when the origin has no audience.
+type Recheck func(ctx context.Context, workspaceID, origin, content uuid.UUID, channel lemma.Channel, profiles []string,
+	yield func(profile string, now AudienceRow)) (known bool, err error)
 
 // recheck ends the rows of a claim that must not be called any more. With a wait the
 // batch must be given back.
@@ -45,13 +45,14 @@ func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (
 	if err != nil {
 		return nil, s.cfg.DeferFor / 6, err
 	}
-	now, known, wait, err := s.readAgain(ctx, c, channel, profiles)
+	rows := newCalled(channel, c.rows, profiles)
+	known, wait, err := s.readAgain(ctx, c, channel, profiles, rows.compare)
 	if wait > 0 || err != nil || !known {
 		return nil, wait, err
 	}
 	left := make([]row, 0, len(c.rows))
 	for i, r := range c.rows {
-		reason := skipReason(channel, r.Address, now[profiles[i]])
+		reason := rows.reasons[i]
 		s.metrics.rechecked(reason)
 		if reason == "" {
 			left = append(left, r)
@@ -106,23 +107,42 @@ func (s *Sender) skipOptedOut(ctx context.Context, c *claim) (gone []outcome, er
 	return gone, nil
 }
 
-// skipReason returns why an address must not be called, by the rows that the audience
-// has of its profile now, or "". An opt-out in any row is one of the profile.
-func skipReason(channel lemma.Channel, called string, now []AudienceRow) string {
-	if slices.ContainsFunc(now, func(n AudienceRow) bool { return n.OptedOut }) {
+// called are the rows of a claim, and why they must not be called any more by the rows that
+// their audience has of their profiles now.
+type called struct {
+	addresses []string // in canonical form
+	reasons   []string
+	of        map[string][]int // by profile
+}
+
+// newCalled returns rows whose profiles have left the audience, unless it has rows of them.
+func newCalled(channel lemma.Channel, rows []row, profiles []string) *called {
+	c := &called{make([]string, len(rows)), make([]string, len(rows)), make(map[string][]int, len(rows))}
+	for i, r := range rows {
+		c.addresses[i] = addresses.Parse(channel, r.Address).Canonical
+		c.reasons[i] = notifications.LeftAudience
+		c.of[profiles[i]] = append(c.of[profiles[i]], i)
+	}
+	return c
+}
+
+// compare compares the rows of a profile with one that the audience has of it.
+func (c *called) compare(profile string, now AudienceRow) {
+	for _, i := range c.of[profile] {
+		c.reasons[i] = skipReason(c.reasons[i], c.addresses[i], now)
+	}
+}
+
+// skipReason returns why an address must not be called, or "", by another row of its
+// profile. before is the reason by the rows so far. An opt-out in any row is one of the profile.
+func skipReason(before, address string, now AudienceRow) string {
+	switch {
+	case now.OptedOut || before == notifications.UnsubscribedSince:
 		return notifications.UnsubscribedSince
+	case before == "" || slices.Contains(now.Addresses, address):
+		return ""
 	}
-	reason := notifications.LeftAudience
-	ours := addresses.Parse(channel, called).Canonical
-	for _, n := range now {
-		switch {
-		case slices.Contains(n.Addresses, ours):
-			reason = ""
-		case reason != "":
-			reason = notifications.AddressChanged
-		}
-	}
-	return reason
+	return notifications.AddressChanged
 }
 
 // profilesOf reads the profile keys of a claim's rows, in their order.
@@ -150,22 +170,22 @@ func (s *Sender) profilesOf(ctx context.Context, c *claim) ([]string, error) {
 
 // readAgain reads the audience, if the origin has a free slot for it. It ends before
 // the claim could not make a call any more.
-func (s *Sender) readAgain(ctx context.Context, c *claim, channel lemma.Channel, profiles []string) (
-	now map[string][]AudienceRow, known bool, wait time.Duration, err error,
+func (s *Sender) readAgain(ctx context.Context, c *claim, channel lemma.Channel, profiles []string, yield func(string, AudienceRow)) (
+	known bool, wait time.Duration, err error,
 ) {
 	a := s.rechecks.of(c.OriginID)
 	defer s.rechecks.forget(c.OriginID, a)
 	if wait := a.acquire(); wait > 0 {
 		c.detail = "waits for its audience to be read again"
-		return nil, false, wait, nil
+		return false, wait, nil
 	}
 	ctx, cancel := context.WithDeadline(ctx, c.until.Add(-s.cfg.CallTimeout))
 	defer cancel()
 	defer s.whenDraining(ctx, cancel)()
-	now, known, err = s.again(ctx, c.WorkspaceID, c.OriginID, c.contentID, channel, profiles)
+	known, err = s.again(ctx, c.WorkspaceID, c.OriginID, c.contentID, channel, profiles, yield)
 	wait = a.release(err)
 	if err == nil {
-		return now, known, 0, nil
+		return known, 0, nil
 	}
 	s.metrics.recheckFailed()
 	c.detail = "its audience cannot be read again: " + lemma.Public(err)
@@ -174,7 +194,7 @@ func (s *Sender) readAgain(ctx context.Context, c *claim, channel lemma.Channel,
 	if lemma.KindOf(err) != lemma.Internal || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = nil // of the data source, which may work later
 	}
-	return nil, false, wait, err
+	return false, wait, err
 }
 
 // whenDraining cancels a read when this process shuts down.

@@ -27,7 +27,8 @@ type source struct {
 	received chan struct{} // when set: receives a value for each read
 }
 
-func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, _ lemma.Channel, profiles []string) (map[string][]AudienceRow, bool, error) {
+func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, _ lemma.Channel, profiles []string,
+	yield func(string, AudienceRow)) (bool, error) {
 	a.mu.Lock()
 	a.reads++
 	hangs, fails, rows := a.hangs, a.fails, a.rows
@@ -39,16 +40,15 @@ func (a *source) again(ctx context.Context, _, _, _ uuid.UUID, _ lemma.Channel, 
 		select {
 		case <-hangs:
 		case <-ctx.Done():
-			return nil, true, ctx.Err()
+			return true, ctx.Err()
 		}
 	}
-	now := map[string][]AudienceRow{}
 	for _, p := range profiles {
-		if rows[p] != nil {
-			now[p] = rows[p]
+		for _, now := range rows[p] {
+			yield(p, now)
 		}
 	}
-	return now, true, fails
+	return true, fails
 }
 
 func (a *source) set(profile int, rows ...AudienceRow) {
@@ -316,11 +316,11 @@ func TestAPauseDuringTheRead(t *testing.T) {
 	s, a := b.readAgain(2)
 	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
 	reads := s.again
-	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string) (map[string][]AudienceRow,
-		bool, error) {
+	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string,
+		yield func(string, AudienceRow)) (bool, error) {
 		err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, b.Workspace, b.origin) })
-		now, known, _ := reads(ctx, ws, origin, content, channel, profiles)
-		return now, known, err
+		known, _ := reads(ctx, ws, origin, content, channel, profiles, yield)
+		return known, err
 	}
 	if _, err := s.Work(context.Background(), refs[0]); err != nil {
 		t.Fatal(err)

@@ -206,30 +206,20 @@ func (s *Server) pause(ctx context.Context, ws, origin, provider uuid.UUID, reas
 // recheck reads profiles that have waited for long from the audience of their
 // origin, which is a flow, a campaign or a direct request.
 func (s *Server) recheck(
-	ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string,
-) (map[string][]sender.AudienceRow, bool, error) {
-	rows, found, err := s.readAgain(ctx, ws, origin, content, profiles)
-	if !found || err != nil {
-		return nil, found, err
+	ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string, yield func(string, sender.AudienceRow),
+) (found bool, err error) {
+	each := func(row audience.Row) error {
+		yield(row.Key, rowNow(row, channel))
+		return nil
 	}
-	now := make(map[string][]sender.AudienceRow, len(rows))
-	for profile, of := range rows {
-		for _, row := range of {
-			now[profile] = append(now[profile], rowNow(row, channel))
-		}
-	}
-	return now, true, nil
-}
-
-func (s *Server) readAgain(ctx context.Context, ws, origin, content uuid.UUID, profiles []string) (map[string][]audience.Row, bool, error) {
 	if notifications.IsDirect(origin) {
-		return s.Direct.Recheck(ctx, ws, content, profiles)
+		return s.Direct.Recheck(ctx, ws, content, profiles, each)
 	}
-	rows, found, err := s.Campaigns.Recheck(ctx, ws, origin, profiles)
+	found, err = s.Campaigns.Recheck(ctx, ws, origin, profiles, each)
 	if !found && err == nil {
-		rows, found, err = s.Flows.Recheck(ctx, ws, content, profiles)
+		found, err = s.Flows.Recheck(ctx, ws, content, profiles, each)
 	}
-	return rows, found, err
+	return found, err
 }
 
 // rowNow is a row as the sender compares it.

@@ -118,7 +118,9 @@ func (b *Breakers) admit(ctx context.Context, source uuid.UUID, question func() 
 	}
 	begun := time.Now()
 	err := question()
-	b.recordAnswer(s, err, time.Since(begun))
+	if !IsOverloaded(err) { // otherwise the source was not queried
+		b.recordAnswer(s, err, time.Since(begun))
+	}
 	return err
 }
 

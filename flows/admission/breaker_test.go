@@ -140,3 +140,12 @@ func TestSourcesThatAnswerAreForgotten(t *testing.T) {
 		}
 	})
 }
+
+// A query that was refused before it reached its source says nothing about the source.
+func TestARefusedQueryIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, source := sourceClient{NewBreakers(4), t}, lemma.NewID()
+		a.wants(source, 2*time.Second, overloaded("too many"), CodeOverloaded, 2*time.Second)
+		a.wants(source, 0, nil, "", 0)
+	})
+}

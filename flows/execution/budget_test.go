@@ -31,6 +31,10 @@ func TestTheFactsOfAChunkAreBounded(t *testing.T) {
 	}{
 		{"triggers", fmt.Sprintf(delayed, fmt.Sprintf(branch, 0, "trigger.properties.x.size() == 2000", "end")), 3000, nil, []int{1, 1, 1}},
 		{"all triggers fit", fmt.Sprintf(delayed, fmt.Sprintf(branch, 0, "trigger.properties.x.size() == 2000", "end")), 9000, nil, []int{3}},
+		{"profiles", `{"audience_id":"$audience",` + fmt.Sprintf(delayed, fmt.Sprintf(branch, 0, "profile.name.size() == 2000", "end"))[1:],
+			3000, func(b *bundle, profile string) {
+				b.ExecDB(`update customers set name = repeat('y', 2000) where id = $1`, profile)
+			}, []int{1, 1, 1}},
 		{"past events", fmt.Sprintf(delayed, fmt.Sprintf(branch, 0, past, "end")), 3000, bought, []int{1, 1, 1}},
 		{"results", fmt.Sprintf(delayed, fmt.Sprintf(branch, 0, past, "b1")+fmt.Sprintf(branch, 1, past, "b2")+
 			fmt.Sprintf(branch, 2, past, "end")), 6600, bought, []int{2, 1}},

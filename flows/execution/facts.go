@@ -66,7 +66,7 @@ func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skippe
 	}
 	switch n {
 	case needProfile:
-		e.readProfiles(ctx, execs)
+		e.readProfiles(ctx, execs, b)
 		return nil
 	case needMatch:
 		e.askSource(ctx, execs, skipped)
@@ -85,26 +85,38 @@ func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skippe
 }
 
 // readProfiles reads the profiles of executions of each version.
-func (e *Evaluator) readProfiles(ctx context.Context, execs []*Execution) {
+func (e *Evaluator) readProfiles(ctx context.Context, execs []*Execution, b *budget) {
 	for r, some := range byRoute(execs) {
 		e.askAbout(ctx, r.source, admission.Blocked{Workspace: r.WorkspaceID, Source: r.source}, some,
-			func(some []*Execution) error { return e.readRows(ctx, r, some) })
+			func(some []*Execution) error { return e.readRows(ctx, r, some, b) })
 	}
 }
 
-// readRows reads the profiles of executions of one version.
-func (e *Evaluator) readRows(ctx context.Context, r *Route, execs []*Execution) error {
+// readRows reads the profiles of executions of one version. A part of a chunk that is read
+// after the budget was used up is left.
+func (e *Evaluator) readRows(ctx context.Context, r *Route, execs []*Execution, b *budget) error {
+	if b.left(needProfile) == 0 {
+		for _, t := range execs {
+			t.leaveForNextChunk()
+		}
+		return nil
+	}
 	keys := make([]string, 0, len(execs))
 	for _, t := range execs {
 		keys = append(keys, t.ProfileKey)
 	}
 	slices.Sort(keys)
-	rows, err := e.audiences.Lookup(ctx, r.WorkspaceID, r.audience, r.ProfileColumns, slices.Compact(keys))
+	found, err := e.audiences.Lookup(ctx, r.WorkspaceID, r.audience, r.ProfileColumns, slices.Compact(keys), b.left(needProfile))
 	if err != nil {
 		return err
 	}
+	b.facts[needProfile] += found.Bytes
 	for _, t := range execs {
-		row, there := rows[t.ProfileKey]
+		if found.Left[t.ProfileKey] {
+			t.leaveForNextChunk()
+			continue
+		}
+		row, there := found.Rows[t.ProfileKey]
 		t.profile = &Profile{Row: row, Missing: !there}
 	}
 	return nil

@@ -244,7 +244,8 @@ func (s *simulation) render(ctx context.Context, out Sending) (*SimulatedMessage
 func (s *simulation) answerTo(ctx context.Context, n need) error {
 	switch n {
 	case needProfile:
-		return s.Sources.Ask(ctx, s.t.source, func() error { return s.readRows(ctx, s.t.Route, []*Execution{s.t}) })
+		b := &budget{most: s.cfg.ChunkBytes}
+		return s.Sources.Ask(ctx, s.t.source, func() error { return s.readRows(ctx, s.t.Route, []*Execution{s.t}, b) })
 	case needMatch:
 		return s.ask(ctx)
 	case needEvents:

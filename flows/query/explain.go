@@ -197,9 +197,9 @@ func (q *inquiry) readProfile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var rows map[string]audience.Row
+	var found audience.Found
 	err = q.exec.Sources.Ask(ctx, a.DataSourceID, func() (err error) {
-		rows, err = q.audiences.Lookup(ctx, q.flow.WorkspaceID, from, execution.ColumnsOf(q.graph, &a), []string{q.key})
+		found, err = q.audiences.Lookup(ctx, q.flow.WorkspaceID, from, execution.ColumnsOf(q.graph, &a), []string{q.key}, 0)
 		return err
 	})
 	var known *lemma.Error
@@ -210,7 +210,7 @@ func (q *inquiry) readProfile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	row, there := rows[q.key]
+	row, there := found.Rows[q.key]
 	q.person = &execution.Profile{Row: row, Missing: !there}
 	return nil
 }

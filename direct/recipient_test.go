@@ -1,0 +1,113 @@
+package direct
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"lemma"
+	"lemma/audience"
+	"lemma/flows/admission"
+	"lemma/flows/flowstest"
+	"lemma/message"
+	"lemma/slots"
+)
+
+// While an audience is read, a request keeps one address and the data of its row, however
+// many rows its profile has. The test is not parallel, since it measures memory.
+func TestARequestKeepsOneRow(t *testing.T) {
+	const rows = 2000
+	d := &Direct{data: slots.New(slots.Limits{Process: dataOfProcess, Workspace: dataOfWorkspace}, nil)}
+	m := d.newMemory(lemma.NewID())
+	to := newRecipient(&request{content: &content{channel: lemma.Email, variables: []string{"big"}}})
+	heap := func() uint64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	before := heap()
+	for i := range rows {
+		row := audience.Row{Email: fmt.Sprintf("p%d@shop.example", i), Payload: `{"big":"` + strings.Repeat("x", 60_000) + `"}`}
+		if err := to.add(row, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := heap(); after > before+1<<20 {
+		t.Errorf("%d rows take %d KB", rows, (after-before)>>10)
+	}
+	to.others = max(len(to.addresses)-1, 0)
+	if to.row.Address != "p0@shop.example" || len(to.row.Payload) != 60_010 || to.others != MaxOthers || m.bytes != 60_010 {
+		t.Errorf("%s, %d bytes, %d others, %d bytes taken", to.row.Address, len(to.row.Payload), to.others, m.bytes)
+	}
+}
+
+// ofLarge is a request that uses 200,000 bytes of data of its profile.
+func (b *bundle) ofLarge(key string) Request {
+	return b.ofProfile(key, func(r *Request) {
+		r.To.ProfileKey, r.TemplateID, r.TemplateVersion = "c2", nil, 0
+		r.Inline = &message.Content{Channel: lemma.Email, Subject: "Hi", Text: "{{ name }}"}
+	})
+}
+
+// The data that requests have of profiles is bounded: a request beyond that is refused,
+// stores nothing, and is accepted when others have been stored.
+func TestTheDataOfProfilesIsBounded(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	b.ExecDB(`update customers set name = repeat('x', 200000) where id = 'c2'`)
+	of := slots.Resource{Workspace: b.Workspace}
+	const others = dataOfWorkspace - 100_000
+	if !d.data.Resize(of, 0, others) {
+		t.Fatal("no memory")
+	}
+	r := b.ofLarge("k")
+	if _, err := d.Send(context.Background(), b.Workspace, r); !admission.IsOverloaded(err) || lemma.KindOf(err) != lemma.Unavailable {
+		t.Errorf("without memory: %v", err)
+	}
+	if n := flowstest.Counted(d.Metrics.requests.WithLabelValues(admission.CodeOverloaded)); n != 1 {
+		t.Errorf("%v refusals are counted", n)
+	}
+	b.WantCount(0, `select count(*) from notifications`)
+	b.send(d, b.ofProfile(""), accepted) // of less data
+	d.data.Resize(of, others, 0)
+	d.Hook = func(_ context.Context, at string) {
+		if n := d.data.Taken(of); at == "storing" && n < 200_000 {
+			t.Errorf("while it is stored, %d bytes are taken", n)
+		}
+	}
+	b.send(d, r, accepted)
+	if n := d.data.Taken(of); n != 0 {
+		t.Errorf("%d bytes are still taken", n)
+	}
+}
+
+// A bulk whose profiles have more data than one request may have is refused for good.
+func TestABulkWithTooMuchDataOfProfiles(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	b.ExecDB(`update customers set name = repeat('x', 200000) where id = 'c2'`)
+	all := []Request{b.request("address", func(r *Request) { r.Data = map[string]json.RawMessage{"name": json.RawMessage(`"Ada"`)} })}
+	for i := range MaxProfileData/200_000 + 1 {
+		all = append(all, b.ofLarge(fmt.Sprint(i)))
+	}
+	done, err := d.SendAll(context.Background(), b.Workspace, all)
+	b.Must(err)
+	for i, r := range done {
+		e, _ := errors.AsType[*lemma.Error](r.Err)
+		if i == 0 && r.Err != nil || i > 0 && (e == nil || e.Code != audience.CodeLimit || e.Kind != lemma.TooLarge) {
+			t.Errorf("item %d: %v", i, r.Err)
+		}
+	}
+	b.WantCount(1, `select count(*) from notifications`)
+	b.WantCount(0, `select count(*) from direct_keys where locked_until > now() and not stored`)
+	done, err = d.SendAll(context.Background(), b.Workspace, all[:40])
+	b.Must(err)
+	if err := done[39].Err; err != nil {
+		t.Errorf("fewer items: %v", err)
+	}
+}
