@@ -90,6 +90,11 @@ func Missing(what string) *Error {
 	return &Error{Kind: NotFound, Message: "no such " + what + " in this workspace"}
 }
 
+// Changed returns the error for a condition on the version of a thing that has another one.
+func Changed(what string) *Error {
+	return &Error{Kind: Stale, Message: "the " + what + " has been changed since it was read: read it again"}
+}
+
 // Public is the part of an error for callers: the message and the details of
 // fields, without the cause.
 func Public(err error) string {

@@ -232,7 +232,7 @@ func updated(err error, what string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, pgx.ErrNoRows):
-		return &lemma.Error{Kind: lemma.Stale, Message: "the " + what + " was changed since"}
+		return lemma.Changed(what)
 	}
 	return saving.Explain(err, "update "+what)
 }

@@ -33,7 +33,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		return Campaign{}, err
 	}
 	if ifMatch != nil && *ifMatch != now.Version {
-		return Campaign{}, &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
+		return Campaign{}, lemma.Changed("campaign")
 	}
 	if err := n.checkConversion(); err != nil {
 		return Campaign{}, err
@@ -55,7 +55,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 			return fmt.Errorf("lock campaign: %w", err)
 		}
 		if !unchanged {
-			return &lemma.Error{Kind: lemma.Stale, Message: "the campaign has been changed since it was read; read it again"}
+			return lemma.Changed("campaign")
 		}
 		err = move(ctx, tx, workspaceID, id, edit, `name = $4, audience_id = $5, template_id = $6, template_version = $7, provider_id = $8,
 			strategy = $9, from_name = $10, from_email = $11, reply_to = $12, headers = $13, metadata = $14, send_deadline = $15,

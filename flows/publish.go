@@ -55,7 +55,7 @@ func (f *Flows) toPublish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatc
 	switch {
 	case err != nil:
 	case ifMatch != nil && *ifMatch != now.Version:
-		err = stale()
+		err = lemma.Changed("flow")
 	case v.Status == versionPublished:
 		err = versionIs(v, fmt.Sprintf("version %d was published before: roll back to it", n))
 	case table.Check(now.Status, publish) != nil:
@@ -126,7 +126,7 @@ func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch
 	}
 	switch {
 	case ifMatch != nil && *ifMatch != now.Version:
-		return Flow{}, stale()
+		return Flow{}, lemma.Changed("flow")
 	case table.Check(now.Status, rollback) != nil:
 		return Flow{}, table.Refuse(now.Status, rollback)
 	}
@@ -167,7 +167,7 @@ func (f *Flows) stayLive(ctx context.Context, now Flow, to int, ifMatch *int, by
 			return err
 		}
 		if was.LiveVersion == nil || *was.LiveVersion != to {
-			return stale()
+			return lemma.Changed("flow")
 		}
 		return recordRequest(ctx, tx, now.WorkspaceID, now.ID, wasRolledBack, by, map[string]any{"unchanged": true})
 	})

@@ -72,13 +72,9 @@ func lockForVerb(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, ifM
 	case err != nil:
 		return lockedFlow{}, fmt.Errorf("lock flow %s to %s it: %w", flow, v, err)
 	case ifMatch != nil && *ifMatch != h.Version:
-		return lockedFlow{}, stale()
+		return lockedFlow{}, lemma.Changed("flow")
 	}
 	return h, table.Check(h.Status, v)
-}
-
-func stale() error {
-	return &lemma.Error{Kind: lemma.Stale, Message: "the flow has been changed since it was read: read it again"}
 }
 
 // change is the update of a verb, as a compare-and-set on the status: set is the rest of

@@ -149,11 +149,7 @@ func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, if
 	case v.Status != versionDraft:
 		return Version{}, versionIs(v, "a published version never changes: make another one")
 	}
-	return Version{}, staleVersion()
-}
-
-func staleVersion() error {
-	return &lemma.Error{Kind: lemma.Stale, Message: "the version has been changed since it was read: read it again"}
+	return Version{}, lemma.Changed("version")
 }
 
 // DeleteVersion deletes a draft, if its revision is still ifMatch; nil accepts any. Its
@@ -187,7 +183,7 @@ func (f *Flows) DeleteVersion(ctx context.Context, ws, flow uuid.UUID, n int, if
 	case v.Status != versionDraft:
 		return versionIs(v, "a version that was published stays")
 	}
-	return staleVersion()
+	return lemma.Changed("version")
 }
 
 // versionIs refuses what a version's status does not allow.

@@ -131,7 +131,7 @@ func (t *Templates) stale(ctx context.Context, ws, id uuid.UUID) error {
 	if _, err := t.Get(ctx, ws, id); err != nil {
 		return err
 	}
-	return &lemma.Error{Kind: lemma.Stale, Message: "the template has been changed since it was read; read it again"}
+	return lemma.Changed("template")
 }
 
 // Violated constraints, as errors for the caller.

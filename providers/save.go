@@ -55,7 +55,7 @@ func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 			return err
 		}
 		if ifMatch != nil && *ifMatch != old.Version {
-			return &lemma.Error{Kind: lemma.Stale, Message: "the provider has been changed since it was read; read it again"}
+			return lemma.Changed("provider")
 		}
 		s := patch.apply(old)
 		if err := p.verify(old.Kind, s); err != nil {

@@ -93,7 +93,7 @@ func (s *Suppressions) UpdateTopic(ctx context.Context, ws, id uuid.UUID, ifMatc
 		if _, err := s.Topic(ctx, ws, id); err != nil {
 			return Topic{}, err
 		}
-		return Topic{}, &lemma.Error{Kind: lemma.Stale, Message: "the topic has been changed since it was read; read it again"}
+		return Topic{}, lemma.Changed("topic")
 	}
 	return changed, savingTopic.Explain(err, "update topic")
 }

@@ -140,8 +140,7 @@ func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p
 		err = w.awaitOlder(ctx)
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Endpoint{}, &lemma.Error{Kind: lemma.Stale,
-			Message: "the webhook endpoint has been changed since it was read: read it again"}
+		return Endpoint{}, lemma.Changed("webhook endpoint")
 	}
 	return changed, saving.Explain(err, "update webhook endpoint")
 }

@@ -162,7 +162,7 @@ func (w *Workspaces) Update(ctx context.Context, id uuid.UUID, ifMatch *int, pat
 		if _, err := w.Get(ctx, id); err != nil {
 			return Workspace{}, err
 		}
-		return Workspace{}, &lemma.Error{Kind: lemma.Stale, Message: "the workspace has been changed since it was read; read it again"}
+		return Workspace{}, lemma.Changed("workspace")
 	}
 	return changed, saving.Explain(err, "update workspace")
 }

@@ -12,46 +12,39 @@ import (
 
 // reasons are the receipts of Apple's reasons.
 var reasons = func() map[string]sender.Receipt {
-	never := func(reason string) sender.Receipt { return sender.Receipt{Outcome: sender.Rejected, Reason: reason} }
-	definite := func(reason string) sender.Receipt {
-		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: true, Reason: reason}
-	}
-	forNow := func(reason string) sender.Receipt {
-		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: reason}
-	}
 	return map[string]sender.Receipt{
-		"Unregistered":                never(sender.ReasonUnregistered),
-		"ExpiredToken":                never(sender.ReasonUnregistered),
-		"BadDeviceToken":              never("token_invalid"),
-		"DeviceTokenNotForTopic":      never("token_mismatch"),
-		"MissingDeviceToken":          never("token_invalid"),
-		"BadPath":                     never("token_invalid"),
-		"PayloadTooLarge":             never("message_too_large"),
-		"PayloadEmpty":                never("message_invalid"),
-		"BadCollapseId":               never("message_invalid"),
-		"BadExpirationDate":           never("message_invalid"),
-		"BadMessageId":                never("message_invalid"),
-		"BadPriority":                 never("message_invalid"),
-		"DuplicateHeaders":            never("message_invalid"),
-		"InvalidPushType":             never("message_invalid"),
-		"BadTopic":                    definite("topic_refused"),
-		"MissingTopic":                definite("topic_refused"),
-		"TopicDisallowed":             definite("topic_refused"),
-		"InvalidProviderToken":        definite("credentials_refused"),
-		"MissingProviderToken":        definite("credentials_refused"),
-		"BadEnvironmentKeyIdInToken":  definite("credentials_refused"),
-		"BadEnvironmentKeyInToken":    definite("credentials_refused"),
-		"BadCertificate":              definite("credentials_refused"),
-		"BadCertificateEnvironment":   definite("credentials_refused"),
-		"UnrelatedKeyIdInToken":       forNow("credentials_refused"),
-		"ExpiredProviderToken":        forNow("clock_skew"),
-		"Forbidden":                   definite("access_denied"),
-		"MethodNotAllowed":            definite("not_found"),
-		"TooManyProviderTokenUpdates": forNow("throttled"),
+		"Unregistered":                wire.Rejected(sender.ReasonUnregistered),
+		"ExpiredToken":                wire.Rejected(sender.ReasonUnregistered),
+		"BadDeviceToken":              wire.Rejected("token_invalid"),
+		"DeviceTokenNotForTopic":      wire.Rejected("token_mismatch"),
+		"MissingDeviceToken":          wire.Rejected("token_invalid"),
+		"BadPath":                     wire.Rejected("token_invalid"),
+		"PayloadTooLarge":             wire.Rejected("message_too_large"),
+		"PayloadEmpty":                wire.Rejected("message_invalid"),
+		"BadCollapseId":               wire.Rejected("message_invalid"),
+		"BadExpirationDate":           wire.Rejected("message_invalid"),
+		"BadMessageId":                wire.Rejected("message_invalid"),
+		"BadPriority":                 wire.Rejected("message_invalid"),
+		"DuplicateHeaders":            wire.Rejected("message_invalid"),
+		"InvalidPushType":             wire.Rejected("message_invalid"),
+		"BadTopic":                    wire.OfProvider("topic_refused", true),
+		"MissingTopic":                wire.OfProvider("topic_refused", true),
+		"TopicDisallowed":             wire.OfProvider("topic_refused", true),
+		"InvalidProviderToken":        wire.OfProvider("credentials_refused", true),
+		"MissingProviderToken":        wire.OfProvider("credentials_refused", true),
+		"BadEnvironmentKeyIdInToken":  wire.OfProvider("credentials_refused", true),
+		"BadEnvironmentKeyInToken":    wire.OfProvider("credentials_refused", true),
+		"BadCertificate":              wire.OfProvider("credentials_refused", true),
+		"BadCertificateEnvironment":   wire.OfProvider("credentials_refused", true),
+		"UnrelatedKeyIdInToken":       wire.OfProvider("credentials_refused", false),
+		"ExpiredProviderToken":        wire.OfProvider("clock_skew", false),
+		"Forbidden":                   wire.OfProvider("access_denied", true),
+		"MethodNotAllowed":            wire.OfProvider("not_found", true),
+		"TooManyProviderTokenUpdates": wire.OfProvider("throttled", false),
 		"TooManyRequests":             {Outcome: sender.NotAccepted, Reason: "device_throttled"},
-		"ServiceUnavailable":          forNow("unavailable"),
-		"Shutdown":                    forNow("unavailable"),
-		"IdleTimeout":                 forNow("unavailable"),
+		"ServiceUnavailable":          wire.OfProvider("unavailable", false),
+		"Shutdown":                    wire.OfProvider("unavailable", false),
+		"IdleTimeout":                 wire.OfProvider("unavailable", false),
 		"InternalServerError":         {Outcome: sender.Unknown, Reason: "server_error"},
 	}
 }()
@@ -74,7 +67,7 @@ func classify(a *wire.Answer, reason string, m *sender.Message) sender.Receipt {
 	case a.Status < 300:
 		return accepted(a, m)
 	case a.Status < 400:
-		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: "redirected"}
+		return wire.OfProvider("redirected", false)
 	case a.Status == http.StatusServiceUnavailable:
 		return reasons["ServiceUnavailable"]
 	case a.Status >= 500:

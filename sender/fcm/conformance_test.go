@@ -216,30 +216,30 @@ func documented() (cases []sendertest.HTTPCase) {
 	const field = `{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[{"field":%q,"description":"x"}]}`
 	unknown := sender.Receipt{Outcome: sender.Unknown, Reason: "server_error"}
 	ofDevice := sender.Receipt{Outcome: sender.NotAccepted, Reason: "device_throttled"}
-	add(rejected("token_unregistered"), refuse(404, "NOT_FOUND", "UNREGISTERED", "Requested entity was not found."))
-	add(rejected("token_unregistered"), refuse(404, "NOT_FOUND", "UNREGISTERED", "not found", `7`, `{"violations":"x"}`))
-	add(rejected("token_mismatch"), refuse(403, "PERMISSION_DENIED", "SENDER_ID_MISMATCH", "SenderId mismatch"))
-	add(rejected("token_invalid"), refuse(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT",
+	add(wire.Rejected("token_unregistered"), refuse(404, "NOT_FOUND", "UNREGISTERED", "Requested entity was not found."))
+	add(wire.Rejected("token_unregistered"), refuse(404, "NOT_FOUND", "UNREGISTERED", "not found", `7`, `{"violations":"x"}`))
+	add(wire.Rejected("token_mismatch"), refuse(403, "PERMISSION_DENIED", "SENDER_ID_MISMATCH", "SenderId mismatch"))
+	add(wire.Rejected("token_invalid"), refuse(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT",
 		"The registration token is not a valid FCM registration token"))
-	add(rejected("token_invalid"), refuse(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "Request contains an invalid argument.",
+	add(wire.Rejected("token_invalid"), refuse(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "Request contains an invalid argument.",
 		fmt.Sprintf(field, "message.token")))
-	add(rejected("message_invalid"), refuse(400, "INVALID_ARGUMENT", "", "Invalid data key", fmt.Sprintf(field, "message.data[0].key")))
-	add(rejected("message_invalid"), refuse(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "Android message is too big"))
-	add(rejected("message_too_large"), sendertest.Reply{Status: 413})
-	add(ofProvider("throttled", false), refuse(429, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "Quota exceeded",
+	add(wire.Rejected("message_invalid"), refuse(400, "INVALID_ARGUMENT", "", "Invalid data key", fmt.Sprintf(field, "message.data[0].key")))
+	add(wire.Rejected("message_invalid"), refuse(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "Android message is too big"))
+	add(wire.Rejected("message_too_large"), sendertest.Reply{Status: 413})
+	add(wire.OfProvider("throttled", false), refuse(429, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "Quota exceeded",
 		fmt.Sprintf(quota, "project:1")))
-	add(ofProvider("throttled", false), refuse(429, "RESOURCE_EXHAUSTED", "", "Quota exceeded"))
-	add(ofProvider("throttled", false), sendertest.Reply{Status: 429, Header: map[string]string{"Retry-After": "60"}})
+	add(wire.OfProvider("throttled", false), refuse(429, "RESOURCE_EXHAUSTED", "", "Quota exceeded"))
+	add(wire.OfProvider("throttled", false), sendertest.Reply{Status: 429, Header: map[string]string{"Retry-After": "60"}})
 	add(ofDevice, refuse(429, "RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED", "Quota exceeded", fmt.Sprintf(quota, "Device message rate")))
-	add(ofProvider("unavailable", false), refuse(503, "UNAVAILABLE", "UNAVAILABLE", "The service is currently unavailable."))
-	add(ofProvider("unavailable", false), sendertest.Reply{Status: 503, Header: map[string]string{"Retry-After": "60"}})
-	add(ofProvider("push_credentials_refused", true), refuse(401, "UNAUTHENTICATED", "THIRD_PARTY_AUTH_ERROR", "Auth error from APNS"))
-	add(ofProvider("access_token_refused", false), refuse(401, "UNAUTHENTICATED", "", "Invalid Credentials"))
-	add(ofProvider("access_token_refused", false), sendertest.Reply{Status: 401})
-	add(ofProvider("access_denied", true), refuse(403, "PERMISSION_DENIED", "", "Permission 'cloudmessaging.messages.create' denied"))
-	add(ofProvider("access_denied", true), sendertest.Reply{Status: 403})
-	add(ofProvider("not_found", true), refuse(404, "NOT_FOUND", "", "The project was not found"))
-	add(ofProvider("not_found", true), sendertest.Reply{Status: 404, Body: "<html>"})
+	add(wire.OfProvider("unavailable", false), refuse(503, "UNAVAILABLE", "UNAVAILABLE", "The service is currently unavailable."))
+	add(wire.OfProvider("unavailable", false), sendertest.Reply{Status: 503, Header: map[string]string{"Retry-After": "60"}})
+	add(wire.OfProvider("push_credentials_refused", true), refuse(401, "UNAUTHENTICATED", "THIRD_PARTY_AUTH_ERROR", "Auth error from APNS"))
+	add(wire.OfProvider("access_token_refused", false), refuse(401, "UNAUTHENTICATED", "", "Invalid Credentials"))
+	add(wire.OfProvider("access_token_refused", false), sendertest.Reply{Status: 401})
+	add(wire.OfProvider("access_denied", true), refuse(403, "PERMISSION_DENIED", "", "Permission 'cloudmessaging.messages.create' denied"))
+	add(wire.OfProvider("access_denied", true), sendertest.Reply{Status: 403})
+	add(wire.OfProvider("not_found", true), refuse(404, "NOT_FOUND", "", "The project was not found"))
+	add(wire.OfProvider("not_found", true), sendertest.Reply{Status: 404, Body: "<html>"})
 	add(sender.Receipt{Outcome: sender.NotAccepted, Reason: "request_refused"}, refuse(409, "ABORTED", "", "again"))
 	add(sender.Receipt{Outcome: sender.NotAccepted, Reason: "request_refused"}, sendertest.Reply{Status: 400})
 	add(unknown, refuse(500, "INTERNAL", "INTERNAL", "Internal error encountered."))

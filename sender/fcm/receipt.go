@@ -110,10 +110,10 @@ func classify(a *wire.Answer, f failure) sender.Receipt {
 	code := f.code()
 	switch {
 	case a.Status < 400:
-		return ofProvider("redirected", false)
+		return wire.OfProvider("redirected", false)
 	case code == "UNAVAILABLE" && a.Status == http.StatusServiceUnavailable,
 		a.Status == http.StatusServiceUnavailable && a.Header.Get("Retry-After") != "":
-		return ofProvider("unavailable", false)
+		return wire.OfProvider("unavailable", false)
 	case a.Status >= 500:
 		return sender.Receipt{Outcome: sender.Unknown, Reason: "server_error"}
 	}
@@ -127,27 +127,27 @@ func classify(a *wire.Answer, f failure) sender.Receipt {
 func byCode(code string, f failure) (sender.Receipt, bool) {
 	switch code {
 	case "UNREGISTERED":
-		return rejected(sender.ReasonUnregistered), true
+		return wire.Rejected(sender.ReasonUnregistered), true
 	case "SENDER_ID_MISMATCH":
-		return rejected("token_mismatch"), true
+		return wire.Rejected("token_mismatch"), true
 	case "INVALID_ARGUMENT":
 		if f.ofToken() {
-			return rejected("token_invalid"), true
+			return wire.Rejected("token_invalid"), true
 		}
-		return rejected("message_invalid"), true
+		return wire.Rejected("message_invalid"), true
 	case "QUOTA_EXCEEDED", "RESOURCE_EXHAUSTED":
 		if f.ofDevice() {
 			return sender.Receipt{Outcome: sender.NotAccepted, Reason: "device_throttled"}, true
 		}
-		return ofProvider("throttled", false), true
+		return wire.OfProvider("throttled", false), true
 	case "THIRD_PARTY_AUTH_ERROR":
-		return ofProvider("push_credentials_refused", true), true
+		return wire.OfProvider("push_credentials_refused", true), true
 	case "UNAUTHENTICATED":
-		return ofProvider("access_token_refused", false), true
+		return wire.OfProvider("access_token_refused", false), true
 	case "PERMISSION_DENIED":
-		return ofProvider("access_denied", true), true
+		return wire.OfProvider("access_denied", true), true
 	case "NOT_FOUND":
-		return ofProvider("not_found", true), true
+		return wire.OfProvider("not_found", true), true
 	}
 	return sender.Receipt{}, false
 }
@@ -155,24 +155,15 @@ func byCode(code string, f failure) (sender.Receipt, bool) {
 func byStatus(status int) sender.Receipt {
 	switch status {
 	case http.StatusUnauthorized:
-		return ofProvider("access_token_refused", false)
+		return wire.OfProvider("access_token_refused", false)
 	case http.StatusForbidden:
-		return ofProvider("access_denied", true)
+		return wire.OfProvider("access_denied", true)
 	case http.StatusNotFound:
-		return ofProvider("not_found", true)
+		return wire.OfProvider("not_found", true)
 	case http.StatusRequestEntityTooLarge:
-		return rejected("message_too_large")
+		return wire.Rejected("message_too_large")
 	case http.StatusTooManyRequests:
-		return ofProvider("throttled", false)
+		return wire.OfProvider("throttled", false)
 	}
 	return sender.Receipt{Outcome: sender.NotAccepted, Reason: "request_refused"}
-}
-
-func rejected(reason string) sender.Receipt {
-	return sender.Receipt{Outcome: sender.Rejected, Reason: reason}
-}
-
-// ofProvider is a failure of the account or of FCM. If it is definite, waiting does not help.
-func ofProvider(reason string, definite bool) sender.Receipt {
-	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: definite, Reason: reason}
 }

@@ -9,6 +9,7 @@ import (
 
 	"lemma/sender"
 	"lemma/sender/sendertest"
+	"lemma/sender/wire"
 )
 
 func messages(n int) (all []sender.Message) {
@@ -84,7 +85,7 @@ func TestFailedTokenRequests(t *testing.T) {
 	reply := func(status int, body string) *sendertest.Reply { return &sendertest.Reply{Status: status, Body: body} }
 	const timeframe = `{"error":"invalid_grant","error_description":"Invalid JWT: Token must be a short-lived token ` +
 		`(60 minutes) and in a reasonable timeframe. Check your iat and exp values in the JWT claim."}`
-	refusal, unavailable := ofProvider("credentials_refused", true), ofProvider("token_unavailable", false)
+	refusal, unavailable := wire.OfProvider("credentials_refused", true), wire.OfProvider("token_unavailable", false)
 	for name, c := range map[string]struct {
 		reply *sendertest.Reply
 		want  sender.Receipt
@@ -94,9 +95,9 @@ func TestFailedTokenRequests(t *testing.T) {
 			refusal},
 		"an unknown client":           {reply(401, `{"error":"invalid_client"}`), refusal},
 		"a refusal without a body":    {reply(403, ``), refusal},
-		"a wrong clock":               {reply(400, timeframe), ofProvider("clock_skew", false)},
-		"a quota":                     {reply(429, ``), ofProvider("throttled", false)},
-		"a redirect":                  {reply(302, ``), ofProvider("redirected", false)},
+		"a wrong clock":               {reply(400, timeframe), wire.OfProvider("clock_skew", false)},
+		"a quota":                     {reply(429, ``), wire.OfProvider("throttled", false)},
+		"a redirect":                  {reply(302, ``), wire.OfProvider("redirected", false)},
 		"a server error":              {reply(500, `{"error":"internal_failure"}`), unavailable},
 		"503":                         {reply(503, ``), unavailable},
 		"nonsense":                    {reply(200, `{]`), unavailable},
@@ -104,8 +105,8 @@ func TestFailedTokenRequests(t *testing.T) {
 		"a token of two lines":        {reply(200, `{"access_token":"a\nb","token_type":"Bearer","expires_in":3600}`), unavailable},
 		"a token of another type":     {reply(200, `{"access_token":"a","token_type":"mac","expires_in":3600}`), unavailable},
 		"a token that has no end":     {reply(200, `{"access_token":"a","token_type":"Bearer"}`), unavailable},
-		"a connection that is lost":   {&sendertest.Reply{Drop: true}, ofProvider("connection_lost", false)},
-		"an answer that does not end": {&sendertest.Reply{Hang: true}, ofProvider("timeout", false)},
+		"a connection that is lost":   {&sendertest.Reply{Drop: true}, wire.OfProvider("connection_lost", false)},
+		"an answer that does not end": {&sendertest.Reply{Hang: true}, wire.OfProvider("timeout", false)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

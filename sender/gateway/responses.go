@@ -112,7 +112,7 @@ func (r *responses) classify(a *wire.Answer, body any) sender.Receipt {
 	}
 	switch mapped {
 	case sender.Rejected:
-		return sender.Receipt{Outcome: sender.Rejected, Reason: "message_rejected"}
+		return wire.Rejected("message_rejected")
 	case sender.NotAccepted:
 		return sender.Receipt{Outcome: sender.NotAccepted, Reason: "request_refused"}
 	}
@@ -123,16 +123,16 @@ func (r *responses) classify(a *wire.Answer, body any) sender.Receipt {
 func byStatus(a *wire.Answer) sender.Receipt {
 	switch a.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity:
-		return sender.Receipt{Outcome: sender.Rejected, Reason: "message_rejected"}
+		return wire.Rejected("message_rejected")
 	case http.StatusRequestEntityTooLarge:
-		return sender.Receipt{Outcome: sender.Rejected, Reason: "message_too_large"}
+		return wire.Rejected("message_too_large")
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: true, Reason: "access_denied"}
+		return wire.OfProvider("access_denied", true)
 	case http.StatusTooManyRequests:
-		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: "throttled"}
+		return wire.OfProvider("throttled", false)
 	case http.StatusServiceUnavailable:
 		if a.Header.Get("Retry-After") != "" {
-			return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: "unavailable"}
+			return wire.OfProvider("unavailable", false)
 		}
 	}
 	return sender.Receipt{Outcome: sender.Unknown, Reason: "server_error"}

@@ -12,44 +12,37 @@ import (
 
 // classes are the receipts of an error's types.
 var classes = func() map[string]sender.Receipt {
-	rejected := func(reason string) sender.Receipt { return sender.Receipt{Outcome: sender.Rejected, Reason: reason} }
-	definite := func(reason string) sender.Receipt {
-		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: true, Reason: reason}
-	}
-	forNow := func(reason string) sender.Receipt {
-		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: reason}
-	}
 	unknown := sender.Receipt{Outcome: sender.Unknown, Reason: "server_error"}
 	return map[string]sender.Receipt{
-		"MessageRejected":                    rejected("message_rejected"),
-		"BadRequestException":                rejected("message_invalid"),
-		"ValidationError":                    rejected("message_invalid"),
-		"ValidationException":                rejected("message_invalid"),
-		"MalformedHttpRequestException":      rejected("message_invalid"),
-		"RequestEntityTooLargeException":     rejected("message_too_large"),
-		"MailFromDomainNotVerifiedException": definite("sender_rejected"),
-		"AccountSuspendedException":          definite("account_suspended"),
-		"SendingPausedException":             definite("sending_paused"),
-		"NotFoundException":                  definite("not_found"),
-		"UnknownOperationException":          definite("not_found"),
-		"AccessDeniedException":              definite("access_denied"),
-		"AccessDenied":                       definite("access_denied"),
-		"NotAuthorized":                      definite("access_denied"),
-		"OptInRequired":                      definite("access_denied"),
-		"ExpiredTokenException":              definite("credentials_refused"),
-		"ExpiredToken":                       definite("credentials_refused"),
-		"UnrecognizedClientException":        definite("credentials_refused"),
-		"InvalidClientTokenId":               definite("credentials_refused"),
-		"InvalidSignatureException":          definite("credentials_refused"),
-		"SignatureDoesNotMatch":              definite("credentials_refused"),
-		"IncompleteSignature":                definite("credentials_refused"),
-		"MissingAuthenticationToken":         definite("credentials_refused"),
-		"RequestExpired":                     forNow("clock_skew"),
-		"TooManyRequestsException":           forNow("throttled"),
-		"ThrottlingException":                forNow("throttled"),
-		"Throttling":                         forNow("throttled"),
-		"LimitExceededException":             forNow("limit_exceeded"),
-		"ServiceUnavailable":                 forNow("unavailable"),
+		"MessageRejected":                    wire.Rejected("message_rejected"),
+		"BadRequestException":                wire.Rejected("message_invalid"),
+		"ValidationError":                    wire.Rejected("message_invalid"),
+		"ValidationException":                wire.Rejected("message_invalid"),
+		"MalformedHttpRequestException":      wire.Rejected("message_invalid"),
+		"RequestEntityTooLargeException":     wire.Rejected("message_too_large"),
+		"MailFromDomainNotVerifiedException": wire.OfProvider("sender_rejected", true),
+		"AccountSuspendedException":          wire.OfProvider("account_suspended", true),
+		"SendingPausedException":             wire.OfProvider("sending_paused", true),
+		"NotFoundException":                  wire.OfProvider("not_found", true),
+		"UnknownOperationException":          wire.OfProvider("not_found", true),
+		"AccessDeniedException":              wire.OfProvider("access_denied", true),
+		"AccessDenied":                       wire.OfProvider("access_denied", true),
+		"NotAuthorized":                      wire.OfProvider("access_denied", true),
+		"OptInRequired":                      wire.OfProvider("access_denied", true),
+		"ExpiredTokenException":              wire.OfProvider("credentials_refused", true),
+		"ExpiredToken":                       wire.OfProvider("credentials_refused", true),
+		"UnrecognizedClientException":        wire.OfProvider("credentials_refused", true),
+		"InvalidClientTokenId":               wire.OfProvider("credentials_refused", true),
+		"InvalidSignatureException":          wire.OfProvider("credentials_refused", true),
+		"SignatureDoesNotMatch":              wire.OfProvider("credentials_refused", true),
+		"IncompleteSignature":                wire.OfProvider("credentials_refused", true),
+		"MissingAuthenticationToken":         wire.OfProvider("credentials_refused", true),
+		"RequestExpired":                     wire.OfProvider("clock_skew", false),
+		"TooManyRequestsException":           wire.OfProvider("throttled", false),
+		"ThrottlingException":                wire.OfProvider("throttled", false),
+		"Throttling":                         wire.OfProvider("throttled", false),
+		"LimitExceededException":             wire.OfProvider("limit_exceeded", false),
+		"ServiceUnavailable":                 wire.OfProvider("unavailable", false),
 		"InternalFailure":                    unknown,
 		"InternalServiceErrorException":      unknown,
 		"RequestAbortedException":            unknown,
@@ -74,7 +67,7 @@ func classify(a *wire.Answer, kind, text string, m *sender.Message) sender.Recei
 	case a.Status < 300:
 		return accepted(a)
 	case a.Status < 400:
-		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: "redirected"}
+		return wire.OfProvider("redirected", false)
 	}
 	r, known := classes[kind]
 	if !known || a.Status >= 500 && r.Outcome != sender.Unknown && kind != "ServiceUnavailable" {

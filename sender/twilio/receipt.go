@@ -21,34 +21,25 @@ var codes = func() map[int]sender.Receipt {
 		}
 	}
 	notAccepted := func(reason string) sender.Receipt { return sender.Receipt{Outcome: sender.NotAccepted, Reason: reason} }
-	add(rejected("recipient_invalid"), 21211, 21214, 21217, 21265, 21266, 21614, 21635)
-	add(rejected(sender.ReasonUnsubscribed), 21610)
-	add(rejected("recipient_unreachable"), 21612)
-	add(rejected("country_disabled"), 21408)
-	add(rejected("recipient_unverified"), 21608)
-	add(rejected("message_too_large"), 21617)
-	add(rejected("message_invalid"), 21602, 21605, 21619)
+	add(wire.Rejected("recipient_invalid"), 21211, 21214, 21217, 21265, 21266, 21614, 21635)
+	add(wire.Rejected(sender.ReasonUnsubscribed), 21610)
+	add(wire.Rejected("recipient_unreachable"), 21612)
+	add(wire.Rejected("country_disabled"), 21408)
+	add(wire.Rejected("recipient_unverified"), 21608)
+	add(wire.Rejected("message_too_large"), 21617)
+	add(wire.Rejected("message_invalid"), 21602, 21605, 21619)
 	add(notAccepted("sender_refused"), 21606, 21659, 21703)
 	add(notAccepted("recipient_throttled"), 14107)
-	add(ofProvider("sender_rejected", true), 21212, 21603, 21660, 21661, 21701, 21704, 21705)
-	add(ofProvider("callback_rejected", true), 21609)
-	add(ofProvider("account_suspended", true), 10001, 20005, 30002)
-	add(ofProvider("access_denied", true), 20006, 20008, 20403)
-	add(ofProvider("credentials_refused", true), 20003)
-	add(ofProvider("not_found", true), 20404)
-	add(ofProvider("throttled", false), 20429, 21611, 30001)
-	add(ofProvider("limit_exceeded", false), 63038)
+	add(wire.OfProvider("sender_rejected", true), 21212, 21603, 21660, 21661, 21701, 21704, 21705)
+	add(wire.OfProvider("callback_rejected", true), 21609)
+	add(wire.OfProvider("account_suspended", true), 10001, 20005, 30002)
+	add(wire.OfProvider("access_denied", true), 20006, 20008, 20403)
+	add(wire.OfProvider("credentials_refused", true), 20003)
+	add(wire.OfProvider("not_found", true), 20404)
+	add(wire.OfProvider("throttled", false), 20429, 21611, 30001)
+	add(wire.OfProvider("limit_exceeded", false), 63038)
 	return all
 }()
-
-func rejected(reason string) sender.Receipt {
-	return sender.Receipt{Outcome: sender.Rejected, Reason: reason}
-}
-
-// ofProvider is a failure of the account or of Twilio. If it is definite, waiting does not help.
-func ofProvider(reason string, definite bool) sender.Receipt {
-	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: definite, Reason: reason}
-}
 
 // failure is an error as Twilio answers it.
 type failure struct {
@@ -93,7 +84,7 @@ func created(a *wire.Answer, m *sender.Message) sender.Receipt {
 	}
 	switch body.Status {
 	case "failed", "undelivered", "canceled":
-		r := rejected("message_rejected")
+		r := wire.Rejected("message_rejected")
 		r.Code, r.CarrierID = a.Status, body.SID
 		r.Detail = sender.Detail(strconv.Itoa(body.Code)+": "+body.Message, m.To)
 		return r
@@ -104,9 +95,9 @@ func created(a *wire.Answer, m *sender.Message) sender.Receipt {
 func classify(a *wire.Answer, code int) sender.Receipt {
 	switch {
 	case a.Status < 400:
-		return ofProvider("redirected", false)
+		return wire.OfProvider("redirected", false)
 	case a.Status == http.StatusServiceUnavailable && strings.TrimSpace(a.Header.Get("Retry-After")) != "":
-		return ofProvider("unavailable", false)
+		return wire.OfProvider("unavailable", false)
 	case a.Status >= 500:
 		return sender.Receipt{Outcome: sender.Unknown, Reason: "server_error"}
 	}

@@ -21,6 +21,16 @@ func notCalled() *sender.Receipt {
 	return receipt(sender.Receipt{Outcome: sender.NotCalled, Reason: "call_ended"})
 }
 
+// Rejected is a rejection of the recipient or the message.
+func Rejected(reason string) sender.Receipt {
+	return sender.Receipt{Outcome: sender.Rejected, Reason: reason}
+}
+
+// OfProvider is a failure of the account or the server. If it is definite, waiting does not help.
+func OfProvider(reason string, definite bool) sender.Receipt {
+	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Definite: definite, Reason: reason}
+}
+
 // ofProvider is a failure of the server before it could accept the message.
 func ofProvider(reason string, err error) sender.Receipt {
 	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: reason, Detail: sentence(reason, err)}
