@@ -93,9 +93,10 @@ func (b *Blobs) clean(ctx context.Context, e ended) error {
 	if err := b.Store.Delete(ctx, e.Name); err != nil {
 		return fmt.Errorf("delete content of attempt %s: %w", e.ID, err)
 	}
-	sql, args := `update blobs set clean_at = ended_at + $3 where workspace_id = $1 and id = $2 and status = 'ended'`, []any{e.Workspace, e.ID, again}
-	if e.Last {
-		sql, args = `delete from blobs where workspace_id = $1 and id = $2 and status = 'ended'`, args[:2]
+	args := []any{e.Workspace, e.ID}
+	sql := `delete from blobs where workspace_id = $1 and id = $2 and status = 'ended'`
+	if !e.Last {
+		sql, args = `update blobs set clean_at = ended_at + $3 where workspace_id = $1 and id = $2 and status = 'ended'`, append(args, again)
 	}
 	if _, err := b.Pool.Exec(ctx, sql, args...); err != nil {
 		return fmt.Errorf("record the deletion of attempt %s: %w", e.ID, err)

@@ -144,7 +144,8 @@ func (d *Direct) living(ctx context.Context, page []oldKey) (living []oldKey, er
 }
 
 // move moves keys to the current period, as acquire does: each has one row at any time. The
-// lock is shared, so that no other period begins meanwhile.
+// lock is shared, so that no other period begins meanwhile. The rows are deleted by their
+// place: by their key, the plan for an empty partition reads all keys of the period.
 func (d *Direct) move(ctx context.Context, period uuid.UUID, all []oldKey) error {
 	if len(all) == 0 {
 		return nil
@@ -159,14 +160,15 @@ func (d *Direct) move(ctx context.Context, period uuid.UUID, all []oldKey) error
 		}
 		carried, err := tx.Exec(ctx, `
 			with old as materialized (
-				select k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
+				select k.at, k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
 				from unnest($2::uuid[], $3::uuid[]) as r (workspace_id, key)
 				cross join lateral (
-					select k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
+					select k.ctid as at, k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored,
+						k.locked_until, k.seal_for
 					from direct_keys k where k.workspace_id = r.workspace_id and k.key = r.key and k.period = $1 limit 1 for update) k
 			), gone as (
 				delete from direct_keys d using old o
-				where d.workspace_id = o.workspace_id and d.key = any($3) and d.key = o.key and d.period = $1
+				where d.ctid = o.at and d.workspace_id = o.workspace_id and d.key = o.key and d.period = $1
 			)
 			insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
 			select o.workspace_id, p.id, o.key, o.token, o.origin_id, o.request_hash, o.max_attempts, o.stored, o.locked_until, o.seal_for

@@ -33,7 +33,8 @@ func contentOf(at time.Time, n int) uuid.UUID {
 	return notifications.DirectID(at, "direct-content/1", string(rune('a'+n)))
 }
 
-const directContents = `select count(*) from contents where inline is not null and substr(uuid_send(id), 1, 6) = substr(uuid_send($1), 1, 6)`
+const directContents = `
+	select count(*) from contents where inline is not null and substr(uuid_send(id), 1, 6) = substr(uuid_send($1), 1, 6)`
 
 // The contents of direct notifications have personal data, too, and leave with them. Those of
 // a campaign, and those of other months, stay.

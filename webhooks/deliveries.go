@@ -47,8 +47,8 @@ const selectDelivery = deliveryColumns + ` from outbox o`
 // pendingMessages are those that are ready and those that wait, each by its index.
 const (
 	pendingMessages = `(` + pendingColumns + `not waits union all ` + pendingColumns + `waits)`
-	pendingColumns  = `select workspace_id, endpoint_id, id, enrollment_id, event_id, type, sequence, status, attempts, status_code, last_error,
-		called_at, lease_until, due_at, created_at, finished_at
+	pendingColumns  = `select workspace_id, endpoint_id, id, enrollment_id, event_id, type, sequence, status, attempts, status_code,
+		last_error, called_at, lease_until, due_at, created_at, finished_at
 		from outbox where status = 'pending' and `
 )
 

@@ -64,7 +64,8 @@ func TestWaitsEndInOrder(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.Exec(`insert into outbox (workspace_id, id, endpoint_id, body, waits, due_at)
-		select $1, gen_random_uuid(), $1, '{}', true, now() - i * interval '1 second' from generate_series(1, $2::int) i`, b.Workspace, mostWoken+1)
+		select $1, gen_random_uuid(), $1, '{}', true, now() - i * interval '1 second' from generate_series(1, $2::int) i`,
+		b.Workspace, mostWoken+1)
 	b.wantReady(1)
 	b.WantCount(1, `select count(*) from outbox where waits`)
 	b.WantCount(1, `select count(*) from outbox where waits and due_at > now() - interval '1 minute'`)

@@ -108,7 +108,7 @@ func TestFailingEndpointsAreDisabled(t *testing.T) {
 		"failing for less":                {`update webhook_endpoints set failing_since = now() - interval '4 days 23 hours'`, 0},
 		"failing for a moment":            {`update webhook_endpoints set failing_since = null`, 0},
 		"a delivery meanwhile":            {`update outbox set status = 'delivered', last_error = null where sequence = 2`, 0},
-		"no failure for a day":            {`update outbox set called_at = now() - interval '25 hours', finished_at = now() - interval '25 hours'`, 0},
+		"no failure for a day":            {`update outbox set called_at = now() - '25 h'::interval, finished_at = now() - '25 h'::interval`, 0},
 		"a further call comes":            {`update outbox set status = 'pending', finished_at = null, waits = true`, 1},
 		"enabled since the first failure": {`update webhook_endpoints set enabled_at = now() - interval '4 days'`, 0},
 		"failures of flow nodes only":     {`update outbox set event_id = null, sequence = null, shared = false`, 0},

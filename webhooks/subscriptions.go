@@ -91,7 +91,7 @@ func (w *Webhooks) awaitOlder(ctx context.Context) error {
 	}
 	if err != nil && ctx.Err() != nil {
 		return &lemma.Error{Kind: lemma.Unavailable, Code: "transactions_running", Cause: err,
-			Message: "a transaction of the database that is older than the subscriptions lasts, and may write no events for them: repeat the request"}
+			Message: "a transaction of the database is older than the subscriptions and may write no events for them: repeat the request"}
 	}
 	if err != nil {
 		return fmt.Errorf("wait for older transactions: %w", err)
