@@ -140,8 +140,9 @@ func (s *server) validateAudience(ctx context.Context, c *call, in audienceDraft
 }
 
 type audiencePreview struct {
-	Columns []audience.Column `json:"columns"`
-	Rows    [][]any           `json:"rows"`
+	Columns   []audience.Column `json:"columns"`
+	Rows      [][]any           `json:"rows"`
+	Truncated bool              `json:"truncated"`
 }
 
 func (s *server) previewAudience(ctx context.Context, c *call, _ none) (audiencePreview, error) {
@@ -150,7 +151,7 @@ func (s *server) previewAudience(ctx context.Context, c *call, _ none) (audience
 		rows = 10
 	}
 	found, err := s.Audiences.Preview(ctx, c.workspace(), c.id, rows)
-	return audiencePreview{Columns: each(found.Columns, column), Rows: append([][]any{}, found.Rows...)}, ofSource(err)
+	return audiencePreview{Columns: each(found.Columns, column), Rows: append([][]any{}, found.Rows...), Truncated: found.Truncated}, ofSource(err)
 }
 
 type audienceCounts struct {

@@ -71,6 +71,7 @@ func (s *server) getEnrollment(ctx context.Context, c *call, _ none) (enrollment
 type enrollmentHistory struct {
 	Enrollment enrollmentBody       `json:"enrollment"`
 	Steps      []enrollmentStepBody `json:"steps"`
+	Truncated  bool                 `json:"truncated"`
 }
 
 type enrollmentStepBody struct {
@@ -108,8 +109,12 @@ func showEnrollmentStep(n query.Step) enrollmentStepBody {
 }
 
 func (s *server) readEnrollmentHistory(ctx context.Context, c *call, _ none) (enrollmentHistory, error) {
-	now, steps, err := s.FlowReader.Steps(ctx, c.workspace(), c.id)
-	return enrollmentHistory{showEnrollment(now), each(steps, showEnrollmentStep)}, err
+	after := -1
+	if c.query("after") != "" {
+		after = c.number("after")
+	}
+	now, steps, truncated, err := s.FlowReader.Steps(ctx, c.workspace(), c.id, after)
+	return enrollmentHistory{showEnrollment(now), each(steps, showEnrollmentStep), truncated}, err
 }
 
 type exit struct {

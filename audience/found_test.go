@@ -1,7 +1,9 @@
 package audience
 
 import (
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 )
 
@@ -40,5 +42,25 @@ func TestALookupTakesLittleMemory(t *testing.T) {
 	})
 	if err != nil || rows != 900 || most > 3<<20 {
 		t.Errorf("%d rows take %d KB: %v", rows, most>>10, err)
+	}
+}
+
+// TestPreviewIsBounded reads rows of more values than a preview may have.
+func TestPreviewIsBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	wide := func(rows int) Audience {
+		var columns strings.Builder
+		for i := range 200 {
+			fmt.Fprintf(&columns, ", repeat('x', 2000) as c%d", i)
+		}
+		return b.keyed(t, fmt.Sprintf("select i as k, 'a@shop.example' as email%s from generate_series(1, %d) i", &columns, rows))
+	}
+	const fit = maxPreviewBytes / (200*maxCell + 20)
+	for rows, want := range map[int]int{fit: fit, 50: fit} {
+		p, err := b.Preview(t.Context(), b.Workspace, wide(rows).ID, MaxPreview)
+		if err != nil || len(p.Rows) != want || p.Truncated != (rows > want) {
+			t.Errorf("of %d rows %d are shown, truncated: %v, %v", rows, len(p.Rows), p.Truncated, err)
+		}
 	}
 }

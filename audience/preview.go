@@ -11,14 +11,17 @@ import (
 
 // Preview has the first rows of an audience.
 type Preview struct {
-	Columns []Column
-	Rows    [][]any // one value per column: nil, bool, json.Number, string or, of type json and of lists, json.RawMessage
+	Columns   []Column
+	Truncated bool    // further rows have more than maxPreviewBytes
+	Rows      [][]any // one value per column: nil, bool, json.Number, string or, of type json and of lists, json.RawMessage
 }
 
 // Limits of a preview.
 const (
 	MaxPreview = 100  // rows
 	maxCell    = 1000 // bytes of one value; longer ones are cut and end in …
+
+	maxPreviewBytes = 4 << 20 // of values, as they were cut
 )
 
 // Preview reads up to limit rows, at most MaxPreview, with all columns.
@@ -52,7 +55,7 @@ func (p *Preview) read(r *run, x Audience, limit int) error {
 	if err != nil {
 		return noLongerValid(err)
 	}
-	values := make([][]byte, len(names))
+	values, bytes := make([][]byte, len(names)), 0
 	for len(p.Rows) < limit {
 		more, err := c.next(values)
 		if err != nil || !more {
@@ -61,6 +64,10 @@ func (p *Preview) read(r *run, x Audience, limit int) error {
 		row := make([]any, len(values))
 		for i, v := range values {
 			row[i] = cell(p.Columns[i].Type, v)
+			bytes += min(len(v), maxCell)
+		}
+		if p.Truncated = bytes > maxPreviewBytes; p.Truncated {
+			return nil
 		}
 		p.Rows = append(p.Rows, row)
 	}

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -89,3 +90,6 @@ func IfMatch(etag string) CallOption { return func(r *request) { r.ifMatch = eta
 // DryRun makes Enroll and EnrollBulk return what would happen, without a change. For
 // publishing, use PlanFlowVersion.
 func DryRun() CallOption { return func(r *request) { r.set("dry_run", "true") } }
+
+// AfterStep makes GetEnrollmentHistory begin behind a step.
+func AfterStep(step int) CallOption { return func(r *request) { r.set("after", strconv.Itoa(step)) } }

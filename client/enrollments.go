@@ -42,6 +42,7 @@ type EnrollmentFilter struct {
 type EnrollmentHistory struct {
 	Enrollment Enrollment       `json:"enrollment"`
 	Steps      []EnrollmentStep `json:"steps"`
+	Truncated  bool             `json:"truncated"` // further steps follow
 }
 
 // EnrollmentStep is a step of an enrollment.
@@ -166,7 +167,8 @@ func (c *Client) GetEnrollment(ctx context.Context, id string, options ...CallOp
 	return call[Enrollment](ctx, c, nil, options, http.MethodGet, "/v1/enrollments/%s", id)
 }
 
-// GetEnrollmentHistory reads every step of an enrollment.
+// GetEnrollmentHistory reads the steps of an enrollment. If they are truncated, AfterStep
+// reads those that follow.
 func (c *Client) GetEnrollmentHistory(ctx context.Context, id string, options ...CallOption) (EnrollmentHistory, error) {
 	return call[EnrollmentHistory](ctx, c, nil, options, http.MethodGet, "/v1/enrollments/%s/history", id)
 }

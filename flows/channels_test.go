@@ -93,7 +93,7 @@ func TestSendNodesOfEachChannel(t *testing.T) {
 	if converting != "push, sms bought 48:00:00 c1" {
 		t.Error(converting)
 	}
-	_, steps, err := b.Steps(t.Context(), b.Workspace, b.Enrollment(flow, "c1").ID)
+	_, steps, _, err := b.Steps(t.Context(), b.Workspace, b.Enrollment(flow, "c1").ID, -1)
 	b.Must(err)
 	for _, s := range steps {
 		if s.Node == "push" && (s.Event != "sent" || s.Data["messages"] != json.Number("3") && s.Data["messages"] != float64(3) ||

@@ -30,7 +30,7 @@ func TestManualExit(t *testing.T) {
 	if e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitManual || e.ResumeAt != nil || e.EndedAt == nil {
 		t.Errorf("%+v", e)
 	}
-	_, steps, err := b.Steps(ctx, b.Workspace, id)
+	_, steps, _, err := b.Steps(ctx, b.Workspace, id, -1)
 	b.Must(err)
 	last := steps[len(steps)-1]
 	if last.Event != "exited" || last.Data["note"] != "called us" || last.Data["by"] != "manual" || last.Step != e.Step {
@@ -151,6 +151,6 @@ func TestEnrollmentsAreListed(t *testing.T) {
 	b.Wants(lemma.Invalid, err)
 	_, err = b.GetEnrollment(ctx, b.Workspace, flow)
 	b.Wants(lemma.NotFound, err)
-	_, _, err = b.Steps(ctx, lemma.NewID(), b.Enrollment(flow, "c1").ID)
+	_, _, _, err = b.Steps(ctx, lemma.NewID(), b.Enrollment(flow, "c1").ID, -1)
 	b.Wants(lemma.NotFound, err)
 }

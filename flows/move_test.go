@@ -197,7 +197,7 @@ func TestMoveDoesWhatThePlanShows(t *testing.T) {
 // explainsTheMove checks the history of an enrollment that was moved.
 func (b *bundle) explainsTheMove(flow uuid.UUID, profile string) {
 	b.T.Helper()
-	_, steps, err := b.Steps(context.Background(), b.Workspace, b.Enrollment(flow, profile).ID)
+	_, steps, _, err := b.Steps(context.Background(), b.Workspace, b.Enrollment(flow, profile).ID, -1)
 	b.Must(err)
 	last := steps[len(steps)-1]
 	want := map[string]any{"from_version": json.Number("1"), "from_node": "longer", "by": "publish", "timer": "shifted",

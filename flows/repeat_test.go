@@ -196,7 +196,7 @@ func TestManualVerbsAreDoneOnceForARequest(t *testing.T) {
 	}
 	err = b.Flows.Exit(bg, b.Workspace, id, "called us", moving)
 	b.Wants(lemma.WrongStatus, err)
-	_, steps, err := b.Steps(bg, b.Workspace, id)
+	_, steps, _, err := b.Steps(bg, b.Workspace, id, -1)
 	b.Must(err)
 	if _, shown := steps[len(steps)-1].Data["request"]; shown || steps[len(steps)-1].Data["note"] != "called us" {
 		t.Errorf("%+v", steps[len(steps)-1])

@@ -64,8 +64,19 @@ func (p past) read() map[string]any {
 	return p.with(func() map[string]any { return enrollment.ReadObject([]byte(p.last)) })
 }
 
-// stored is how a step stores it.
-func (p past) stored() map[string]any { return p.with(json.RawMessage(p.last)) }
+// maxStoredEvents is how many bytes of events a step stores: those of one event of the largest size, or
+// of many small ones.
+const maxStoredEvents = 32 << 10
+
+// stored is how a step stores it: the last event is null if it and those before it have
+// more than maxStoredEvents bytes.
+func (p past) stored(before *int) map[string]any {
+	if *before+len(p.last) > maxStoredEvents {
+		return p.with(nil)
+	}
+	*before += len(p.last)
+	return p.with(json.RawMessage(p.last))
+}
 
 func (p past) with(last any) map[string]any {
 	return map[string]any{"times": p.times, "first_at": p.firstAt, "last_at": p.lastAt, "last": last}

@@ -295,7 +295,7 @@ func (t *Execution) waitForEvent(node *graph.Compiled) need {
 // is false, and the step records it.
 func (t *Execution) branch(node *graph.Compiled) need {
 	var faults []string
-	seen := map[string]any{}
+	seen, bytes := map[string]any{}, 0
 	for i, c := range node.Cases {
 		if c.Cond == nil {
 			is, known := t.matched[caseKey(node.ID, i)]
@@ -313,7 +313,9 @@ func (t *Execution) branch(node *graph.Compiled) need {
 		}
 		events := c.Cond.Uses().Events
 		for _, name := range events {
-			seen[name] = t.events[name].stored()
+			if seen[name] == nil {
+				seen[name] = t.events[name].stored(&bytes)
+			}
 		}
 		is, err := c.Cond.Eval(t.vars(events))
 		if err != nil {

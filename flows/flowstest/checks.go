@@ -112,7 +112,7 @@ func (b *Fixture) RowCounts() map[string]int {
 // LastStepOn is the last step at a node.
 func (b *Fixture) LastStepOn(id uuid.UUID, node string) (found query.Step) {
 	b.T.Helper()
-	_, steps, err := b.Steps(context.Background(), b.Workspace, id)
+	_, steps, _, err := b.Steps(context.Background(), b.Workspace, id, -1)
 	b.Must(err)
 	for _, s := range steps {
 		if s.Node == node && s.Event != enrollment.StepMoved {

@@ -113,21 +113,27 @@ func (f EnrollmentFilter) conditions(s *page.Statement[Enrollment]) error {
 	return nil
 }
 
-// Steps returns an enrollment and its steps, in order.
-func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID) (Enrollment, []Step, error) {
-	e, err := r.GetEnrollment(ctx, ws, id)
+// Steps returns an enrollment and its steps after one, in order. They have at most
+// page.MaxBytes of data, or are one; truncated is true if others follow.
+func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID, after int) (e Enrollment, steps []Step, truncated bool, err error) {
+	e, err = r.GetEnrollment(ctx, ws, id)
 	if err != nil {
-		return Enrollment{}, nil, err
+		return Enrollment{}, nil, false, err
 	}
 	rows, err := r.pool.Query(ctx, `
-		select step, version, node, event, coalesce(data, '{}'), at from enrollment_steps
-		where workspace_id = $1 and enrollment_id = $2 order by step`, ws, id)
+		select s.step, s.version, s.node, s.event, coalesce(s.data, '{}'), s.at, w.truncated from (
+			select step, count(*) over () < count as truncated from (
+				select step, sum(octet_length(data)) over w as bytes, row_number() over w as nth, count(*) over () as count
+				from enrollment_steps where workspace_id = $1 and enrollment_id = $2 and step > $3 window w as (order by step)
+			) a where nth = 1 or bytes is null or bytes <= $4
+		) w join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = $2 and s.step = w.step
+		order by s.step`, ws, id, after, page.MaxBytes)
 	if err != nil {
-		return Enrollment{}, nil, fmt.Errorf("read steps of enrollment %s: %w", id, err)
+		return Enrollment{}, nil, false, fmt.Errorf("read steps of enrollment %s: %w", id, err)
 	}
-	steps, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Step, err error) {
+	steps, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Step, err error) {
 		var data string
-		if err := row.Scan(&s.Step, &s.Version, &s.Node, &s.Event, &data, &s.At); err != nil {
+		if err := row.Scan(&s.Step, &s.Version, &s.Node, &s.Event, &data, &s.At, &truncated); err != nil {
 			return s, err
 		}
 		s.Data = enrollment.ReadObject([]byte(data))
@@ -143,9 +149,9 @@ func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID) (Enrollment, []Ste
 		err = r.readOutcomes(ctx, e, steps)
 	}
 	if err != nil {
-		return Enrollment{}, nil, fmt.Errorf("read steps of enrollment %s: %w", id, err)
+		return Enrollment{}, nil, false, fmt.Errorf("read steps of enrollment %s: %w", id, err)
 	}
-	return e, steps, nil
+	return e, steps, truncated, nil
 }
 
 // skipped are the reasons for which a webhook node is skipped: there is no notification to

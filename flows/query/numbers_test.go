@@ -56,7 +56,7 @@ func TestLargeIDsStayWhatTheyAre(t *testing.T) {
 	var message, body string
 	b.Must(b.Pool.QueryRow(bg, `select n.payload, o.body from notifications n join outbox o using (workspace_id) where workspace_id = $1`,
 		b.Workspace).Scan(&message, &body))
-	_, steps, err := b.Steps(bg, b.Workspace, e.ID)
+	_, steps, _, err := b.Steps(bg, b.Workspace, e.ID, -1)
 	b.Must(err)
 	history, err := json.Marshal(steps)
 	b.Must(err)

@@ -182,7 +182,7 @@ func TestAnUnknownZoneIsAnError(t *testing.T) {
 			t.Errorf("%s: %s", profile, got)
 		}
 	}
-	_, steps, err := b.Steps(bg, b.Workspace, b.Enrollment(flow, "c1").ID)
+	_, steps, _, err := b.Steps(bg, b.Workspace, b.Enrollment(flow, "c1").ID, -1)
 	b.Must(err)
 	if got, _ := json.Marshal([]any{steps[2].Data,
 		steps[4].Data}); string(got) != `[{"column":"zone","zone":"Europe/Kyiv"},{"column":"zone","zone":"UTC"}]` {

@@ -15,7 +15,7 @@ import (
 // stepOf is the only step of an enrollment with an event.
 func (b *bundle) stepOf(e query.Enrollment, event string) query.Step {
 	b.T.Helper()
-	_, all, err := b.Steps(bg, b.Workspace, e.ID)
+	_, all, _, err := b.Steps(bg, b.Workspace, e.ID, -1)
 	b.Must(err)
 	for _, s := range all {
 		if s.Event == event {

@@ -85,6 +85,11 @@ type enrollmentsHistoryCommand struct {
 func (h enrollmentsHistoryCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
 	return h.call(cfg, func(c *client.Client) error {
 		found, err := c.GetEnrollmentHistory(ctx, h.ID)
+		for err == nil && found.Truncated {
+			var more client.EnrollmentHistory
+			more, err = c.GetEnrollmentHistory(ctx, h.ID, client.AfterStep(found.Steps[len(found.Steps)-1].Step))
+			found.Steps, found.Truncated = append(found.Steps, more.Steps...), more.Truncated && len(more.Steps) > 0
+		}
 		if err != nil {
 			return err
 		}
