@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,11 +84,26 @@ func drop(w migrations.Want) string {
 	return fmt.Sprintf("alter table %s drop constraint %s cascade", w.Table, w.Name)
 }
 
+// dropped are the guards that drop removes.
+func dropped(w migrations.Want) []string {
+	all := []string{w.Name}
+	for _, other := range migrations.Expected() {
+		if strings.HasPrefix(w.Definition, "PRIMARY KEY") && strings.Contains(other.Definition, "REFERENCES "+w.Table+"(") {
+			all = append(all, other.Name)
+		}
+	}
+	return all
+}
+
+func sameNames(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
 func TestEveryMissingGuardIsRed(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	for _, w := range migrations.Expected() {
-		if got := redAfter(t, pool, drop(w)); len(got) != 1 || got[0] != w.Name {
+		if got := redAfter(t, pool, drop(w)); !sameNames(got, dropped(w)) {
 			t.Errorf("without %s these guards are red: %v", w.Name, got)
 		}
 	}
@@ -98,7 +114,7 @@ func TestEveryWeakerGuardIsRed(t *testing.T) {
 	pool := pgtest.DB(t)
 	for _, w := range migrations.Expected() {
 		for how, weaker := range weakened(w) {
-			if got := redAfter(t, pool, drop(w), weaker); len(got) != 1 || got[0] != w.Name {
+			if got := redAfter(t, pool, drop(w), weaker); !sameNames(got, dropped(w)) {
 				t.Errorf("%s %s: these guards are red: %v", w.Name, how, got)
 			}
 		}

@@ -39,7 +39,9 @@ type claim struct {
 	version    int      // the provider's
 	rate       *float64 // the provider's, per second
 
-	rows        []row               // open rows in the order of their ordinals
+	rows        []row               // open rows in the order of their ordinals, without those that were skipped
+	ordinals    []int16             // of all rows, in order
+	keys        []uuid.UUID         // of all rows
 	memory      *memory             // of the current window's messages; nil: unlimited
 	dates       map[int16]time.Time // under attempt 2: the Date that each row's first message had
 	next        int                 // the first row that no window contains
@@ -92,7 +94,7 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 			if left -= len(payload); left >= 0 {
 				r.Payload = string(payload)
 			}
-			c.rows = append(c.rows, r)
+			c.rows, c.ordinals, c.keys = append(c.rows, r), append(c.ordinals, r.Ordinal), append(c.keys, r.Key)
 			return nil
 		})
 		return err

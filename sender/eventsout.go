@@ -1,7 +1,6 @@
 package sender
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -46,13 +45,13 @@ func endedOf(c *claim, done []outcome) (all []ended) {
 	return all
 }
 
-// key returns the key of a row.
+// key returns the key of a row, also of one that was skipped.
 func (c *claim) key(ordinal int16) uuid.UUID {
-	i := int(ordinal - c.rows[0].Ordinal) // if no row before it has ended
-	if i >= len(c.rows) || c.rows[i].Ordinal != ordinal {
-		i, _ = slices.BinarySearchFunc(c.rows, ordinal, func(r row, ordinal int16) int { return cmp.Compare(r.Ordinal, ordinal) })
+	i := int(ordinal) - int(c.ordinals[0]) // if no row before it had ended
+	if i < 0 || i >= len(c.ordinals) || c.ordinals[i] != ordinal {
+		i, _ = slices.BinarySearch(c.ordinals, ordinal)
 	}
-	return c.rows[i].Key
+	return c.keys[i]
 }
 
 // eventColumns are the events of a commit, by column. The statement makes no id, so that

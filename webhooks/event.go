@@ -70,7 +70,8 @@ func (w *Webhooks) Event(ctx context.Context, ws, id uuid.UUID) (Event, error) {
 }
 
 // readEventItems reads the items that the body of an event names.
-func (w *Webhooks) readEventItems(ctx context.Context, ws, origin uuid.UUID, name string, body []byte, details []string) ([]EventItem, error) {
+func (w *Webhooks) readEventItems(ctx context.Context, ws, origin uuid.UUID, name string,
+	body []byte, details []string) ([]EventItem, error) {
 	var ids struct {
 		Notifications []string `json:"notification_ids"`
 		Enrollments   []string `json:"enrollment_ids"`

@@ -60,3 +60,11 @@ func (sinkCommand) run(ctx context.Context, _ Config, out io.Writer) error {
 	fmt.Fprintln(out, l.Addr(), web.Addr(), hooks.Addr(), base64.StdEncoding.EncodeToString(certificate))
 	return sink.Run(ctx, l, io.Discard, web, hooks)
 }
+
+// clientCommand runs the clients of the benchmarks in a process of their own, so that
+// their CPU time is not counted.
+type clientCommand struct{}
+
+func (clientCommand) run(ctx context.Context, _ Config, out io.Writer) error {
+	return bench.RunClient(ctx, os.Stdin, out)
+}

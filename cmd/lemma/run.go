@@ -35,6 +35,7 @@ type commands struct {
 	Doctor        doctorCommand           `cmd:"" help:"Check the constraints and settings that the guarantees depend on, the stored secrets, and the data sources."`
 	Bench         benchCommand            `cmd:"" help:"Run the benchmarks, on a Postgres of their own; print one JSON line per figure."`
 	Sink          sinkCommand             `cmd:"" hidden:"" help:"Run the mail server of the benchmarks."`
+	Client        clientCommand           `cmd:"" hidden:"" help:"Run the clients of the benchmarks."`
 	Show          showCommand             `cmd:"" name:"config" help:"Print the settings in effect, without secrets."`
 }
 

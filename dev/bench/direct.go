@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -79,37 +77,6 @@ func (d *directTarget) requests(n int, prefix string) [][]byte {
 	return all
 }
 
-// post sends requests, one by one, and returns how long each took.
-func (d *directTarget) post(ctx context.Context, requests [][]byte, clients int, pause time.Duration) ([]time.Duration, error) {
-	free, err := newReplayers(ctx, d.api.url, clients)
-	if err != nil {
-		return nil, err
-	}
-	defer free.close()
-	took := make([]time.Duration, len(requests))
-	begun := time.Now()
-	err = spread(ctx, len(requests), clients, func(i int) error {
-		if pause > 0 {
-			time.Sleep(time.Until(begun.Add(time.Duration(i) * pause)))
-		}
-		at := time.Now()
-		err := free.use(func(r *replayer) error { return r.accepted(requests[i]) })
-		took[i] = time.Since(at)
-		return err
-	})
-	slices.Sort(took)
-	return took, err
-}
-
-// accepted sends a request, which must be answered with success.
-func (r *replayer) accepted(request []byte) error {
-	status, body, err := r.exchange(request)
-	if err == nil && status >= http.StatusMultipleChoices {
-		return fmt.Errorf("the answer is %d %s", status, body)
-	}
-	return err
-}
-
 func (f *figure) took(all []time.Duration) {
 	f.P50Ms, f.P99Ms = round(all[len(all)/2].Seconds()*1000), round(all[len(all)*99/100].Seconds()*1000)
 }
@@ -131,7 +98,8 @@ func (d *directTarget) sent(ctx context.Context, f *figure, n int) error {
 
 // directSingle posts direct notifications one by one: as fast as they are accepted, under
 // keys, under the same keys again, and 500 a second while a campaign's batches fill the
-// queue, for the time until the sink has accepted each.
+// queue, for the time until the sink has accepted each. The clients are another process,
+// whose CPU time is not counted.
 func (b *benchmarks) directSingle(ctx context.Context, e *env, print func(figure) error) error {
 	const clients = 64
 	n := b.n(30_000)
@@ -141,9 +109,12 @@ func (b *benchmarks) directSingle(ctx context.Context, e *env, print func(figure
 	}
 	defer d.stop()
 	of := func(name, key string) (figure, error) {
-		requests := d.requests(n, key)
+		client, err := startClient(ctx, posts{d.api.url, clients, 0, d.requests(n, key)})
+		if err != nil {
+			return figure{}, err
+		}
 		m := startMeter(e.postmaster())
-		took, err := d.post(ctx, requests, clients, 0)
+		took, err := client.run()
 		if err != nil {
 			return figure{}, err
 		}
@@ -198,9 +169,12 @@ func (d *directTarget) latency(ctx context.Context, e *env, n int, print func(fi
 	if err := d.Pool.QueryRow(ctx, `select clock_timestamp()`).Scan(&from); err != nil {
 		return err
 	}
-	requests := d.requests(n, "")
+	client, err := startClient(ctx, posts{d.api.url, 64, 2 * time.Millisecond, d.requests(n, "")})
+	if err != nil {
+		return err
+	}
 	m := startMeter(e.postmaster())
-	took, err := d.post(ctx, requests, 64, 2*time.Millisecond)
+	took, err := client.run()
 	if err != nil {
 		return err
 	}
