@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"text/tabwriter"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -84,7 +83,7 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	partitions, err := partitionFindings(ctx, c, pool, time.Now())
+	partitions, err := partitionFindings(ctx, c, pool)
 	if err != nil {
 		return err
 	}
