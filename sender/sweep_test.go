@@ -26,6 +26,22 @@ func TestSweepEnqueuesBatchesWithoutAJob(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 100})
 }
 
+// A job that a process with a clock ahead has scheduled does not keep its batch waiting.
+func TestSweepEnqueuesBatchesWhoseJobIsScheduledFarAhead(t *testing.T) {
+	b := setup(t)
+	b.insert(50, 25, 2)
+	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
+	b.Exec(`update batches set due_at = now() - interval '2 hours', enqueued_at = now() - interval '2 hours'`)
+	b.Exec(`update river_job set state = 'scheduled', scheduled_at = now() + interval '50 minutes'`)
+	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
+		t.Fatalf("enqueued %d although the jobs are due soon, %v", n, err)
+	}
+	b.Exec(`update river_job set scheduled_at = now() + interval '4 months'`)
+	if n, err := s.Sweep(context.Background()); err != nil || n != 2 {
+		t.Fatalf("enqueued %d times, want 2, %v", n, err)
+	}
+}
+
 func TestOfTwoSweepsOneEnqueues(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
