@@ -26,19 +26,21 @@ func TestSweepEnqueuesBatchesWithoutAJob(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 100})
 }
 
-// A job that a process with a clock ahead has scheduled does not keep its batch waiting.
-func TestSweepEnqueuesBatchesWhoseJobIsScheduledFarAhead(t *testing.T) {
+// A job that a process with a clock ahead has scheduled, or one with a clock behind does not
+// make available, does not keep its batch waiting.
+func TestSweepEnqueuesBatchesWhoseJobIsScheduledForAnotherTime(t *testing.T) {
 	b := setup(t)
 	b.insert(50, 25, 2)
 	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
-	b.Exec(`update batches set due_at = now() - interval '2 hours', enqueued_at = now() - interval '2 hours'`)
-	b.Exec(`update river_job set state = 'scheduled', scheduled_at = now() + interval '50 minutes'`)
-	if n, err := s.Sweep(context.Background()); err != nil || n != 0 {
-		t.Fatalf("enqueued %d although the jobs are due soon, %v", n, err)
-	}
-	b.Exec(`update river_job set scheduled_at = now() + interval '4 months'`)
-	if n, err := s.Sweep(context.Background()); err != nil || n != 2 {
-		t.Fatalf("enqueued %d times, want 2, %v", n, err)
+	for _, c := range []struct {
+		scheduled string
+		want      int
+	}{{"50 minutes", 0}, {"-50 minutes", 0}, {"4 months", 2}, {"-2 hours", 2}} {
+		b.Exec(`update batches set due_at = now() - interval '2 hours', enqueued_at = now() - interval '2 hours'`)
+		b.Exec(`update river_job set state = 'scheduled', scheduled_at = now() + $1::interval`, c.scheduled)
+		if n, err := s.Sweep(context.Background()); err != nil || n != c.want {
+			t.Errorf("%s from now: enqueued %d times, want %d, %v", c.scheduled, n, c.want, err)
+		}
 	}
 }
 
