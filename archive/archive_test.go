@@ -112,11 +112,12 @@ func TestRetentionArchives(t *testing.T) {
 	if n := pgtest.One[int](t, f.pool, `select count(*)::int from `+partition); n != 1 {
 		t.Fatalf("%d rows in the partition", n)
 	}
+	pgtest.SetClock(t, f.pool, month.AddDate(0, 6, 0))
 	run := func() retention.Done {
 		c := retention.Config{BatchLog: retention.Least, Archive: func(ctx context.Context, p migrations.Partition) error {
 			return f.Store(ctx, p.Table, p.Name(), p.Month)
 		}}
-		done, _ := retention.New(f.pool, slog.New(slog.DiscardHandler), retention.NewMetrics(nil), c).Run(t.Context(), month.AddDate(0, 6, 0))
+		done, _ := retention.New(f.pool, slog.New(slog.DiscardHandler), retention.NewMetrics(nil), c).Run(t.Context())
 		return done
 	}
 	whole := f.blobs.Store

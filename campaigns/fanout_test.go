@@ -93,9 +93,16 @@ func TestAFanoutThatDiedIsContinued(t *testing.T) {
 		t.Fatal("another run started while the lease was held")
 	}
 	b.Exec(`update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
-	b.Exec(`truncate river_job`)
-	if n, err := b.Sweep(ctx); err != nil || n != 1 {
-		t.Errorf("the sweep enqueued %d fan-outs, %v", n, err)
+	for _, lost := range []string{`truncate river_job`, // the second: by a process whose clock is ahead
+		`update river_job set state = 'scheduled', scheduled_at = now() + interval '4 months'`, // the third: one whose clock is behind
+		`update river_job set state = 'scheduled', scheduled_at = now() - interval '4 months'`} {
+		b.Exec(lost)
+		if n, err := b.Sweep(ctx); err != nil || n != 1 {
+			t.Errorf("%s: the sweep enqueued %d fan-outs, %v", lost, n, err)
+		}
+		if n, err := b.Sweep(ctx); err != nil || n != 0 {
+			t.Errorf("%s: the next sweep enqueued %d fan-outs, %v", lost, n, err)
+		}
 	}
 	b.fanout(c.ID)
 	if got := b.get(c.ID); got.FannedOutAt == nil || got.Counts.Audience != 400 || got.Counts.Pending != 400 {

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/pgtest"
 )
 
 // A campaign that is due is postponed, or made a draft and scheduled again, while a
@@ -120,4 +123,17 @@ func TestACutOffBeforeTheStart(t *testing.T) {
 	_, err = b.SelectWinner(ctx, b.Workspace, it.ID, "B", uuid.Nil)
 	b.Must(err)
 	b.decidedOnce(c, 1)
+}
+
+// A time is in the past by the clock of the database, whatever that of the process.
+func TestATimeInThePastOfTheDatabaseIsRefused(t *testing.T) {
+	b := setup(t, 0)
+	c, now := b.draft(), time.Now().AddDate(0, 4, 0)
+	pgtest.SetClock(t, b.Pool, now)
+	_, err := b.Schedule(context.Background(), b.Workspace, c.ID, now.Add(-time.Hour), uuid.Nil)
+	if lemma.KindOf(err) != lemma.Invalid {
+		t.Errorf("a time of the past: %v", err)
+	}
+	_, err = b.Schedule(context.Background(), b.Workspace, c.ID, now.Add(time.Hour), uuid.Nil)
+	b.Must(err)
 }

@@ -55,7 +55,11 @@ func (c *Campaigns) start(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.U
 
 // Schedule makes a campaign start at a time in the future.
 func (c *Campaigns) Schedule(ctx context.Context, workspaceID, id uuid.UUID, at time.Time, request uuid.UUID) (Campaign, error) {
-	if !at.After(time.Now()) {
+	now, err := c.now(ctx)
+	if err != nil {
+		return Campaign{}, err
+	}
+	if !at.After(now) {
 		return c.done(ctx, workspaceID, id, request, lemma.Fault("/at", "in_the_past", "must be in the future; use send to send now"))
 	}
 	if err := c.checkSendable(ctx, workspaceID, id, schedule, at); err != nil {
@@ -83,7 +87,19 @@ func (c *Campaigns) move(
 
 // CheckSend finds errors of a send before it begins.
 func (c *Campaigns) CheckSend(ctx context.Context, workspaceID, id uuid.UUID) error {
-	return c.checkSendable(ctx, workspaceID, id, send, time.Now())
+	now, err := c.now(ctx)
+	if err != nil {
+		return err
+	}
+	return c.checkSendable(ctx, workspaceID, id, send, now)
+}
+
+// now is the time of the database, which starts scheduled campaigns.
+func (c *Campaigns) now(ctx context.Context) (at time.Time, err error) {
+	if err = c.pool.QueryRow(ctx, `select now()`).Scan(&at); err != nil {
+		return at, fmt.Errorf("read the time: %w", err)
+	}
+	return at, nil
 }
 
 // checkSendable finds errors of a send at a time before it begins: a status that does not

@@ -70,8 +70,9 @@ func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 	return fired, failed
 }
 
-// Sweep enqueues fan-outs that are not finished, have no lease and no job in
-// River's queue.
+// Sweep enqueues fan-outs that are not finished, have no lease and no job in River's queue
+// that is available or runs soon: River schedules jobs, and makes them available, by clocks
+// of processes, which may be wrong.
 func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 	idle, err := c.refs(ctx, `
 		select c.workspace_id, c.id from campaigns c
@@ -80,7 +81,8 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 		  and (f.lease_until is null or f.lease_until < now())
 		  and not exists (select from river_job j where j.kind = 'campaign_fanout'
 			and j.state in ('available', 'scheduled', 'retryable', 'pending')
-			and (j.args->>'campaign_id')::uuid = c.id)
+			and (j.args->>'campaign_id')::uuid = c.id
+			and (j.state = 'available' or j.scheduled_at > now() - interval '10 minutes' and j.scheduled_at < now() + interval '10 minutes'))
 		order by `+fairly+` limit 100`)
 	if err != nil {
 		return 0, fmt.Errorf("find fan-outs without a job: %w", err)

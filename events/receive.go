@@ -46,7 +46,7 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 	}
 	c, places := reportColumns(all)
 	rows, err := db.Query(ctx, receive, workspaceID, uuid.Nil, c.ids, c.providers, c.sourceIDs, c.origins, c.keys, c.attempts, c.types,
-		c.kinds, c.codes, c.reasons, c.carrierIDs, c.details, c.addresses, c.times, c.prompt, c.nths, mostWithoutID)
+		c.kinds, c.codes, c.reasons, c.carrierIDs, c.details, c.addresses, c.times, c.prompt, c.nths, mostWithoutID, clockSkew)
 	if err != nil {
 		return nil, fmt.Errorf("record %d reports: %w", len(all), err)
 	}
@@ -69,7 +69,8 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 const receive = `
 	with given as (
 		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id, e.detail,
-			e.address, e.at, e.prompt, n.batch_id, n.ordinal, e.nth
+			e.address, case when e.at < now() + interval '1 year' then e.at else now() end as at,
+			e.prompt and coalesce(e.at <= now() + $20::interval, true) as prompt, n.batch_id, n.ordinal, e.nth
 		from unnest($3::uuid[], $4::uuid[], $5::text[], $6::uuid[], $7::uuid[], $8::smallint[], $9::text[], $10::text[], $11::smallint[],
 			$12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::boolean[], $18::int[])
 			as e (id, provider_id, source_id, origin_id, key, attempt, type, kind, code, reason, carrier_id, detail, address, at, prompt, nth)
@@ -117,7 +118,7 @@ type reported struct {
 	reasons, carrierIDs, details  []string
 	addresses                     []string
 	attempts, codes               []int16
-	times                         []time.Time
+	times                         []*time.Time
 	prompt                        []bool
 	nths                          []int32 // of those without an id of a type and notification; otherwise 0
 }
@@ -180,16 +181,16 @@ func attemptOf(n int) int16 {
 // clockSkew is how far the clock of a carrier may be ahead.
 const clockSkew = 5 * time.Minute
 
-// within is a time that can be stored and read again: now for none, and for one that
-// no carrier can mean. known is false if the clock of the carrier is wrong: such a time
-// proves nothing about other events.
-func within(t time.Time) (at time.Time, known bool) {
-	now := time.Now()
+// within is a time that can be stored and read again; nil is now, by the clock of the database:
+// for none, and for one that no carrier can mean. known is false of the latter, and of a time
+// that is ahead by more than clockSkew, as the statement decides: the clock of the carrier is
+// wrong, and such a time proves nothing about other events.
+func within(t time.Time) (at *time.Time, known bool) {
 	switch {
 	case t.IsZero():
-		return now, true
-	case t.Year() < 2000 || t.After(now.AddDate(1, 0, 0)):
-		return now, false
+		return nil, true
+	case t.Year() < 2000 || t.Year() > 9999:
+		return nil, false
 	}
-	return t, !t.After(now.Add(clockSkew))
+	return &t, true
 }

@@ -68,6 +68,26 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// A link expires by the clock of the database, whatever that of the process.
+func TestALinkExpiresByTheClockOfTheDatabase(t *testing.T) {
+	f := setup(t)
+	x := f.create(NewExport{})
+	f.run()
+	now := time.Now().AddDate(0, -4, 0)
+	pgtest.SetClock(t, f.pool, now)
+	link, err := f.Link(t.Context(), f.ws, x.ID, time.Hour)
+	f.must(err)
+	if late := link.ExpiresAt.Sub(now.Add(time.Hour)).Abs(); late > time.Second {
+		t.Errorf("the link expires at %s", link.ExpiresAt)
+	}
+	for after, want := range map[time.Duration]int{59 * time.Minute: http.StatusOK, time.Hour: http.StatusNotFound} {
+		pgtest.SetClock(t, f.pool, now.Add(after))
+		if _, answer := f.fetch(link.URL); answer.StatusCode != want {
+			t.Errorf("after %s: %d", after, answer.StatusCode)
+		}
+	}
+}
+
 // broken is a Store that takes nothing.
 type broken struct{ blobs.Store }
 

@@ -42,14 +42,26 @@ func (e *Exports) Link(ctx context.Context, ws, id uuid.UUID, valid time.Duratio
 	if err != nil {
 		return Link{}, err
 	}
-	expires := time.Now().Add(valid).UTC().Truncate(time.Second)
-	signer, err := e.Links.Signer(ctx, ws, time.Now())
+	now, err := e.now(ctx)
+	if err != nil {
+		return Link{}, err
+	}
+	expires := now.Add(valid).UTC().Truncate(time.Second)
+	signer, err := e.Links.Signer(ctx, ws, now)
 	if err != nil {
 		return Link{}, err
 	}
 	token := signer.Sign(links.Download, binary.BigEndian.AppendUint64(id[:], uint64(expires.Unix())))
 	return Link{URL: strings.TrimSuffix(e.cfg.PublicURL, "/") + DownloadPath + token, ExpiresAt: expires, Bytes: file.Bytes,
 		SHA256: file.Checksum()}, nil
+}
+
+// now is the time of the database: a link that one process has signed expires in all at once.
+func (e *Exports) now(ctx context.Context) (at time.Time, err error) {
+	if err = e.Pool.QueryRow(ctx, `select now()`).Scan(&at); err != nil {
+		return at, fmt.Errorf("read the time: %w", err)
+	}
+	return at, nil
 }
 
 // allowed are the actions that a status allows.
@@ -90,8 +102,12 @@ func (e *Exports) open(r *http.Request) (x Export, file blobs.Blob, left time.Du
 	if len(payload) != 24 {
 		return x, file, 0, lemma.Missing("file")
 	}
+	now, err := e.now(r.Context())
+	if err != nil {
+		return x, file, 0, err
+	}
 	id := uuid.UUID(payload[:16])
-	left = time.Until(time.Unix(int64(binary.BigEndian.Uint64(payload[16:])), 0))
+	left = time.Unix(int64(binary.BigEndian.Uint64(payload[16:])), 0).Sub(now)
 	if left <= 0 {
 		return x, file, 0, lemma.Missing("file")
 	}

@@ -103,7 +103,7 @@ func newForecast(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int, to *
 	if err != nil {
 		return t, err
 	}
-	if err := knownNodes(ctx, tx, ws, flow, to, in.Map); err != nil {
+	if err := checkMap(ctx, tx, ws, flow, to, in.Map); err != nil {
 		return t, err
 	}
 	t.nodes = []PlannedNode{}
@@ -220,32 +220,26 @@ func readDefinition(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUI
 	return graph.Decode(json.RawMessage(text))
 }
 
-// knownNodes refuses a map to unknown nodes, or from nodes that no version has had.
-func knownNodes(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *graph.Definition, nodes map[string]*string) error {
+// checkMap refuses a map to unknown nodes, or from nodes that no published version has. The
+// database compares the names: a flow has many versions, and each may be large.
+func checkMap(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *graph.Definition, nodes map[string]*string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `select definition from flow_versions where workspace_id = $1 and flow_id = $2 and status = 'published'`,
-		ws, flow)
+	names := slices.Sorted(maps.Keys(nodes))
+	rows, err := tx.Query(ctx, `
+		select distinct n.name from flow_versions v cross join unnest(v.nodes) as n (name)
+		where v.workspace_id = $1 and v.flow_id = $2 and n.name = any($3)`, ws, flow, names)
 	if err != nil {
-		return fmt.Errorf("read versions of flow %s: %w", flow, err)
+		return fmt.Errorf("read nodes of flow %s: %w", flow, err)
 	}
-	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return fmt.Errorf("read versions of flow %s: %w", flow, err)
-	}
+	var name string
 	known := map[string]bool{}
-	for _, text := range texts {
-		d, err := graph.Decode(json.RawMessage(text))
-		if err != nil {
-			return err
-		}
-		for id := range d.Nodes {
-			known[id] = true
-		}
+	if _, err := pgx.ForEachRow(rows, []any{&name}, func() error { known[name] = true; return nil }); err != nil {
+		return fmt.Errorf("read nodes of flow %s: %w", flow, err)
 	}
 	var fields []lemma.Field
-	for _, node := range slices.Sorted(maps.Keys(nodes)) {
+	for _, node := range names {
 		at := "/in_flight/map" + lemma.Pointer(node)
 		if !known[node] {
 			fields = append(fields, lemma.Field{Pointer: at, Code: "unknown_node", Detail: "no published version has this node"})

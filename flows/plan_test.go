@@ -66,6 +66,27 @@ func TestAPlanNamesTheVersionOfAWait(t *testing.T) {
 	}
 }
 
+// A map may name the nodes of every published version. Their definitions are not read: there
+// may be many, and large ones.
+func TestAMapNamesNodesOfOldVersions(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.Napping)
+	b.PublishNext(flow, flowstest.Minimal, flows.InFlight{})
+	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(strings.ReplaceAll(flowstest.Minimal, "end", "draft")))
+	b.Must(err)
+	b.Exec(`update flow_versions set definition = '{' where flow_id = $1 and version = 1`, flow)
+	b.Must(flowstest.Second(b.Plan(bg, b.Workspace, flow, 2, flows.InFlight{Mode: "move", Map: map[string]*string{"nap": new("end")}})))
+	for node, target := range map[string]string{"lost": "draft", "draft": "draft", "nap": "lost"} {
+		in := flows.InFlight{Mode: "move", Map: map[string]*string{node: &target}}
+		_, err := b.Plan(bg, b.Workspace, flow, v.Version, in)
+		if fault := b.Wants(lemma.Invalid, err); len(fault.Fields) != 1 || fault.Fields[0].Pointer != "/in_flight/map/"+node {
+			t.Errorf("%s to %s: %+v", node, target, fault.Fields)
+		}
+	}
+	in := flows.InFlight{Mode: "move", Map: map[string]*string{"nap": new("draft"), "end": nil}}
+	b.Must(flowstest.Second(b.Publish(bg, b.Workspace, flow, v.Version, nil, in, nil)))
+}
+
 // A matched wait keeps its time unless it is replaced: the plan shows both as the move
 // does them.
 func TestAPlanAndAMoveOfMatchedWaits(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/google/uuid"
@@ -254,9 +255,9 @@ func (p publication) seal(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	tag, err := tx.Exec(ctx, `
-		update flow_versions set status = 'published', definition = $4, published_at = now(), updated_at = now()
+		update flow_versions set status = 'published', definition = $4, nodes = $6, published_at = now(), updated_at = now()
 		where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'draft' and revision = $5`,
-		p.ws, p.flow, p.version, string(p.text), p.revision)
+		p.ws, p.flow, p.version, string(p.text), p.revision, slices.Sorted(maps.Keys(p.def.Nodes)))
 	if err != nil {
 		return err
 	}

@@ -28,10 +28,13 @@ const (
 // versionStatus is the stored status, or live.
 const versionStatus = `case when v.version = f.live_version then 'live' else v.status end`
 
-const selectVersion = `
-	select v.flow_id, v.version, ` + versionStatus + ` as status,
-		v.definition, v.revision, v.created_at, v.updated_at, v.published_at
-	from flow_versions v join flows f on f.workspace_id = v.workspace_id and f.id = v.flow_id`
+// selectVersion and listVersion read versions, the latter without their definitions.
+const (
+	selectVersion = `select v.definition, ` + ofVersion
+	listVersion   = `select 'null', ` + ofVersion
+	ofVersion     = `v.flow_id, v.version, ` + versionStatus + ` as status, v.revision, v.created_at, v.updated_at, v.published_at
+		from flow_versions v join flows f on f.workspace_id = v.workspace_id and f.id = v.flow_id`
+)
 
 // wellFormed checks that a draft has the form of a definition. Its meaning is checked by
 // validation and publishing.
@@ -45,8 +48,12 @@ func wellFormed(raw json.RawMessage) (*graph.Definition, error) {
 	return graph.Decode(raw)
 }
 
+// MaxVersions is how many versions a flow may have.
+const MaxVersions = 1_000
+
 // CreateVersion saves a draft under the next number. A repeated request makes one version,
-// and returns it as it is now; uuid.Nil is no request.
+// and returns it as it is now; uuid.Nil is no request. The error is too_many_versions if
+// the flow has MaxVersions.
 func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.RawMessage, request uuid.UUID) (Version, error) {
 	if _, err := wellFormed(d); err != nil {
 		return Version{}, err
@@ -63,13 +70,19 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 		err := tx.QueryRow(ctx, `
 			with was as (select version from flow_versions where workspace_id = $1 and flow_id = $2 and request = $4),
 			next as (update flows set versions = versions + 1 where workspace_id = $1 and id = $2 and not exists (select from was)
+				and (select count(*) from flow_versions where workspace_id = $1 and flow_id = $2) < $5
 				returning versions),
 			made as (
 				insert into flow_versions (workspace_id, flow_id, version, definition, request) select $1, $2, versions, $3, $4 from next
 					returning version)
-			select version, false from made union all select version, true from was`, ws, flow, string(d), request).Scan(&n, &was)
-		if err == nil && was {
-			err = fence.ErrUnchanged
+			select version, false from made union all select version, true from was`, ws, flow, string(d), request,
+			MaxVersions).Scan(&n, &was)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_versions",
+				Message: fmt.Sprintf("the flow has %d versions: delete drafts, or create another flow", MaxVersions)}
+		case err == nil && was:
+			return fence.ErrUnchanged
 		}
 		return err
 	})
@@ -99,7 +112,7 @@ func (f *Flows) GetVersion(ctx context.Context, ws, flow uuid.UUID, n int) (Vers
 func scanFlowVersion(row pgx.CollectableRow) (Version, error) {
 	var v Version
 	var definition string
-	err := row.Scan(&v.FlowID, &v.Version, &v.Status, &definition, &v.Revision, &v.CreatedAt, &v.UpdatedAt, &v.PublishedAt)
+	err := row.Scan(&definition, &v.FlowID, &v.Version, &v.Status, &v.Revision, &v.CreatedAt, &v.UpdatedAt, &v.PublishedAt)
 	v.Definition = json.RawMessage(definition)
 	return v, err
 }
@@ -109,12 +122,12 @@ var versionList = page.List[Version]{Name: "flow_versions", Status: versionStatu
 		"created_at": page.ByNumber("v.version", func(v Version) int { return v.Version }),
 	}}
 
-// ListVersions returns one page of a flow's versions.
+// ListVersions returns one page of a flow's versions, without their definitions.
 func (f *Flows) ListVersions(ctx context.Context, ws, flow uuid.UUID, q page.Query) ([]Version, string, error) {
 	if _, err := f.Get(ctx, ws, flow); err != nil {
 		return nil, "", err
 	}
-	return versionList.Read(ctx, f.pool, q, ws, selectVersion+` where v.workspace_id = $1 and v.flow_id = $2`, scanFlowVersion, flow)
+	return versionList.Read(ctx, f.pool, q, ws, listVersion+` where v.workspace_id = $1 and v.flow_id = $2`, scanFlowVersion, flow)
 }
 
 // UpdateVersion changes a draft, if its revision is still ifMatch; nil accepts any. A

@@ -43,6 +43,33 @@ func TestADraftIsDeleted(t *testing.T) {
 	}
 }
 
+// A flow has at most MaxVersions; a deleted draft makes space for another one, and a repeated
+// request is answered also at the limit.
+func TestVersionsOfAFlowAreLimited(t *testing.T) {
+	b := setup(t, 0)
+	flow, request := b.NewDraft(flowstest.Minimal).ID, lemma.NewID()
+	b.Exec(`insert into flow_versions (workspace_id, flow_id, version, definition, request)
+		select $1, $2, n, '{}', gen_random_uuid() from generate_series(2, $3) n`, b.Workspace, flow, flows.MaxVersions-1)
+	b.Exec(`update flows set versions = $2 where id = $1`, flow, flows.MaxVersions-1)
+	last, err := b.Flows.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Minimal), request)
+	b.Must(err)
+	_, err = b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Minimal))
+	if refused := b.Wants(lemma.Conflict, err); refused.Code != "too_many_versions" {
+		t.Error(refused)
+	}
+	again, err := b.Flows.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Minimal), request)
+	b.Must(err)
+	if again.Version != last.Version {
+		t.Errorf("the repeated request made version %d", again.Version)
+	}
+	b.Must(b.DeleteVersion(bg, b.Workspace, flow, 2, nil))
+	next, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(flowstest.Minimal))
+	b.Must(err)
+	if next.Version != flows.MaxVersions+1 {
+		t.Errorf("version %d was made", next.Version)
+	}
+}
+
 // The publish is stopped before or after it locks the flow: the first transaction wins,
 // and the other gets an error.
 func TestADraftIsDeletedWhileItIsPublished(t *testing.T) {

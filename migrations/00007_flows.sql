@@ -43,13 +43,15 @@ create table flow_versions (
     created_at        timestamptz not null default now(),
     updated_at        timestamptz not null default now(),
     published_at      timestamptz,            -- the first time
+    nodes             text[],                 -- their names, of a published version
     recheck_failed_at timestamptz,            -- since when its old notifications cannot be read again from the audience
     recheck_reason    text,                   -- the cause, as a code
     recheck_detail    text,
     primary key (workspace_id, flow_id, version),
     constraint flow_versions_request unique (workspace_id, flow_id, request), -- a repeated request makes one version
     foreign key (workspace_id, flow_id) references flows (workspace_id, id) on delete cascade,
-    constraint flow_versions_published check ((status = 'published') = (published_at is not null))
+    constraint flow_versions_published check (
+        (status = 'published') = (published_at is not null) and (status = 'published') = (nodes is not null))
 );
 comment on constraint flow_versions_pkey on flow_versions is 'FlowEngine!PublishMovesNoEnrollment';
 -- The two tables refer to each other.

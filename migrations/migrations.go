@@ -46,7 +46,11 @@ func Up(ctx context.Context, pool *pgxpool.Pool) error {
 		if err := upRiver(ctx, own); err != nil {
 			return err
 		}
-		return makePartitions(ctx, own, time.Now())
+		now, err := Now(ctx, own)
+		if err != nil {
+			return err
+		}
+		return makePartitions(ctx, own, now)
 	})
 }
 

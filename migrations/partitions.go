@@ -31,6 +31,12 @@ const daysAhead = 7
 // created for rows that are in the default partition.
 const monthsAhead = 3
 
+// Now is the time of the database, which decides what partitions are created and dropped: the
+// clock of a process may be wrong.
+func Now(ctx context.Context, q querier) (time.Time, error) {
+	return scalar[time.Time](ctx, q, "select now()")
+}
+
 // Partitions creates the missing partitions of this month and the next three, and of this
 // day and the next seven. It logs those whose first rows are in the default partition, where
 // they stay.

@@ -27,8 +27,8 @@ func TestSummaries(t *testing.T) {
 		{"paused", `update batches set gate = 'held', max_attempts = 1`, "resume", 1,
 			"waiting to be called: its campaign or flow is paused; no second delivery is possible"},
 		{"paused by Lemma", `with b as (update batches set gate = 'held', max_attempts = 1 returning workspace_id, origin_id),
-			v as (insert into flow_versions (workspace_id, flow_id, version, definition, request, status, published_at)
-			select workspace_id, origin_id, 1, '{}', origin_id, 'published', now() from b)
+			v as (insert into flow_versions (workspace_id, flow_id, version, definition, request, status, published_at, nodes)
+			select workspace_id, origin_id, 1, '{}', origin_id, 'published', now(), '{}' from b)
 			insert into flows (workspace_id, id, name, live_version, status, status_reason, status_detail, paused_at)
 			select workspace_id, origin_id, 'f', 1, 'paused', 'provider_errors', 'it has failed since noon', now() from b`, "resume", 1,
 			"waiting to be called: its campaign or flow is paused (provider_errors: it has failed since noon); no second delivery is possible"},

@@ -22,8 +22,12 @@ type State struct {
 	NextMonth bool          // the coming month has its partition
 }
 
-// Inspect describes the partitions of all tables at now. It changes nothing.
-func Inspect(ctx context.Context, pool *pgxpool.Pool, cfg Config, now time.Time) ([]State, error) {
+// Inspect describes the partitions of all tables. It changes nothing.
+func Inspect(ctx context.Context, pool *pgxpool.Pool, cfg Config) ([]State, error) {
+	now, err := migrations.Now(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
 	all, err := migrations.Months(ctx, pool)
 	if err != nil {
 		return nil, err
@@ -58,7 +62,7 @@ func (s *State) add(ctx context.Context, pool *pgxpool.Pool, cfg Config, p migra
 	if !cfg.due(p, now) {
 		return nil
 	}
-	use, err := useOf(ctx, pool, p, now.Add(-s.Kept))
+	use, err := useOf(ctx, pool, p, s.Kept)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ const every = 10 * time.Minute
 // Loop calls Run every 10 minutes until ctx ends.
 func (r *Retention) Loop(ctx context.Context) {
 	loop.Every(ctx, every, func(ctx context.Context) error {
-		_, err := r.Run(ctx, time.Now())
+		_, err := r.Run(ctx)
 		return err
 	}, func(err error) { r.log.Error("partitions cannot be maintained", "error", err) })
 }
@@ -89,9 +89,13 @@ type Done struct {
 }
 
 // Run creates the partitions of the coming months and drops those that are older than
-// their retention at now. A partition that fails does not stop the others. Any number of
-// processes may run it.
-func (r *Retention) Run(ctx context.Context, now time.Time) (done Done, failed error) {
+// their retention, by the clock of the database. A partition that fails does not stop the
+// others. Any number of processes may run it.
+func (r *Retention) Run(ctx context.Context) (done Done, failed error) {
+	now, err := migrations.Now(ctx, r.pool)
+	if err != nil {
+		return done, err
+	}
 	if err := migrations.Partitions(ctx, r.pool, now); err != nil {
 		failed = err // the old ones are dropped all the same
 	}
@@ -103,7 +107,7 @@ func (r *Retention) Run(ctx context.Context, now time.Time) (done Done, failed e
 		if p.Attached && !r.cfg.due(p, now) {
 			continue
 		}
-		dropped, err := r.drop(ctx, p, now)
+		dropped, err := r.drop(ctx, p)
 		failed = errors.Join(failed, err)
 		switch {
 		case dropped:
@@ -121,9 +125,9 @@ func (r *Retention) Run(ctx context.Context, now time.Time) (done Done, failed e
 // drop detaches a partition that nothing needs, archives and drops it. A partition that
 // an earlier run detached is only archived and dropped. The contents of direct notifications
 // leave before their partition is dropped, so that a later run continues.
-func (r *Retention) drop(ctx context.Context, p migrations.Partition, now time.Time) (bool, error) {
+func (r *Retention) drop(ctx context.Context, p migrations.Partition) (bool, error) {
 	if p.Attached {
-		detached, err := r.detach(ctx, p, now)
+		detached, err := r.detach(ctx, p)
 		if err != nil || !detached {
 			return false, err
 		}
@@ -144,14 +148,14 @@ func (r *Retention) drop(ctx context.Context, p migrations.Partition, now time.T
 // tries is how often one run tries to lock a busy table, a second apart.
 const tries = 5
 
-func (r *Retention) detach(ctx context.Context, p migrations.Partition, now time.Time) (bool, error) {
-	since := now.Add(-r.cfg.kept()[p.Table])
-	if use, err := useOf(ctx, r.pool, p, since); err != nil || use != "" {
+func (r *Retention) detach(ctx context.Context, p migrations.Partition) (bool, error) {
+	kept := r.cfg.kept()[p.Table]
+	if use, err := useOf(ctx, r.pool, p, kept); err != nil || use != "" {
 		return false, err
 	}
 	for range tries {
 		detached, err := migrations.Detach(ctx, r.pool, p, func(ctx context.Context, tx pgx.Tx) (bool, error) {
-			return begins(ctx, tx, p, since)
+			return begins(ctx, tx, p, kept)
 		})
 		if !errors.Is(err, migrations.ErrBusy) {
 			return detached, err

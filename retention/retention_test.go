@@ -92,7 +92,8 @@ func idAt(t time.Time) uuid.UUID {
 
 func (o *old) run(cfg retention.Config, at time.Time) retention.Done {
 	o.T.Helper()
-	done, err := o.retention(cfg).Run(o.T.Context(), at)
+	pgtest.SetClock(o.T, o.Pool, at)
+	done, err := o.retention(cfg).Run(o.T.Context())
 	o.Must(err)
 	return done
 }
@@ -200,7 +201,7 @@ func TestWhatIsNeededIsKept(t *testing.T) {
 			if len(done.Held) != len(o.left())-2 { // all but the batches and the audit log
 				t.Errorf("dropped %v, held %v", done.Dropped, done.Held)
 			}
-			state, err := retention.Inspect(t.Context(), o.Pool, all, now)
+			state, err := retention.Inspect(t.Context(), o.Pool, all)
 			o.Must(err)
 			var held int
 			for _, s := range state {
@@ -232,6 +233,22 @@ const (
 	end $$`
 )
 
+// A month is dropped by the clock of the database: that of a process, such as one that is
+// four months ahead, drops nothing early and makes no partitions.
+func TestTheClockOfTheDatabaseDecides(t *testing.T) {
+	o := setup(t)
+	o.Exec(`update campaigns set finished_at = $1`, month.AddDate(0, 1, 0))
+	recent := retention.Config{Notifications: 31 * day, ProviderEvents: 31 * day, BatchLog: 31 * day, Steps: 31 * day}
+	if done := o.run(recent, month.AddDate(0, 1, 30)); len(done.Dropped)+len(done.Held) > 0 {
+		t.Errorf("a month after the month ended: %+v", done)
+	}
+	o.wantLeft(except()...)
+	o.WantCount(0, `select count(*) from pg_class where relname like '%\_2019\_11'`)
+	if done := o.run(recent, month.AddDate(0, 1, 31)); len(done.Dropped) != len(slices.Concat(ledger, events, others)) {
+		t.Errorf("a day later: %+v", done)
+	}
+}
+
 // A draft that is sent after the decision keeps its month, also if it has ended: the lock is
 // taken before.
 func TestADraftThatIsSentMeanwhileKeepsItsMonth(t *testing.T) {
@@ -245,6 +262,7 @@ func sentMeanwhile(t *testing.T, sent string) {
 	o := setup(t)
 	o.Exec(`update campaigns set status = 'draft', finished_at = null`)
 	o.run(retention.Config{}, now) // the coming months
+	run := o.retention(all)
 	tx, err := o.Pool.Begin(t.Context())
 	o.Must(err)
 	defer tx.Rollback(context.Background())
@@ -254,7 +272,11 @@ func sentMeanwhile(t *testing.T, sent string) {
 	_, err = tx.Exec(t.Context(), sent)
 	o.Must(err)
 	ended := make(chan retention.Done)
-	go func() { ended <- o.run(all, now) }()
+	go func() {
+		done, err := run.Run(t.Context())
+		o.Must(err)
+		ended <- done
+	}()
 	o.WaitForLocks(1)
 	o.Must(tx.Commit(t.Context()))
 	done := <-ended
@@ -282,13 +304,14 @@ func TestArchivingComesBeforeDropping(t *testing.T) {
 		return nil
 	}
 	r := o.retention(cfg)
-	if _, err := r.Run(t.Context(), now); err == nil || !strings.Contains(err.Error(), "no disk") {
+	pgtest.SetClock(t, o.Pool, now)
+	if _, err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "no disk") {
 		t.Errorf("archiving failed: %v", err)
 	}
 	o.WantCount(0, `select count(*) from batch_log`)
 	o.wantLeft(except()...)
 	fails = false
-	_, err := r.Run(t.Context(), now)
+	_, err := r.Run(t.Context())
 	o.Must(err)
 	o.wantLeft(except([]string{"batch_log"})...)
 }

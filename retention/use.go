@@ -16,7 +16,8 @@ type querier interface {
 }
 
 // uses are the statements that name what needs the rows of a month, by table. @from and
-// @to are the bounds of the month's ids, and what ended after @since is in use. A campaign
+// @to are the bounds of the month's ids. What ended within @kept is in use, by the clock of
+// the database. A campaign
 // that was created in the month may be sent much later, and an enrollment may last for
 // years.
 var uses = map[string]string{
@@ -35,14 +36,14 @@ const (
 		select case
 			when exists (select from workspaces w cross join lateral (select from campaigns c
 				where c.workspace_id = w.id and c.id >= @from and c.id < @to
-				and (c.status in ('scheduled', 'preparing', 'sending', 'paused') or c.finished_at > @since) limit 1) c)
+				and (c.status in ('scheduled', 'preparing', 'sending', 'paused') or c.finished_at > now() - @kept::interval) limit 1) c)
 				then 'campaigns of the month have not ended for long enough'
 			when exists (select from workspaces w cross join lateral (select from batches b
 				where b.workspace_id = w.id and b.origin_id >= @from and b.origin_id < @to
-				and (b.status in ('ready', 'leased') or b.finished_at > @since) limit 1) b)
+				and (b.status in ('ready', 'leased') or b.finished_at > now() - @kept::interval) limit 1) b)
 				then 'batches of the month have not ended for long enough'
 			when exists (select from workspaces w cross join lateral (select from enrollments e
-				where e.workspace_id = w.id and e.id >= @from and e.id < @to and (e.status = 'active' or e.ended_at > @since) limit 1) e)
+				where e.workspace_id = w.id and e.id >= @from and e.id < @to and (e.status = 'active' or e.ended_at > now() - @kept::interval) limit 1) e)
 				then 'enrollments of the month have not ended for long enough'
 			when exists (select from event_queue q where q.origin_id >= @from and q.origin_id < @to)
 				or exists (select from tracking_queue q where q.origin_id >= @from and q.origin_id < @to)
@@ -52,7 +53,7 @@ const (
 	ofEnrollments = `
 		select case
 			when exists (select from workspaces w cross join lateral (select from enrollments e
-				where e.workspace_id = w.id and e.id >= @from and e.id < @to and (e.status = 'active' or e.ended_at > @since) limit 1) e)
+				where e.workspace_id = w.id and e.id >= @from and e.id < @to and (e.status = 'active' or e.ended_at > now() - @kept::interval) limit 1) e)
 				then 'enrollments of the month have not ended for long enough'
 			else '' end`
 
@@ -84,15 +85,15 @@ const (
 			else '' end`
 )
 
-// useOf names what needs the rows of a partition; empty for nothing. What ended after
-// since needs them still.
-func useOf(ctx context.Context, q querier, p migrations.Partition, since time.Time) (use string, err error) {
+// useOf names what needs the rows of a partition; empty for nothing. What ended less than
+// kept ago needs them still.
+func useOf(ctx context.Context, q querier, p migrations.Partition, kept time.Duration) (use string, err error) {
 	statement, known := uses[p.Table]
 	if !known {
 		return "its table is never dropped", nil
 	}
 	from, to := p.IDs()
-	args := pgx.NamedArgs{"from": from, "to": to, "since": since, "month": p.Month}
+	args := pgx.NamedArgs{"from": from, "to": to, "kept": kept, "month": p.Month}
 	if err := q.QueryRow(ctx, statement, args).Scan(&use); err != nil {
 		return "", fmt.Errorf("read what needs %s: %w", p.Name(), err)
 	}
@@ -102,7 +103,7 @@ func useOf(ctx context.Context, q querier, p migrations.Partition, since time.Ti
 // begins reports whether a campaign that was a draft in useOf has begun since then, and
 // may have ended, whose notifications would be in the partition. It is called under the
 // lock of the table, and is quick. Nothing else of an old month begins.
-func begins(ctx context.Context, q querier, p migrations.Partition, since time.Time) (begun bool, err error) {
+func begins(ctx context.Context, q querier, p migrations.Partition, kept time.Duration) (begun bool, err error) {
 	switch uses[p.Table] {
 	case ofRootBatches, ofBatches, ofEnrollments:
 		return false, nil
@@ -111,7 +112,7 @@ func begins(ctx context.Context, q querier, p migrations.Partition, since time.T
 	err = q.QueryRow(ctx, `
 		select exists (select from campaigns c
 			where c.id >= $1 and c.id < $2
-			  and (c.status in ('scheduled', 'preparing', 'sending', 'paused') or c.finished_at > $3))`, from, to, since).Scan(&begun)
+			  and (c.status in ('scheduled', 'preparing', 'sending', 'paused') or c.finished_at > now() - $3::interval))`, from, to, kept).Scan(&begun)
 	if err != nil {
 		return false, fmt.Errorf("read what began to need %s: %w", p.Name(), err)
 	}

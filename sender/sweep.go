@@ -56,8 +56,10 @@ func (s *Sender) expireLate(ctx context.Context) error {
 }
 
 // withoutJob reads due batches without a waiting job. A running job does not count:
-// its worker may be dead, and a live worker holds the lease. Batches behind an open
-// circuit count when their probe is overdue.
+// its worker may be dead, and a live worker holds the lease. A job that is scheduled for
+// another time does not count either: River schedules jobs, and makes them available, by
+// clocks of processes, which may be wrong. Batches behind an open circuit count when their
+// probe is overdue.
 func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
 	rows, err := s.pool.Query(ctx, `
 		select b.workspace_id, b.origin_id, b.id from batches b
@@ -65,7 +67,8 @@ func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
 		  and not exists (
 			select from river_job j
 			where j.kind = 'batch_send' and j.state in ('available', 'scheduled', 'retryable', 'pending')
-			  and (j.args->>'batch_id')::uuid = b.id)
+			  and (j.args->>'batch_id')::uuid = b.id
+			  and (j.state = 'available' or j.scheduled_at > now() - $1::interval and j.scheduled_at < now() + $1::interval))
 		  and not exists (
 			select from provider_meters m
 			where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.open_until > now() - $1::interval)

@@ -26,6 +26,24 @@ func TestSweepEnqueuesBatchesWithoutAJob(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 100})
 }
 
+// A job that a process with a clock ahead has scheduled, or one with a clock behind does not
+// make available, does not keep its batch waiting.
+func TestSweepEnqueuesBatchesWhoseJobIsScheduledForAnotherTime(t *testing.T) {
+	b := setup(t)
+	b.insert(50, 25, 2)
+	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
+	for _, c := range []struct {
+		scheduled string
+		want      int
+	}{{"50 minutes", 0}, {"-50 minutes", 0}, {"4 months", 2}, {"-2 hours", 2}} {
+		b.Exec(`update batches set due_at = now() - interval '2 hours', enqueued_at = now() - interval '2 hours'`)
+		b.Exec(`update river_job set state = 'scheduled', scheduled_at = now() + $1::interval`, c.scheduled)
+		if n, err := s.Sweep(context.Background()); err != nil || n != c.want {
+			t.Errorf("%s from now: enqueued %d times, want %d, %v", c.scheduled, n, c.want, err)
+		}
+	}
+}
+
 func TestOfTwoSweepsOneEnqueues(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)

@@ -16,7 +16,7 @@ import (
 )
 
 // doctorCommand prints the state of the constraints and settings that the guarantees depend
-// on (guards), of stored secrets, of connections, of partitions and of data sources. It fails when a guard
+// on (guards), of stored secrets, of connections, of partitions, of the clock and of data sources. It fails when a guard
 // is red or a secret is unreadable.
 type doctorCommand struct {
 	AllowNoFsync bool `name:"allow-no-fsync" help:"Allow fsync=off, for a database that may be lost."`
@@ -84,18 +84,36 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	partitions, err := partitionFindings(ctx, c, pool, time.Now())
+	partitions, err := partitionFindings(ctx, c, pool)
+	if err != nil {
+		return err
+	}
+	clock, err := clockFinding(ctx, pool)
 	if err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, f := range slices.Concat(found, unprotected, partitions) {
+	for _, f := range append(slices.Concat(found, unprotected, partitions), clock) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.state, f.name, f.text)
 	}
 	if err := w.Flush(); err != nil || unreadable == 0 {
 		return err
 	}
 	return fmt.Errorf("%d secrets are unreadable with the keys in LEMMA_SECRET_KEY", unreadable)
+}
+
+// clockFinding compares this machine's clock with the database's.
+func clockFinding(ctx context.Context, pool *pgxpool.Pool) (finding, error) {
+	ahead, err := server.Skew(ctx, pool)
+	if err != nil || ahead.Abs() <= server.MaxSkew {
+		return finding{"ok", "clock", "that of this machine is that of the database"}, err
+	}
+	word := "ahead of"
+	if ahead < 0 {
+		word = "behind"
+	}
+	return finding{"warn", "clock", fmt.Sprintf("that of this machine is %s %s that of the database: synchronize both",
+		ahead.Abs().Round(time.Second), word)}, nil
 }
 
 // secretFindings decrypts every secret.

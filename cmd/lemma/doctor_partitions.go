@@ -13,8 +13,8 @@ import (
 
 // partitionFindings describes the partitions of each table. It warns when the coming month
 // has none, and of those that are older than their retention.
-func partitionFindings(ctx context.Context, c Config, pool *pgxpool.Pool, now time.Time) (list []finding, err error) {
-	states, err := retention.Inspect(ctx, pool, c.retention(), now)
+func partitionFindings(ctx context.Context, c Config, pool *pgxpool.Pool) (list []finding, err error) {
+	states, err := retention.Inspect(ctx, pool, c.retention())
 	if err != nil {
 		return nil, err
 	}

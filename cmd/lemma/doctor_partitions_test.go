@@ -35,3 +35,22 @@ func TestDoctorShowsPartitions(t *testing.T) {
 		t.Errorf("doctor prints too much: %s", out)
 	}
 }
+
+// Doctor compares the clocks.
+func TestDoctorShowsAWrongClock(t *testing.T) {
+	t.Parallel()
+	s := pgtest.NewShop(t)
+	for _, c := range []struct {
+		ahead time.Duration
+		want  string
+	}{{0, "ok clock that of this machine is that of the database"}, {48 * time.Hour, "ahead of that of the database: synchronize both"},
+		{-48 * time.Hour, "behind that of the database: synchronize both"}} {
+		if c.ahead != 0 {
+			pgtest.SetClock(t, s.Pool, time.Now().Add(-c.ahead))
+		}
+		out := strings.Join(strings.Fields(mustRun(t, on(s.Pool), "doctor", "--allow-no-fsync")), " ")
+		if !strings.Contains(out, c.want) {
+			t.Errorf("%s ahead: doctor does not print %q: %s", c.ahead, c.want, out)
+		}
+	}
+}

@@ -81,5 +81,9 @@ func openServer(ctx context.Context, cfg Config, log *slog.Logger, transactionId
 		pool.Close()
 		return nil, err
 	}
-	return server.New(server.Deps{Pool: pool, Reserved: reserved, Box: box, Blobs: store, Log: log}, config)
+	s, err := server.New(server.Deps{Pool: pool, Reserved: reserved, Box: box, Blobs: store, Log: log}, config)
+	if err == nil {
+		s.WarnOfSkew(ctx)
+	}
+	return s, err
 }

@@ -76,6 +76,7 @@ func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Tri
 		if err := t.readFlow(ctx, flow); err != nil {
 			return err
 		}
+		t.date(all)
 		done = done[:0]
 		recorded := make([]Recorded, len(all))
 		if _, err := t.lockProfiles(ctx, all); err != nil {

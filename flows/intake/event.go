@@ -38,6 +38,7 @@ type Trigger struct {
 	Name       string // empty: no event
 	properties string
 	At         time.Time
+	undated    bool      // it has no time of its own: it is given that of the database
 	source     string    // event, audience, direct
 	flow       uuid.UUID // audience and direct: the flow to enroll in
 	place      int       // its order in the transaction: a microsecond for each
@@ -84,7 +85,7 @@ func (e Event) Check() (*Trigger, error) {
 		return nil, &lemma.Error{Kind: lemma.Invalid, Message: "the event is not valid", Fields: fields}
 	}
 	o := &Trigger{Key: lemma.NewID(), sourceID: e.ID, profile: e.ProfileKey, Name: e.Name, properties: properties,
-		At: at.UTC().Truncate(time.Microsecond), source: enrollment.FromEvent}
+		At: at.UTC().Truncate(time.Microsecond), undated: e.OccurredAt.IsZero(), source: enrollment.FromEvent}
 	switch {
 	case e.ID != "":
 		o.Key = lemma.Key("event/1", e.ID)

@@ -27,6 +27,7 @@ type transaction struct {
 	versions  *execution.Ready
 	listeners map[string][]listener // by event
 	flows     map[uuid.UUID]liveFlow
+	now       time.Time                 // of the database, when the transaction began
 	base      pgtype.Timestamptz        // its time, if it is not that of the transaction: see lockProfiles
 	applied   map[string]time.Time      // profile with active enrollments -> applied time of its last event
 	due       map[enrollment.Shard]bool // shards with enrollments that it made due
@@ -81,6 +82,7 @@ func (t *transaction) events(ctx context.Context, all []*Trigger) ([]Recorded, e
 	if err := t.listen(ctx, all); err != nil {
 		return nil, err
 	}
+	t.date(all)
 	shared, err := t.lockProfiles(ctx, all)
 	if err != nil {
 		return nil, err
@@ -106,6 +108,16 @@ func (t *transaction) events(ctx context.Context, all []*Trigger) ([]Recorded, e
 		}
 	}
 	return done, t.forgetOverloaded(ctx, all, done)
+}
+
+// date gives triggers without a time that of the database. It decides about recurrence, so
+// that the clocks of all processes must be one.
+func (t *transaction) date(all []*Trigger) {
+	for _, o := range all {
+		if o.undated {
+			o.At, o.data = t.now.UTC(), nil
+		}
+	}
 }
 
 // apply applies the events of one round: each ends and wakes enrollments, and enrolls. When
@@ -266,6 +278,7 @@ func (t *transaction) listen(ctx context.Context, all []*Trigger) error {
 	names = slices.Compact(names)
 	t.listeners, t.flows = map[string][]listener{}, map[uuid.UUID]liveFlow{}
 	batch := &pgx.Batch{}
+	batch.Queue(`select now()`).QueryRow(func(row pgx.Row) error { return row.Scan(&t.now) })
 	batch.Queue(`
 		select pg_advisory_xact_lock_shared(`+enrollment.FlowLockSQL("l.flow_id")+`)
 		from (select distinct flow_id from flow_listeners where workspace_id = $1 and event = any($2) order by flow_id) l`, t.ws, names)
@@ -299,9 +312,9 @@ func (t *transaction) readFlow(ctx context.Context, id uuid.UUID) error {
 	if err := enrollment.ShareFlow(ctx, t.tx, id); err != nil {
 		return err
 	}
-	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped, recurred, had_audience from flows
+	err := t.tx.QueryRow(ctx, `select status, coalesce(live_version, 0), overlapped, recurred, had_audience, now() from flows
 		where workspace_id = $1 and id = $2 for share`, t.ws, id).
-		Scan(&f.status, &f.version, &f.overlapped, &f.recurred, &f.audience)
+		Scan(&f.status, &f.version, &f.overlapped, &f.recurred, &f.audience, &t.now)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lemma.Missing("flow")
 	}
