@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma/migrations"
 )
@@ -144,42 +145,47 @@ func (d *Direct) living(ctx context.Context, page []oldKey) (living []oldKey, er
 }
 
 // move moves keys to the current period, as acquire does: each has one row at any time. The
-// lock is shared, so that no other period begins meanwhile. The rows are deleted by their
-// place: by their key, the plan for an empty partition reads all keys of the period.
+// lock is shared, so that no other period begins meanwhile.
 func (d *Direct) move(ctx context.Context, period uuid.UUID, all []oldKey) error {
 	if len(all) == 0 {
 		return nil
 	}
-	workspaces, keys := make([]uuid.UUID, len(all)), make([]uuid.UUID, len(all))
-	for i, k := range all {
-		workspaces[i], keys[i] = k.Workspace, k.Key
+	batch := &pgx.Batch{}
+	batch.Queue(`select pg_advisory_xact_lock_shared($1)`, int64(periodLock))
+	carried := int64(0)
+	for len(all) > 0 { // the keys of one workspace together
+		ws, keys := all[0].Workspace, []uuid.UUID{}
+		for len(all) > 0 && all[0].Workspace == ws {
+			keys, all = append(keys, all[0].Key), all[1:]
+		}
+		batch.Queue(moveKeys, ws, keys, period).Exec(func(tag pgconn.CommandTag) error {
+			carried += tag.RowsAffected()
+			return nil
+		})
 	}
-	return pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, int64(periodLock)); err != nil {
-			return err
-		}
-		carried, err := tx.Exec(ctx, `
-			with old as materialized (
-				select k.at, k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
-				from unnest($2::uuid[], $3::uuid[]) as r (workspace_id, key)
-				cross join lateral (
-					select k.ctid as at, k.workspace_id, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored,
-						k.locked_until, k.seal_for
-					from direct_keys k where k.workspace_id = r.workspace_id and k.key = r.key and k.period = $1 limit 1 for update) k
-			), gone as (
-				delete from direct_keys d using old o
-				where d.ctid = o.at and d.workspace_id = o.workspace_id and d.key = o.key and d.period = $1
-			)
-			insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
-			select o.workspace_id, p.id, o.key, o.token, o.origin_id, o.request_hash, o.max_attempts, o.stored, o.locked_until, o.seal_for
-			from old o cross join (select id from direct_key_periods order by id desc limit 1) p
-			on conflict (workspace_id, key, period) do nothing`, period, workspaces, keys)
-		if err == nil {
-			d.Metrics.carried.Add(float64(carried.RowsAffected()))
-		}
-		return err
-	})
+	err := pgx.BeginFunc(ctx, d.Pool, func(tx pgx.Tx) error { return tx.SendBatch(ctx, batch).Close() })
+	if err == nil {
+		d.Metrics.carried.Add(float64(carried))
+	}
+	return err
 }
+
+// moveKeys moves keys of a workspace. With period = $3 in the delete, the plan for an empty
+// partition reads all keys of the period.
+const moveKeys = `
+	with old as materialized (
+		select k.period, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
+		from unnest($2::uuid[]) as r (key)
+		cross join lateral (
+			select k.period, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
+			from direct_keys k where k.workspace_id = $1 and k.key = r.key and k.period = $3 limit 1 for update) k
+	), gone as (
+		delete from direct_keys d using old o where d.workspace_id = $1 and d.key = any($2) and d.key = o.key and d.period = o.period
+	)
+	insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
+	select $1, p.id, o.key, o.token, o.origin_id, o.request_hash, o.max_attempts, o.stored, o.locked_until, o.seal_for
+	from old o cross join (select id from direct_key_periods order by id desc limit 1) p
+	on conflict (workspace_id, key, period) do nothing`
 
 // oldKey is a key of an old period.
 type oldKey struct {
