@@ -44,9 +44,9 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 func (c *Campaigns) checkDue(ctx context.Context) (ended, idle []ref, err error) {
 	rows, err := c.pool.Query(ctx, `
 		select c.workspace_id, c.id, `+hasEnded+`,
-			c.status = 'paused' and (coalesce((select true from batches b
+			c.status = 'paused' and (coalesce((select b.status from batches b
 				where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased')
-				  and b.status = 'ready' limit 1), false)
+				order by b.status desc limit 1) = 'ready', false) -- no condition on ready alone: it would use the index of due batches
 				or exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is null))
 		from (
 			select c.workspace_id, c.id, c.status from campaigns c

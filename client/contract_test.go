@@ -209,8 +209,10 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 		return first(c.ListEnrollmentsOfFlow(ctx, "flw_1",
 			EnrollmentFilter{ProfileKey: "c1", Status: "waiting", Node: "n", Version: 2, BlockedReason: "any"}, sorted...))
 	},
-	"GetEnrollment":        func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollment(ctx, "enr_1") },
-	"GetEnrollmentHistory": func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollmentHistory(ctx, "enr_1", AfterStep(1)) },
+	"GetEnrollment": func(ctx context.Context, c *Client) (any, error) { return c.GetEnrollment(ctx, "enr_1") },
+	"GetEnrollmentHistory": func(ctx context.Context, c *Client) (any, error) {
+		return c.GetEnrollmentHistory(ctx, "enr_1", AfterStep(1))
+	},
 	"ExitEnrollment": func(ctx context.Context, c *Client) (any, error) {
 		return c.ExitEnrollment(ctx, "enr_1", "asked by phone")
 	},
