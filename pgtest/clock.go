@@ -12,7 +12,8 @@ import (
 // defaults of columns keep the real time.
 func SetClock(t testing.TB, pool *pgxpool.Pool, at time.Time) {
 	t.Helper()
-	Exec(t, pool, fmt.Sprintf(`create or replace function public.now() returns timestamptz language sql stable as 'select ''%s''::timestamptz'`,
+	Exec(t, pool, fmt.Sprintf(`
+		create or replace function public.now() returns timestamptz language sql stable as 'select ''%s''::timestamptz'`,
 		at.UTC().Format(time.RFC3339Nano)))
 	Exec(t, pool, `do $$ begin execute format('alter database %I set search_path = public, pg_catalog', current_database()); end $$`)
 	pool.Reset() // the search path is that of new connections

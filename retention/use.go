@@ -43,7 +43,8 @@ const (
 				and (b.status in ('ready', 'leased') or b.finished_at > now() - @kept::interval) limit 1) b)
 				then 'batches of the month have not ended for long enough'
 			when exists (select from workspaces w cross join lateral (select from enrollments e
-				where e.workspace_id = w.id and e.id >= @from and e.id < @to and (e.status = 'active' or e.ended_at > now() - @kept::interval) limit 1) e)
+				where e.workspace_id = w.id and e.id >= @from and e.id < @to
+				and (e.status = 'active' or e.ended_at > now() - @kept::interval) limit 1) e)
 				then 'enrollments of the month have not ended for long enough'
 			when exists (select from event_queue q where q.origin_id >= @from and q.origin_id < @to)
 				or exists (select from tracking_queue q where q.origin_id >= @from and q.origin_id < @to)
@@ -53,7 +54,8 @@ const (
 	ofEnrollments = `
 		select case
 			when exists (select from workspaces w cross join lateral (select from enrollments e
-				where e.workspace_id = w.id and e.id >= @from and e.id < @to and (e.status = 'active' or e.ended_at > now() - @kept::interval) limit 1) e)
+				where e.workspace_id = w.id and e.id >= @from and e.id < @to
+				and (e.status = 'active' or e.ended_at > now() - @kept::interval) limit 1) e)
 				then 'enrollments of the month have not ended for long enough'
 			else '' end`
 
@@ -112,7 +114,8 @@ func begins(ctx context.Context, q querier, p migrations.Partition, kept time.Du
 	err = q.QueryRow(ctx, `
 		select exists (select from campaigns c
 			where c.id >= $1 and c.id < $2
-			  and (c.status in ('scheduled', 'preparing', 'sending', 'paused') or c.finished_at > now() - $3::interval))`, from, to, kept).Scan(&begun)
+			  and (c.status in ('scheduled', 'preparing', 'sending', 'paused') or c.finished_at > now() - $3::interval))`,
+		from, to, kept).Scan(&begun)
 	if err != nil {
 		return false, fmt.Errorf("read what began to need %s: %w", p.Name(), err)
 	}
