@@ -46,7 +46,7 @@ func (c *Campaigns) checkDue(ctx context.Context) (ended, idle []ref, err error)
 		select c.workspace_id, c.id, `+hasEnded+`,
 			c.status = 'paused' and (coalesce((select b.status from batches b
 				where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased')
-				order by b.status desc limit 1) = 'ready', false) -- no condition on ready alone: it would use the index of due batches
+				order by b.status desc limit 1) = 'ready', false) -- by ready alone it would read the due batches of all
 				or exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is null))
 		from (
 			select c.workspace_id, c.id, c.status from campaigns c
@@ -107,7 +107,8 @@ func settle(ctx context.Context, tx pgx.Tx, r ref) (completed bool, err error) {
 			version = version + 1, updated_at = now(),
 			finished_at = coalesce((select max(b.finished_at) from batches b
 				where b.workspace_id = c.workspace_id and b.origin_id = c.id), now())
-		where c.workspace_id = $1 and c.id = $2 and c.status in ('sending', 'paused') and `+hasEnded, r.WorkspaceID, r.ID)
+		where c.workspace_id = $1 and c.id = $2 and c.status in ('sending', 'paused')
+		  and `+hasEnded, r.WorkspaceID, r.ID)
 	if err != nil || tag.RowsAffected() == 0 {
 		return false, err
 	}
