@@ -1,5 +1,10 @@
 -- +goose Up
 
+-- The transaction that writes a row. It is in generated columns, which no dump has: rows that
+-- are restored are new, with all triggers disabled as well. A generated column takes an
+-- immutable function only; this one is evaluated once in each statement that writes.
+create function writing_transaction() returns xid8 language sql immutable return pg_current_xact_id();
+
 -- Addresses that are not sent to, one row per cause. The key is a hash of channel
 -- and address, so that the index that each claim reads stays narrow.
 create table suppressions (
@@ -12,7 +17,7 @@ create table suppressions (
     address      text not null,               -- canonical
     detail       text not null default '',
     created_at   timestamptz not null default now(),
-    written_by   xid8 not null default pg_current_xact_id(),
+    written_by   xid8 not null generated always as (writing_transaction()) stored,
     constraint suppressions_pkey primary key (workspace_id, key, cause)
 );
 comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';
@@ -25,7 +30,7 @@ create table topic_unsubscribes (
     topic_id     uuid not null,
     key          uuid not null,
     created_at   timestamptz not null default now(),
-    written_by   xid8 not null default pg_current_xact_id(),
+    written_by   xid8 not null generated always as (writing_transaction()) stored,
     constraint topic_unsubscribes_pkey primary key (workspace_id, topic_id, key),
     foreign key (workspace_id, topic_id) references topics (workspace_id, id) on delete cascade
 );
@@ -48,3 +53,4 @@ create table soft_bounces (
 drop table soft_bounces;
 drop table topic_unsubscribes;
 drop table suppressions;
+drop function writing_transaction();

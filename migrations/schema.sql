@@ -1057,7 +1057,7 @@ create table suppressions (
     address text not null,
     detail text not null default ''::text,
     created_at timestamp with time zone not null default now(),
-    written_by xid8 not null default pg_current_xact_id(),
+    written_by xid8 not null generated always as (writing_transaction()) stored,
     constraint suppressions_pkey PRIMARY KEY (workspace_id, key, cause),
     constraint suppressions_cause CHECK ((cause = ANY (ARRAY['hard_bounce'::text, 'soft_bounces'::text, 'complaint'::text, 'token_unregistered'::text, 'unsubscribed'::text, 'manual'::text]))),
     constraint suppressions_channel_check CHECK ((channel = ANY (ARRAY['email'::text, 'sms'::text, 'push'::text]))),
@@ -1104,7 +1104,7 @@ create table topic_unsubscribes (
     topic_id uuid not null,
     key uuid not null,
     created_at timestamp with time zone not null default now(),
-    written_by xid8 not null default pg_current_xact_id(),
+    written_by xid8 not null generated always as (writing_transaction()) stored,
     constraint topic_unsubscribes_pkey PRIMARY KEY (workspace_id, topic_id, key),
     constraint topic_unsubscribes_workspace_id_topic_id_fkey FOREIGN KEY (workspace_id, topic_id) REFERENCES topics(workspace_id, id) ON DELETE CASCADE
 );

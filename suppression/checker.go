@@ -16,6 +16,7 @@ type Config struct {
 	Page   int // entries of a list that are read at a time; 50,000
 	Checks int // addresses that are checked in a workspace before the next page of its lists is read; 2,000
 	Memory int // bytes, of all workspaces; 256 MiB, for 70 million entries
+	New    int // entries that one check reads of what was added since the one before; 10,000
 }
 
 // unusedAfter is when the memory of a workspace may be taken for another.
@@ -48,8 +49,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 // and only about the addresses that a filter may have.
 //
 // Nothing that was added is missed: each check reads what the snapshot of the one before
-// did not see, by the transactions that wrote it. What was removed stays in the filter, and
-// costs a lookup.
+// did not see, by the transactions that wrote it. If that is too much, such as a long list
+// that was imported at once, the filter is given up, and the lists are read again by pages.
+// What was removed stays in the filter, and costs a lookup.
 type Checker struct {
 	pool    *pgxpool.Pool
 	metrics *Metrics
@@ -66,7 +68,8 @@ func NewChecker(pool *pgxpool.Pool, m *Metrics, cfg Config) *Checker {
 		m = NewMetrics(nil)
 	}
 	return &Checker{pool: pool, metrics: m, of: map[uuid.UUID]*filter{},
-		cfg: Config{cmp.Or(cfg.Page, 50_000), cmp.Or(cfg.Checks, 2000), cmp.Or(cfg.Memory, 256<<20)}}
+		cfg: Config{cmp.Or(cfg.Page, 50_000), cmp.Or(cfg.Checks, 2000), cmp.Or(cfg.Memory, 256<<20),
+			cmp.Or(cfg.New, 10_000)}}
 }
 
 // Check returns which of the addresses must not be sent to. It finds everything that was
@@ -104,11 +107,11 @@ func (c *Checker) open(ctx context.Context, f *filter, ws uuid.UUID, m Message, 
 		if segments == 0 {
 			return all(len(keys)), nil
 		}
-		now, added, err := readSince(ctx, c.pool, ws, since)
+		now, err := readSince(ctx, c.pool, ws, since, c.cfg.New)
 		if err != nil {
 			return nil, err
 		}
-		open, answer := f.pass(now, added, segments, m, keys)
+		open, answer := f.pass(now, segments, m, keys)
 		switch answer {
 		case passed:
 			return open, nil

@@ -16,13 +16,13 @@ type filter struct {
 	used time.Time // guarded by Checker.mu, as size is
 	size int
 
-	mu      sync.Mutex
-	server  time.Time // when the server had started: a restored one may repeat the numbers of transactions
-	since   string    // snapshot: what it sees of the parts that are read is in their segments
-	lists   [2]pairs  // of suppressions, and of recipients that have unsubscribed from a topic
-	checked int       // addresses for which no page was read
-	reads   bool      // a page
-	isFull  bool      // the memory does not suffice for more
+	mu       sync.Mutex
+	database string   // from which the lists are read: another may repeat the numbers of transactions
+	since    string   // snapshot: what it sees of the parts that are read is in their segments
+	lists    [2]pairs // of suppressions, and of recipients that have unsubscribed from a topic
+	checked  int      // addresses for which no page was read
+	reads    bool     // a page
+	isFull   bool     // the memory does not suffice for more
 }
 
 // state is the snapshot from which an update reads on, and the number of the segments for
@@ -39,18 +39,18 @@ func (f *filter) segments() int { return len(f.lists[0].segments) + len(f.lists[
 const (
 	passed   = iota
 	outdated // a page was read meanwhile: what was read belongs to it, or not
-	useless  // the server is another, or so much was added that the filter has no capacity left
+	useless  // the database is another, or so much was added that the filter has no capacity left
 )
 
 // pass adds what was read for a number of segments, and returns the indexes of the keys
 // that the lists may have.
-func (f *filter) pass(now moment, added [2][]pair, segments int, m Message, keys []uuid.UUID) (open []int, answer int) {
+func (f *filter) pass(now moment, segments int, m Message, keys []uuid.UUID) (open []int, answer int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.segments() != segments:
 		return nil, outdated
-	case !now.server.Equal(f.server) || !f.lists[0].add(added[0]) || !f.lists[1].add(added[1]):
+	case now.database != f.database || now.isMore || !f.lists[0].add(now.added[0]) || !f.lists[1].add(now.added[1]):
 		return nil, useless
 	}
 	f.since = now.snapshot // it may be older than that of an update beside this one, which does no harm
@@ -87,13 +87,13 @@ func (f *filter) begin(ctx context.Context, db DB, ws uuid.UUID) error {
 	if since, _ := f.state(); since != "" {
 		return nil
 	}
-	now, _, err := readSince(ctx, db, ws, "")
+	now, err := readSince(ctx, db, ws, "", 0)
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.since, f.server = now.snapshot, now.server
+	f.since, f.database = now.snapshot, now.database
 	return nil
 }
 
@@ -127,45 +127,62 @@ func (f *filter) stop(isFull bool) {
 	f.reads, f.isFull = false, isFull
 }
 
-// moment is a snapshot of a server.
+// moment is a snapshot of a database, and what was added until then.
 type moment struct {
 	snapshot string
-	server   time.Time
+	database string
+	added    [2][]pair
+	isMore   bool // than the limit: the rest is not read
 }
 
-// readSince reads what was written by transactions that a snapshot does not see. Numbers
-// above the present snapshot are left out: a database that was restored into a new server
-// may have them. Without a snapshot it reads nothing but the present one.
-func readSince(ctx context.Context, db DB, ws uuid.UUID, since string) (now moment, added [2][]pair, err error) {
-	rows, err := db.Query(ctx, newPairs, ws, since)
+// readSince reads what was written by transactions that a snapshot does not see, up to a
+// limit. Without a snapshot it reads nothing but the present one.
+func readSince(ctx context.Context, db DB, ws uuid.UUID, since string, limit int) (now moment, err error) {
+	rows, err := db.Query(ctx, newPairs, ws, since, limit+1)
 	if err != nil {
-		return now, added, fmt.Errorf("read new suppressions: %w", err)
+		return now, fmt.Errorf("read new suppressions: %w", err)
 	}
 	var list *int
 	var p struct{ topic, key *uuid.UUID }
-	_, err = pgx.ForEachRow(rows, []any{&now.snapshot, &now.server, &list, &p.topic, &p.key}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&now.snapshot, &now.database, &list, &p.topic, &p.key}, func() error {
 		if list != nil {
-			added[*list] = append(added[*list], pair{*p.topic, *p.key})
+			now.added[*list] = append(now.added[*list], pair{*p.topic, *p.key})
 		}
 		return nil
 	})
 	if err != nil {
-		return now, added, fmt.Errorf("read new suppressions: %w", err)
+		return now, fmt.Errorf("read new suppressions: %w", err)
 	}
-	return now, added, nil
+	now.isMore = len(now.added[0])+len(now.added[1]) > limit
+	return now, nil
 }
 
+// newPairs reads the ranges of the transactions that ran at the snapshot and have ended, and
+// of those after it. One that still runs costs nothing, whatever is written beside it.
+//
+// A database is known by the start of its server, its last recovery, and the files of the
+// lists. Recovery from a crash discards the statistics, which sets the time of their reset.
+// The start stays then, and numbers of transactions that were not flushed are given again.
 const newPairs = `
-	select s.now::text, pg_postmaster_start_time(), n.list, n.topic_id, n.key
-	from (select pg_current_snapshot() as now, nullif($2, '')::pg_snapshot as since) s
-	left join lateral (
-		(select 0 as list, '` + noTopic + `'::uuid as topic_id, a.key from suppressions a
-		where a.workspace_id = $1 and a.written_by >= pg_snapshot_xmin(s.since) and a.written_by < pg_snapshot_xmax(s.now)
-		  and not pg_visible_in_snapshot(a.written_by, s.since))
-		union all
-		(select 1, t.topic_id, t.key from topic_unsubscribes t
-		where t.workspace_id = $1 and t.written_by >= pg_snapshot_xmin(s.since) and t.written_by < pg_snapshot_xmax(s.now)
-		  and not pg_visible_in_snapshot(t.written_by, s.since))
+	with s as materialized (
+		select pg_current_snapshot() as now, nullif($2, '')::pg_snapshot as since,
+			concat_ws(' ', pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time(),
+				pg_relation_filepath('suppressions'), pg_relation_filepath('topic_unsubscribes')) as database
+	)
+	select s.now::text, s.database, n.list, n.topic_id, n.key
+	from s left join lateral (
+		select n.* from (
+			select x as first, x as last from pg_snapshot_xip(s.since) x where pg_visible_in_snapshot(x, s.now)
+			union all
+			select pg_snapshot_xmax(s.since), pg_snapshot_xmax(s.now)
+		) r cross join lateral (
+			select 0 as list, '` + noTopic + `'::uuid as topic_id, a.key from suppressions a
+			where a.workspace_id = $1 and a.written_by between r.first and r.last
+			union all
+			select 1, t.topic_id, t.key from topic_unsubscribes t
+			where t.workspace_id = $1 and t.written_by between r.first and r.last
+		) n
+		limit $3
 	) n on true`
 
 const noTopic = "00000000-0000-0000-0000-000000000000"

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
-	"lemma/pgtest"
 )
 
 // Reading costs no more than lookups would: pages are read by the number of addresses that
@@ -137,21 +136,4 @@ func TestMemoryOfUnusedWorkspaces(t *testing.T) {
 	if c.drop(used, c.of[used]); c.reserve(used, gone, 50) {
 		t.Error("memory is taken for a filter that is given up")
 	}
-}
-
-// A database that was restored into a new server may have numbers of transactions that are
-// still to come. A page reads them, and an update does not.
-func TestNumbersOfTransactionsToCome(t *testing.T) {
-	l := newList(t, Config{Page: 7, Checks: 1})
-	now, _, err := readSince(t.Context(), l.pool, l.ws, "")
-	l.must(err)
-	l.suppress(l.pool, 1, 2)
-	pgtest.Exec(t, l.pool, `update suppressions set written_by = '1000000000' where address = $1`, person(1))
-	_, added, err := readSince(t.Context(), l.pool, l.ws, now.snapshot)
-	l.must(err)
-	if len(added[0]) != 1 || added[0][0].key != KeyOf(lemma.Email, person(2)) {
-		t.Errorf("the update reads %v", added[0])
-	}
-	l.fill()
-	l.want(10, 1, 2)
 }
