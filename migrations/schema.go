@@ -43,7 +43,8 @@ select case when c.relispartition then format('create table %s partition of %s d
            select string_agg('    ' || line, E',\n' order by place, line_order, line collate "C") from (
                select 1 as place, a.attnum::int as line_order,
                       a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || case when a.attnotnull then ' not null' else '' end
-                      || coalesce(case a.attgenerated when 's' then format(' generated always as (%s) stored', pg_get_expr(d.adbin, d.adrelid))
+                      || coalesce(case a.attgenerated
+                         when 's' then format(' generated always as (%s) stored', pg_get_expr(d.adbin, d.adrelid))
                          else ' default ' || pg_get_expr(d.adbin, d.adrelid) end, '') as line
                from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
                where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped

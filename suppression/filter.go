@@ -171,7 +171,7 @@ const newPairs = `
 	)
 	select s.now::text, s.database, n.list, n.topic_id, n.key
 	from s left join lateral (
-		select n.* from (
+		select n.list, n.topic_id, n.key from (
 			select x as first, x as last from pg_snapshot_xip(s.since) x where pg_visible_in_snapshot(x, s.now)
 			union all
 			select pg_snapshot_xmax(s.since), pg_snapshot_xmax(s.now)
