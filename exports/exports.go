@@ -47,6 +47,7 @@ type Config struct {
 	PublicURL string        // of links; empty: links are paths
 	Poll      time.Duration // how often due exports are looked up; 500 ms
 	PageRows  int           // rows that one statement reads; 20,000
+	PageBytes int           // of the rows of a page, unless its first row or only batch has more; 8 MiB
 }
 
 func (c Config) withDefaults() Config {
@@ -61,6 +62,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.PageRows <= 0 {
 		c.PageRows = 20_000
+	}
+	if c.PageBytes <= 0 {
+		c.PageBytes = 8 << 20
 	}
 	return c
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -21,8 +23,11 @@ type part struct {
 
 // read is a page that was read.
 type read struct {
-	rows *rows
-	err  error
+	rows  *rows
+	found int   // rows that were read, also those that are not kept
+	last  []any // the keys of the last one
+	cut   bool  // it has its bytes: the statement has more rows
+	err   error
 }
 
 // reader reads the pages of an export, two at a time where their bounds are known before.
@@ -30,24 +35,45 @@ type reader struct {
 	*Exports
 	job   job
 	pages chan chan read // in the order of the file
+	limit atomic.Int64   // rows of the next page
 	all   sync.WaitGroup
 }
 
 // read reads the parts of a type. It closes pages at the end, and when ctx ends.
 func (r *reader) read(ctx context.Context, kind rowType) {
 	defer close(r.pages)
+	r.limit.Store(min(firstRows, int64(r.cfg.PageRows)))
 	for _, p := range kind.parts {
 		readPart := r.byKeys
 		if len(p.keys) == 0 {
 			readPart = r.byBatches
 		}
 		if err := readPart(ctx, kind, p); err != nil {
-			failed := make(chan read, 1)
-			failed <- read{err: err}
-			r.send(ctx, failed)
+			r.send(ctx, one(read{err: err}))
 			return
 		}
 	}
+}
+
+// firstRows are the rows of the first page, whose bytes are not known.
+const firstRows = 1000
+
+// adapt sets the rows of the next page by those of this one, so that it has nearly its
+// bytes. It has at most twice as many rows as the last one: rows that a page reads and has
+// no place for are few beside the others.
+func (r *reader) adapt(page read) {
+	if page.found > 0 {
+		fit := int64(page.found) * int64(r.cfg.PageBytes) / int64(max(len(page.rows.data), 1))
+		r.limit.Store(max(1, min(fit, 2*r.limit.Load(), int64(r.cfg.PageRows))))
+	}
+}
+
+// one returns the only page of a statement.
+func one(page read) chan read {
+	next := make(chan read, 1)
+	next <- page
+	close(next)
+	return next
 }
 
 func (r *reader) send(ctx context.Context, next chan read) bool {
@@ -61,19 +87,18 @@ func (r *reader) send(ctx context.Context, next chan read) bool {
 
 // byKeys reads pages that begin after the keys of the page before.
 func (r *reader) byKeys(ctx context.Context, kind rowType, p part) error {
-	sql, args := p.statement(kind, r.job.workspace, r.job.Export, r.cfg.PageRows)
-	after := args[1 : 1+len(p.keys)]
+	sql, args := p.statement(kind, r.job.workspace, r.job.Export, 0)
+	after, limit := args[1:1+len(p.keys)], &args[1+len(p.keys)]
 	for {
-		page, last, err := r.page(ctx, kind, p, sql, args)
-		if err != nil || last == nil {
-			return err
+		*limit = r.limit.Load()
+		page := r.page(ctx, kind, p, sql, args, r.cfg.PageBytes)
+		if page.err != nil || page.found == 0 {
+			return page.err
 		}
-		next := make(chan read, 1)
-		next <- read{rows: page}
-		if !r.send(ctx, next) {
+		if !r.send(ctx, one(page)) {
 			return nil
 		}
-		copy(after, last)
+		copy(after, page.last)
 	}
 }
 
@@ -89,19 +114,40 @@ func (r *reader) byBatches(ctx context.Context, kind rowType, p part) error {
 		}
 		after = all[len(all)-1]
 		for len(all) > 0 {
-			n := enough(all, r.cfg.PageRows)
-			args := slices.Clone(args)
-			args[1], args[2] = columnsOf(all[:n])
+			n := enough(all, int(r.limit.Load()))
+			some := all[:n]
 			all = all[n:]
-			next := make(chan read, 1)
+			next := make(chan read)
 			if !r.send(ctx, next) {
 				return nil
 			}
 			r.all.Go(func() {
-				page, _, err := r.page(ctx, kind, p, sql, args)
-				next <- read{page, err}
+				defer close(next)
+				r.readBatches(ctx, kind, p, sql, slices.Clone(args), some, next)
 			})
 		}
+	}
+}
+
+// readBatches reads some batches in one page, or, if they have more bytes, by halves. A page
+// has at least one batch. False ends the export.
+func (r *reader) readBatches(ctx context.Context, kind rowType, p part, sql string, args []any, all []batch, next chan<- read) bool {
+	args[1], args[2] = columnsOf(all)
+	most := r.cfg.PageBytes
+	if len(all) == 1 {
+		most = math.MaxInt
+	}
+	page := r.page(ctx, kind, p, sql, args, most)
+	if page.cut {
+		page.rows.free()
+		half := len(all) / 2
+		return r.readBatches(ctx, kind, p, sql, args, all[:half], next) && r.readBatches(ctx, kind, p, sql, args, all[half:], next)
+	}
+	select {
+	case next <- page:
+		return page.err == nil
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -145,11 +191,11 @@ func columnsOf(all []batch) (origins, ids []uuid.UUID) {
 	return origins, ids
 }
 
-// page reads one page and returns the keys of its last row, nil without rows. Nothing that
-// its statement looks up comes twice, so that a cache of it only costs.
-func (r *reader) page(ctx context.Context, kind rowType, p part, sql string, args []any) (to *rows, last []any, err error) {
-	to = newRows()
-	err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+// page reads one page, of rows of at most some bytes, or one row. Nothing that its statement
+// looks up comes twice, so that a cache of it only costs.
+func (r *reader) page(ctx context.Context, kind rowType, p part, sql string, args []any, most int) read {
+	page := read{rows: newRows()}
+	page.err = pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `set local enable_memoize = off`); err != nil {
 			return err
 		}
@@ -159,21 +205,25 @@ func (r *reader) page(ctx context.Context, kind rowType, p part, sql string, arg
 		}
 		defer found.Close()
 		keys := make([]uuid.UUID, len(p.keys))
-		for found.Next() {
+		for !page.cut && found.Next() {
 			values := found.RawValues()
+			if keep := values[0]; len(keep) > 0 && keep[0] != 0 && !page.rows.add(values[1:1+len(kind.columns)], most) {
+				page.cut = true
+				continue
+			}
 			for i := range keys {
 				copy(keys[i][:], values[1+len(kind.columns)+i])
 			}
-			if keep := values[0]; len(keep) > 0 && keep[0] != 0 {
-				to.add(values[1 : 1+len(kind.columns)])
-			}
+			page.found++
 		}
-		if found.CommandTag().RowsAffected() > 0 {
-			last = asArgs(keys)
-		}
+		page.last = asArgs(keys)
+		found.Close()
 		return found.Err()
 	})
-	return to, last, err
+	if page.err == nil {
+		r.adapt(page)
+	}
+	return page
 }
 
 func asArgs(keys []uuid.UUID) []any {

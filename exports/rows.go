@@ -44,15 +44,11 @@ func (e *Exports) write(ctx context.Context, j job, to io.Writer) error {
 	defer stop()
 	r.all.Go(func() { r.read(ctx, kind) })
 	for next := range r.pages {
-		page := <-next
-		if page.err != nil {
-			return fmt.Errorf("export %s: %w", j.Type, page.err)
+		for page := range next {
+			if err := j.writePage(page, kind, file); err != nil {
+				return fmt.Errorf("export %s: %w", j.Type, err)
+			}
 		}
-		if err := page.rows.each(len(kind.columns), file.Row); err != nil {
-			return fmt.Errorf("export %s: %w", j.Type, err)
-		}
-		j.progress.rows.Add(int64(page.rows.count))
-		page.rows.free()
 	}
 	if err := ctx.Err(); err != nil {
 		return err // pages may be missing
@@ -60,6 +56,19 @@ func (e *Exports) write(ctx context.Context, j job, to io.Writer) error {
 	if err := file.Close(); err != nil {
 		return fmt.Errorf("end the file of an export: %w", err)
 	}
+	return nil
+}
+
+// writePage writes the rows of a page, and frees them.
+func (j job) writePage(page read, kind rowType, file format.Encoder) error {
+	if page.err != nil {
+		return page.err
+	}
+	if err := page.rows.each(len(kind.columns), file.Row); err != nil {
+		return err
+	}
+	j.progress.rows.Add(int64(page.rows.count))
+	page.rows.free()
 	return nil
 }
 
@@ -80,8 +89,10 @@ func (r *rows) free() {
 	unused.Put(r)
 }
 
-// add copies a row.
-func (r *rows) add(values [][]byte) {
+// add copies a row, unless the rows have more than some bytes with it. The first one is
+// always copied.
+func (r *rows) add(values [][]byte, most int) bool {
+	bytes, sizes := len(r.data), len(r.sizes)
 	for _, value := range values {
 		if value == nil {
 			r.sizes = append(r.sizes, -1)
@@ -90,7 +101,12 @@ func (r *rows) add(values [][]byte) {
 		r.data = append(r.data, value...)
 		r.sizes = append(r.sizes, int32(len(value)))
 	}
+	if r.count > 0 && len(r.data) > most {
+		r.data, r.sizes = r.data[:bytes], r.sizes[:sizes]
+		return false
+	}
 	r.count++
+	return true
 }
 
 // each calls a function with each row.

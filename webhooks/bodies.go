@@ -33,9 +33,9 @@ func (b *bodies) put(event uuid.UUID, body []byte) {
 	if b.of[event] != nil {
 		return
 	}
-	b.of[event], b.order, b.size = body, append(b.order, event), b.size+len(body)
+	b.of[event], b.order, b.size = body, append(b.order, event), b.size+cap(body)
 	for b.size > maxBodies {
-		b.size -= len(b.of[b.order[0]])
+		b.size -= cap(b.of[b.order[0]])
 		delete(b.of, b.order[0])
 		b.order = b.order[1:]
 	}

@@ -33,8 +33,12 @@ type claimed struct {
 	Status       *string    // of the endpoint
 	FailingSince *time.Time // of the endpoint
 	event        []byte     // the body of its event
+	counted      int        // bytes of both that the buffers count
 	since        time.Time  // start of the claim by this process's clock, which is before the start of the lease
 }
+
+// forget removes the body, which only a call needs.
+func (m *claimed) forget() { m.Body, m.event, m.counted = nil, nil, 0 }
 
 // answer is the answer that an earlier claim received and could not settle.
 func (m claimed) answer() result {
@@ -96,15 +100,20 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 	return taken, nil
 }
 
-// claimMore leases at most n more due messages of one endpoint, for the workers of
-// this process that call it.
-func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n int) ([]claimed, error) {
+// claimMore leases at most n more due messages of one endpoint, whose bodies have at most
+// some bytes together, for the workers of this process that call it.
+func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n, bytes int) ([]claimed, error) {
 	return w.lease(ctx, `
-		with free as materialized (
-			select o.ctid as at from outbox o
+		with locked as materialized (
+			select o.ctid as at, o.due_at, octet_length(o.body) + case when o.shared then (
+				select octet_length(e.body) from events_out e where e.workspace_id = o.workspace_id and e.id = o.event_id
+			) else 0 end as size
+			from outbox o
 			where o.workspace_id = $3 and o.endpoint_id = $4 and o.status = 'pending' and not o.waits and o.due_at <= now()
 			order by o.due_at limit $5 for update skip locked
-		)`, ws, endpoint, n)
+		), free as materialized (
+			select s.at from (select at, sum(size) over (order by due_at rows unbounded preceding) as bytes from locked) s where s.bytes <= $6
+		)`, ws, endpoint, n, bytes)
 }
 
 // claimTime bounds a claim, which continues during a shutdown: if it were cancelled

@@ -89,7 +89,9 @@ const settleTries = 3
 // work calls a message and settles it.
 func (w *Webhooks) work(ctx context.Context, m claimed) {
 	defer w.limiter.release(m.WorkspaceID, m.EndpointID)
-	w.finish(ctx, m, w.callOnce(ctx, m))
+	v := w.callOnce(ctx, m)
+	m.forget()
+	w.finish(ctx, m, v)
 }
 
 // callOnce calls a message, also during a shutdown. A panic counts as a call without

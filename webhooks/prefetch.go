@@ -18,10 +18,19 @@ const (
 	maxPrefetch = 256                   // messages that are claimed in advance at a time
 )
 
+// Bytes of the bodies of messages that are claimed in advance. A claim takes at most a
+// quarter of what the process has left, so that one endpoint leaves some to the others.
+const (
+	maxPrefetchBytes = 4 << 20  // of one claim
+	minPrefetchBytes = 64 << 10 // with less left, nothing is claimed in advance
+	maxBuffered      = 32 << 20 // of a process
+)
+
 // buffers are the buffers of the endpoints that workers of this process call.
 type buffers struct {
-	mu sync.Mutex
-	of map[uuid.UUID]*buffer
+	mu    sync.Mutex
+	of    map[uuid.UUID]*buffer
+	bytes int // of messages that wait or are called, and those that running claims may take
 }
 
 // buffer contains the messages of an endpoint that are claimed and not called yet.
@@ -29,8 +38,9 @@ type buffer struct {
 	workers     int
 	meanCall    time.Duration // of calls with an answer; 0: there was none
 	waiting     []claimed
+	bytes       int           // of waiting
 	prefetching chan struct{} // closed when a claim ends; nil: none runs
-	exhausted   bool          // the last claim returned fewer messages than its limit
+	exhausted   bool          // the last claim left no message that is due
 }
 
 // acquire adds a worker to the buffer of an endpoint.
@@ -68,10 +78,14 @@ func (w *Webhooks) releaseBuffer(ctx context.Context, endpoint uuid.UUID, b *buf
 	}
 }
 
-// recordDuration records how long a call with an answer took.
-func (s *buffers) recordDuration(b *buffer, d time.Duration) {
+// ended records how long a call took that had an answer, and that its body is forgotten.
+func (s *buffers) ended(b *buffer, m claimed, v result, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.bytes -= m.counted
+	if v.status == 0 {
+		return
+	}
 	if b.meanCall == 0 {
 		b.meanCall = d
 	}
@@ -87,16 +101,24 @@ func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed) 
 	until := time.Now().Add(stayFor)
 	for more := true; more; m, more = w.next(ctx, m, b, until) {
 		w.settler.open <- struct{}{}
-		begun, called := time.Now(), m
-		v := w.callOnce(ctx, called)
-		if v.status != 0 {
-			w.buffers.recordDuration(b, time.Since(begun))
-		}
+		begun := time.Now()
+		v := w.callOnce(ctx, m)
+		w.buffers.ended(b, m, v, time.Since(begun))
+		m.forget()
+		called := m
 		calls.Go(func() {
 			defer func() { <-w.settler.open }()
 			w.finish(ctx, called, v)
 		})
 	}
+}
+
+// take removes the first message from a buffer. The caller has locked the buffers.
+func (b *buffer) take() claimed {
+	m := b.waiting[0]
+	b.waiting[0] = claimed{}
+	b.waiting, b.bytes = b.waiting[1:], b.bytes-m.counted
+	return m
 }
 
 // next returns the next message for a worker that has called last; false ends its
@@ -112,9 +134,8 @@ func (w *Webhooks) next(ctx context.Context, last claimed, b *buffer, until time
 			w.giveBackWaiting(ctx, b)
 			return claimed{}, false
 		case len(b.waiting) > 0 && (!late || b.workers == 1):
-			m := b.waiting[0]
-			b.waiting = b.waiting[1:]
-			if prefetching == nil && !late && !b.exhausted && len(b.waiting) < w.prefetchSize(b)/2 {
+			m := b.take()
+			if prefetching == nil && !late && !b.exhausted && len(b.waiting) < w.prefetchSize(b)/2 && b.bytes < maxPrefetchBytes/2 {
 				w.prefetch(ctx, last, b)
 			}
 			s.mu.Unlock()
@@ -126,6 +147,9 @@ func (w *Webhooks) next(ctx context.Context, last claimed, b *buffer, until time
 			prefetching = w.prefetch(ctx, last, b)
 		}
 		s.mu.Unlock()
+		if prefetching == nil {
+			return claimed{}, false
+		}
 		<-prefetching
 	}
 }
@@ -141,18 +165,26 @@ func (w *Webhooks) prefetchSize(b *buffer) int {
 	return min(max(n, w.options.PerEndpoint), maxPrefetch)
 }
 
-// prefetch starts to claim more messages of an endpoint. The caller has locked w.buffers.
+// prefetch starts to claim more messages of an endpoint, unless the process has too few
+// bytes left: then it returns nil. The caller has locked w.buffers.
 func (w *Webhooks) prefetch(ctx context.Context, last claimed, b *buffer) chan struct{} {
+	s := &w.buffers
+	bytes := min(maxPrefetchBytes, (maxBuffered-s.bytes)/4)
+	if bytes < minPrefetchBytes {
+		return nil
+	}
+	s.bytes += bytes
 	filled, n := make(chan struct{}), w.prefetchSize(b)
 	b.prefetching = filled
 	go func() {
-		more, err := w.claimMore(ctx, last.WorkspaceID, last.EndpointID, n)
+		more, err := w.claimMore(ctx, last.WorkspaceID, last.EndpointID, n, bytes)
 		if err != nil && ctx.Err() == nil {
 			w.log.ErrorContext(ctx, "webhooks not claimed", "error", err)
 		}
-		s := &w.buffers
 		s.mu.Lock()
-		b.waiting, b.exhausted, b.prefetching = append(b.waiting, more...), len(more) < n, nil
+		s.bytes -= bytes
+		taken := s.add(b, more)
+		b.exhausted, b.prefetching = len(more) == 0 || len(more) < n && taken+MaxBody <= bytes, nil
 		unused := b.workers == 0
 		if unused {
 			delete(s.of, last.EndpointID)
@@ -166,12 +198,23 @@ func (w *Webhooks) prefetch(ctx context.Context, last claimed, b *buffer) chan s
 	return filled
 }
 
+// add adds messages to a buffer, and returns their bytes. The caller has locked s.
+func (s *buffers) add(b *buffer, more []claimed) (bytes int) {
+	for i := range more {
+		more[i].counted = len(more[i].Body) + len(more[i].event)
+		bytes += more[i].counted
+	}
+	b.waiting, b.bytes, s.bytes = append(b.waiting, more...), b.bytes+bytes, s.bytes+bytes
+	return bytes
+}
+
 // giveBackWaiting gives back messages that were claimed and not called: the endpoint
 // does not answer any more, the leases expire soon, or the process shuts down.
 func (w *Webhooks) giveBackWaiting(ctx context.Context, b *buffer) {
 	w.buffers.mu.Lock()
 	left := slices.Clone(b.waiting)
-	b.waiting = nil
+	w.buffers.bytes -= b.bytes
+	b.waiting, b.bytes = nil, 0
 	w.buffers.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()

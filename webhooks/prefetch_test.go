@@ -89,8 +89,8 @@ func TestABacklogIsClaimedAndSettledTogether(t *testing.T) {
 	if len(ids) != n || len(b.settled.list()) != n || len(b.receiver.all()) != n {
 		t.Errorf("%d messages settled %d times after %d calls", len(ids), len(b.settled.list()), len(b.receiver.all()))
 	}
-	if w.buffers.of[uuid.Nil] != nil || len(w.buffers.of) != 0 || w.limiter.all != 0 {
-		t.Errorf("%d buffers and %d calls are still in use", len(w.buffers.of), w.limiter.all)
+	if w.buffers.of[uuid.Nil] != nil || len(w.buffers.of) != 0 || w.buffers.bytes != 0 || w.limiter.all != 0 {
+		t.Errorf("%d buffers, %d bytes and %d calls are still in use", len(w.buffers.of), w.buffers.bytes, w.limiter.all)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestMessagesWithShortLeasesAreNotCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.backlog(3)
-	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 3)
+	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 3, maxPrefetchBytes)
 	b.Must(err)
 	l := b.buffers.acquire(taken[0].EndpointID)
 	taken[1].since = taken[1].since.Add(-b.options.Lease + b.options.Timeout)
@@ -165,7 +165,7 @@ func TestOneFailingEffect(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.backlog(20)
-	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 20)
+	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 20, maxPrefetchBytes)
 	b.Must(err)
 	bad := taken[7].ID
 	b.OnSettled(func(_ context.Context, _ pgx.Tx, all []Outcome) error {
@@ -207,7 +207,7 @@ func TestWorkersThatLeaveTogetherLeaveNothingClaimed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.backlog(4)
-	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 4)
+	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 4, maxPrefetchBytes)
 	b.Must(err)
 	endpoint := taken[0].EndpointID
 	l := b.buffers.acquire(endpoint)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -134,5 +135,35 @@ func TestParquet(t *testing.T) {
 	}
 	if read[2].Text != nil || read[3] != (row{}) || *read[1].Text != "=x" {
 		t.Errorf("%+v", read[1:4])
+	}
+}
+
+// A row group of large values ends early, so that few bytes are in memory.
+func TestParquetGroupsAreBounded(t *testing.T) {
+	t.Parallel()
+	var file bytes.Buffer
+	e, err := format.New(format.Parquet, &file, []format.Column{{Name: "text", Type: format.Text}}, format.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := [][]byte{bytes.Repeat([]byte("x"), 1<<20)}
+	for range 80 {
+		if err := e.Row(row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	read, err := parquet.OpenFile(bytes.NewReader(file.Bytes()), int64(file.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int64
+	for _, group := range read.RowGroups() {
+		sizes = append(sizes, group.NumRows())
+	}
+	if !slices.Equal(sizes, []int64{32, 32, 16}) {
+		t.Errorf("groups have %v MiB", sizes)
 	}
 }

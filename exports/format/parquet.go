@@ -7,8 +7,11 @@ import (
 	"github.com/parquet-go/parquet-go/compress/zstd"
 )
 
-// groupRows is how many rows are in memory, and in a row group of the file.
-const groupRows = 50_000
+// A row group of the file is in memory until it has so many rows or bytes of values.
+const (
+	groupRows  = 50_000
+	groupBytes = 32 << 20
+)
 
 // parquetFile is Parquet, compressed with Zstandard. All columns are optional.
 type parquetFile struct {
@@ -17,6 +20,7 @@ type parquetFile struct {
 	places  []int // of the columns in the schema, which orders them by name
 	row     parquet.Row
 	rows    int // in the open row group
+	bytes   int // of their values
 }
 
 func newParquet(to io.Writer, columns []Column) *parquetFile {
@@ -58,16 +62,17 @@ func (f *parquetFile) Row(values [][]byte) error {
 				return err
 			}
 			level = 1
+			f.bytes += len(values[i])
 		}
 		f.row[f.places[i]] = v.Level(0, level, f.places[i])
 	}
 	if _, err := f.to.WriteRows([]parquet.Row{f.row}); err != nil {
 		return err
 	}
-	if f.rows++; f.rows < groupRows {
+	if f.rows++; f.rows < groupRows && f.bytes < groupBytes {
 		return nil
 	}
-	f.rows = 0
+	f.rows, f.bytes = 0, 0
 	return f.to.Flush()
 }
 

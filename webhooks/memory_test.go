@@ -1,0 +1,116 @@
+package webhooks
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"lemma/eventsout"
+)
+
+// large writes n messages of some bytes to an endpoint.
+func (b bundle) large(n, bytes int) uuid.UUID {
+	b.T.Helper()
+	e, _ := b.endpoint("/")
+	b.Exec(`insert into outbox (workspace_id, id, endpoint_id, body)
+		select $1, gen_random_uuid(), $2, '"' || repeat('x', $4 - 2) || '"' from generate_series(1, $3::int)`, b.Workspace, e.ID, n, bytes)
+	return e.ID
+}
+
+// A claim in advance takes messages up to a number of bytes. The others stay due.
+func TestClaimsInAdvanceAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	endpoint := b.large(10, 100_000)
+	for _, c := range []struct{ bytes, want int }{{99_999, 0}, {350_000, 3}, {100_000, 1}, {1 << 20, 6}} {
+		taken, err := b.claimMore(t.Context(), b.Workspace, endpoint, 256, c.bytes)
+		b.Must(err)
+		if len(taken) != c.want {
+			t.Errorf("%d messages of 100,000 bytes are claimed within %d bytes, want %d", len(taken), c.bytes, c.want)
+		}
+	}
+	b.WantCount(10, `select count(*) from outbox where leased_by is not null and attempts = 1`)
+}
+
+// The body of an event counts for its messages, though they do not contain it.
+func TestClaimsInAdvanceCountBodiesOfEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e := b.subscriber("/", types(eventsout.NotificationSent))
+	for range 4 {
+		b.record(b.sent(900))
+	}
+	b.publish(4)
+	var bytes int
+	b.Must(b.Pool.QueryRow(t.Context(), `select sum(octet_length(o.body) + octet_length(e.body)) from outbox o
+		join events_out e on e.workspace_id = o.workspace_id and e.id = o.event_id where o.shared`).Scan(&bytes))
+	taken, err := b.claimMore(t.Context(), b.Workspace, e.ID, 256, bytes/2)
+	b.Must(err)
+	if len(taken) != 2 || len(taken[0].event) < 900 {
+		t.Errorf("%d of 4 messages are claimed within the half of their bytes", len(taken))
+	}
+}
+
+// Messages of many endpoints that wait in a process have a number of bytes together.
+func TestBuffersOfAProcessAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	s, held := &b.buffers, 0
+	all := map[uuid.UUID]*buffer{}
+	for range 20 {
+		endpoint := b.large(6, MaxBody)
+		all[endpoint] = s.acquire(endpoint)
+		s.mu.Lock()
+		filled := b.prefetch(t.Context(), claimed{WorkspaceID: b.Workspace, EndpointID: endpoint}, all[endpoint])
+		s.mu.Unlock()
+		if filled != nil {
+			<-filled
+		}
+		for _, m := range all[endpoint].waiting {
+			held += len(m.Body)
+		}
+	}
+	if held > maxBuffered || held < maxBuffered/2 || s.bytes != held {
+		t.Errorf("%d bytes wait, and %d are counted", held, s.bytes)
+	}
+	for endpoint, l := range all {
+		b.releaseBuffer(t.Context(), endpoint, l)
+	}
+	if s.bytes != 0 {
+		t.Errorf("%d bytes are counted after all were given back", s.bytes)
+	}
+	b.WantCount(0, `select count(*) from outbox where leased_by is not null`)
+}
+
+// A call that waits for its settlement has no body, and no bytes are counted for it.
+func TestBodiesAreForgottenAfterTheCall(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.large(20, 10_000)
+	b.settler.writers = settlers // no settlement starts before all messages wait
+	ctx, stop := context.WithCancel(t.Context())
+	var process sync.WaitGroup
+	process.Go(func() { b.Loop(ctx) })
+	defer process.Wait()
+	defer stop()
+	waiting := func() []*settlement {
+		b.settler.mu.Lock()
+		defer b.settler.mu.Unlock()
+		return append([]*settlement(nil), b.settler.waiting...)
+	}
+	b.Eventually("all calls wait to be settled", func() bool { return len(waiting()) == 20 })
+	for _, one := range waiting() {
+		if one.Body != nil || one.event != nil {
+			t.Fatalf("a call that has ended keeps %d bytes", len(one.Body)+len(one.event))
+		}
+	}
+	b.Eventually("nothing is counted", func() bool {
+		b.buffers.mu.Lock()
+		defer b.buffers.mu.Unlock()
+		return b.buffers.bytes == 0
+	})
+	go b.settleWaiting()
+	b.Eventually("all are settled", func() bool { return b.Count(`select count(*) from outbox where status = 'delivered'`) == 20 })
+}
