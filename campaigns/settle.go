@@ -121,7 +121,8 @@ func settle(ctx context.Context, tx pgx.Tx, r ref) (completed bool, err error) {
 // hasEnded is true of a campaign c that is sending or paused, whose audience was read
 // and whose batches have ended. The subquery has a limit, since for a plain "not
 // exists" it may read the batches of all campaigns.
-const hasEnded = `(exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null)
+const hasEnded = `(exists (select from fanouts f
+		where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null)
 	and (select true from batches b
 		where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased') limit 1) is null
 	and not ` + undecided + `)`
