@@ -138,11 +138,11 @@ func (d *Direct) Send(ctx context.Context, ws uuid.UUID, n Request) (_ Sent, err
 // error.
 func (d *Direct) SendAll(ctx context.Context, ws uuid.UUID, ns []Request) (_ []Result, err error) {
 	defer func() { d.Metrics.refused(err) }()
-	leave, err := d.bulks.Acquire(ctx, ws, len(ns))
+	place, err := d.bulks.Acquire(ctx, ws, len(ns))
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer place.Leave()
 	m := d.newMemory(ws)
 	defer m.release()
 	all, err := d.prepare(ctx, ws, ns, true, m)

@@ -35,7 +35,7 @@ var errNotMoving = errors.New("the flow was paused or archived")
 func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 	all []*execution.Execution) (moved []*execution.Execution, err error) {
 	var again intake.Reoffered
-	err = f.Execution.Versions.Transact(ctx, f.pool, ws, func(tx pgx.Tx, versions *execution.Ready) (err error) {
+	err = f.Execution.Versions.Transact(ctx, f.pool, ws, execution.Request{}, func(tx pgx.Tx, versions *execution.Ready) (err error) {
 		if err = f.lockMoving(ctx, tx, ws, flow); err != nil {
 			return err
 		}

@@ -234,6 +234,10 @@ func (f *Flows) flip(ctx context.Context, p publication, v verb, ifMatch *int) (
 		if err := p.takeOver(ctx, tx); err != nil {
 			return err
 		}
+		if err := p.limitListeners(ctx, tx); err != nil {
+			return err
+		}
+		f.hook.At("publish: counted")
 		return recordRequest(ctx, tx, p.ws, p.flow, p.action, p.by, map[string]any{"in_flight": p.in.mode(), "before": was.LiveVersion})
 	})
 	if err != nil {

@@ -42,30 +42,68 @@ const (
 	mostBulksOfWorkspace = 16 // of one
 )
 
+// Place is a slot among those of the workspace and one among all.
+type Place struct {
+	bulks    *Bulks
+	ws       uuid.UUID
+	bulk     bool
+	own, all chan struct{}
+	taken    bool
+}
+
 // Acquire waits for a slot for n items: first among the workspace's own, then among all.
 // It refuses the request if too many are waiting.
-func (b *Bulks) Acquire(ctx context.Context, ws uuid.UUID, n int) (leave func(), err error) {
+func (b *Bulks) Acquire(ctx context.Context, ws uuid.UUID, n int) (*Place, error) {
 	bulk := n > 1
 	own, all, err := b.placesOf(ws, bulk)
 	if err != nil {
 		return nil, err
 	}
-	for _, places := range []chan struct{}{own, all} {
+	p := &Place{bulks: b, ws: ws, bulk: bulk, own: own, all: all}
+	if err := p.take(ctx); err != nil {
+		b.forget(ws, bulk)
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Place) take(ctx context.Context) error {
+	for _, places := range []chan struct{}{p.own, p.all} {
 		select {
 		case places <- struct{}{}:
 		case <-ctx.Done():
-			if places == all {
-				<-own
+			if places == p.all {
+				<-p.own
 			}
-			b.forget(ws, bulk)
-			return nil, fmt.Errorf("wait for other bulks: %w", ctx.Err())
+			return fmt.Errorf("wait for other bulks: %w", ctx.Err())
 		}
 	}
-	return func() {
-		<-all
-		<-own
-		b.forget(ws, bulk)
-	}, nil
+	p.taken = true
+	return nil
+}
+
+func (p *Place) release() {
+	if p.taken {
+		<-p.all
+		<-p.own
+		p.taken = false
+	}
+}
+
+// Leave releases the slot.
+func (p *Place) Leave() {
+	p.release()
+	p.bulks.forget(p.ws, p.bulk)
+}
+
+// Aside does work without the slot, which others use meanwhile, and waits for one again.
+// The request still counts as one that waits.
+func (p *Place) Aside(ctx context.Context, work func() error) error {
+	p.release()
+	if err := work(); err != nil {
+		return err
+	}
+	return p.take(ctx)
 }
 
 func (b *Bulks) placesOf(ws uuid.UUID, bulk bool) (own, all chan struct{}, err error) {

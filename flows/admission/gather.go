@@ -151,7 +151,7 @@ func (g *Gatherer[In, Out]) doTogether(ws uuid.UUID, chunk []*waiting[In, Out]) 
 		switch {
 		case err == nil:
 			w.out = done[i]
-		case len(chunk) == 1 || ctx.Err() != nil:
+		case len(chunk) == 1 || ctx.Err() != nil || IsOverloaded(err):
 			w.err = err
 		default:
 			w.out, w.err = g.doOne(ctx, ws, w.in)

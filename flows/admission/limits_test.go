@@ -22,9 +22,9 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 	fill := func(ws uuid.UUID) {
 		for range mostBulksOfWorkspace {
 			waiting.Go(func() {
-				if leave, err := b.Acquire(ctx, ws, 2); err == nil {
+				if place, err := b.Acquire(ctx, ws, 2); err == nil {
 					<-ctx.Done()
-					leave()
+					place.Leave()
 				}
 			})
 		}
@@ -133,13 +133,13 @@ func TestBulksLeavePlacesForOthers(t *testing.T) {
 	var b Bulks
 	const tries = 50
 	one, other := lemma.NewID(), lemma.NewID()
-	var leave []func()
+	var places []*Place
 	for range bulksOfWorkspace {
-		l, err := b.Acquire(context.Background(), one, 2)
+		place, err := b.Acquire(context.Background(), one, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		leave = append(leave, l)
+		places = append(places, place)
 	}
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -149,11 +149,11 @@ func TestBulksLeavePlacesForOthers(t *testing.T) {
 		}
 	}
 	for range bulksAtOnce - bulksOfWorkspace {
-		l, err := b.Acquire(context.Background(), other, 2)
+		place, err := b.Acquire(context.Background(), other, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
-		leave = append(leave, l)
+		places = append(places, place)
 	}
 	for range tries {
 		if _, err := b.Acquire(gone, other, 2); !errors.Is(err, context.Canceled) {
@@ -163,8 +163,8 @@ func TestBulksLeavePlacesForOthers(t *testing.T) {
 	if n := len(b.of[other]); n != bulksAtOnce-bulksOfWorkspace {
 		t.Errorf("a refused bulk holds one of %d slots", n)
 	}
-	for _, l := range leave {
-		l()
+	for _, place := range places {
+		place.Leave()
 	}
 	if len(b.places) != 0 || len(b.of) != 0 || len(b.using) != 0 || b.all != (here{}) {
 		t.Errorf("%d slots are taken, of %d workspaces", len(b.places), len(b.of))

@@ -37,9 +37,19 @@ func TestCompiledVersionsAreBoundedByBytes(t *testing.T) {
 	for range 10 {
 		fill(uuid.New(), 20, 250<<10)
 	}
+	if n, _ := of(small); n != 100 {
+		t.Errorf("large flows of others leave %d of 100 versions", n)
+	}
 	total := 0
 	for _, c := range v.compiled {
 		total += c.bytes
+	}
+	shares := 0
+	for _, bytes := range v.of {
+		shares += bytes
+	}
+	if shares != total {
+		t.Errorf("%d bytes are cached, the workspaces have %d", total, shares)
 	}
 	if total > maxCached || total != v.bytes {
 		t.Errorf("%d bytes are cached, counted as %d", total, v.bytes)

@@ -56,6 +56,6 @@ type Evaluator struct {
 
 // NewEvaluator makes an Evaluator.
 func NewEvaluator(d Deps, cfg Config) *Evaluator {
-	return &Evaluator{Versions: Versions{hook: d.Hook}, Sources: admission.NewBreakers(cfg.Workers), pool: d.Pool,
+	return &Evaluator{Versions: newVersions(d.Hook), Sources: admission.NewBreakers(cfg.Workers), pool: d.Pool,
 		audiences: d.Audiences, templates: d.Templates, webhooks: d.Webhooks, log: d.Log, cfg: cfg}
 }

@@ -2,11 +2,16 @@ package execution_test
 
 import (
 	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/flows/admission"
 	"lemma/flows/execution"
 	"lemma/flows/flowstest"
 )
@@ -17,7 +22,7 @@ func TestATransactionThatNeedsMoreVersionsThanItHolds(t *testing.T) {
 	b := setup(t, 0)
 	flow := b.Live(flowstest.Minimal)
 	begun := 0
-	b.Must(b.Another().Execution.Versions.Transact(bg, b.Pool, b.Workspace, func(tx pgx.Tx, r *execution.Ready) error {
+	b.Must(b.Another().Execution.Versions.Transact(bg, b.Pool, b.Workspace, execution.Request{}, func(tx pgx.Tx, r *execution.Ready) error {
 		begun++
 		r.Fill()
 		if err := r.Need(map[execution.VersionID]bool{{Flow: flow, Version: 1}: true}); err != nil {
@@ -40,7 +45,7 @@ func TestAVersionThatIsMissing(t *testing.T) {
 	flow := b.Live(flowstest.Minimal)
 	begun := 0
 	missing := errors.New("missing")
-	err := b.Another().Execution.Versions.Transact(bg, b.Pool, b.Workspace, func(tx pgx.Tx, r *execution.Ready) error {
+	err := b.Another().Execution.Versions.Transact(bg, b.Pool, b.Workspace, execution.Request{}, func(tx pgx.Tx, r *execution.Ready) error {
 		begun++
 		if _, err := r.Get(bg, tx, flow, 9); lemma.KindOf(err) != lemma.NotFound {
 			return err
@@ -50,4 +55,61 @@ func TestAVersionThatIsMissing(t *testing.T) {
 	if !errors.Is(err, missing) || begun != 2 {
 		t.Errorf("%d transactions: %v", begun, err)
 	}
+}
+
+// Many transactions that need a version at the same time wait for one that compiles it.
+func TestAVersionIsCompiledOnceForAllThatWait(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.Minimal)
+	n := b.Another()
+	const all = 8
+	var compiled atomic.Int32
+	var begun, done sync.WaitGroup
+	begun.Add(all)
+	n.Hook.Do = func(stage string) {
+		if stage == "compile" {
+			compiled.Add(1)
+			begun.Wait()
+		}
+	}
+	for range all {
+		done.Go(func() {
+			first := sync.OnceFunc(begun.Done)
+			err := n.Execution.Versions.Transact(bg, b.Pool, b.Workspace, execution.Request{}, func(tx pgx.Tx, r *execution.Ready) error {
+				defer first()
+				return flowstest.Second(r.Get(bg, tx, flow, 1))
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	done.Wait()
+	if n := compiled.Load(); n != 1 {
+		t.Errorf("it was compiled %d times", n)
+	}
+}
+
+// One transaction of a workspace at a time holds large compiled versions. Another waits
+// until the time of its request is over.
+func TestOneTransactionOfAWorkspaceHoldsLargeVersions(t *testing.T) {
+	b := setup(t, 0)
+	large := strings.Replace(flowstest.Minimal, `{`, `{"layout":{"x":"`+strings.Repeat("x", 100<<10)+`"},`, 1)
+	var need [2]map[execution.VersionID]bool
+	for i := range need {
+		need[i] = map[execution.VersionID]bool{{Flow: b.Live(large), Version: 1}: true, {Flow: b.Live(large), Version: 1}: true}
+	}
+	versions := &b.Another().Execution.Versions
+	b.Must(versions.Transact(bg, b.Pool, b.Workspace, execution.Request{}, func(_ pgx.Tx, r *execution.Ready) error {
+		if err := r.Need(need[0]); err != nil {
+			return err
+		}
+		err := versions.Transact(bg, b.Pool, b.Workspace, execution.Request{Time: 50 * time.Millisecond},
+			func(_ pgx.Tx, r *execution.Ready) error { return r.Need(need[1]) })
+		if !admission.IsOverloaded(err) {
+			t.Errorf("the other: %v", err)
+		}
+		return nil
+	}))
+	b.Must(versions.Transact(bg, b.Pool, b.Workspace, execution.Request{}, func(_ pgx.Tx, r *execution.Ready) error { return r.Need(need[1]) }))
 }

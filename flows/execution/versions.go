@@ -2,15 +2,11 @@ package execution
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/audience"
@@ -18,161 +14,6 @@ import (
 	"lemma/flows/graph"
 	"lemma/message"
 )
-
-// Versions caches compiled versions. A published version never changes, so an entry is
-// valid until the columns of its audience change.
-type Versions struct {
-	mu       sync.Mutex
-	compiled map[VersionID]compiled
-	routes   map[VersionID]*Route
-	bytes    int // definitions in compiled
-	hook     *enrollment.Hook
-}
-
-// compiled is a graph, and the version of the audience whose columns it was compiled with.
-type compiled struct {
-	*graph.Graph
-	audience uuid.UUID // Nil: it reads none
-	at       int
-
-	workspace uuid.UUID
-	bytes     int // of the definition
-}
-
-// VersionID is a version of a flow.
-type VersionID struct {
-	Flow    uuid.UUID
-	Version int
-}
-
-// maxCached bounds the definitions in the cache, in bytes: compiled, a definition takes
-// up to 80 times as much memory. One workspace has half of it at most.
-const maxCached = 4 << 20
-
-// Current returns a published version's graph with the audience's current columns. The
-// audience of an archived flow may be deleted: then the graph stays as it was.
-func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
-	g.mu.Lock()
-	known := g.compiled[VersionID{flow, version}]
-	g.mu.Unlock()
-	if known.audience != uuid.Nil {
-		var at int
-		err := q.QueryRow(ctx, `select version from audiences where workspace_id = $1 and id = $2`, ws, known.audience).Scan(&at)
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return nil, fmt.Errorf("read audience %s: %w", known.audience, err)
-		}
-		if err == nil && at != known.at {
-			g.Drop(flow, version)
-		}
-	}
-	return g.Get(ctx, q, ws, flow, version)
-}
-
-// Drop removes a version from the cache.
-func (g *Versions) Drop(flow uuid.UUID, version int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.drop(VersionID{flow, version})
-}
-
-func (g *Versions) drop(key VersionID) {
-	g.bytes -= g.compiled[key].bytes
-	delete(g.compiled, key)
-	delete(g.routes, key)
-}
-
-// add caches a version. Others are evicted in random order until there is space for it.
-func (g *Versions) add(key VersionID, c compiled) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.compiled == nil {
-		g.compiled, g.routes = map[VersionID]compiled{}, map[VersionID]*Route{}
-	}
-	g.drop(key)
-	own := 0
-	for _, other := range g.compiled {
-		if other.workspace == c.workspace {
-			own += other.bytes
-		}
-	}
-	for k, other := range g.compiled {
-		if mine := other.workspace == c.workspace; mine && own+c.bytes > maxCached/2 {
-			own -= other.bytes
-			g.drop(k)
-		}
-	}
-	for k := range g.compiled {
-		if g.bytes+c.bytes <= maxCached {
-			break
-		}
-		g.drop(k)
-	}
-	g.compiled[key], g.bytes = c, g.bytes+c.bytes
-}
-
-// Get returns a published version's graph with the known columns of the audience: enough
-// for callers that read no profile. It may compile, so transactions use Ready instead.
-func (g *Versions) Get(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
-	if found := g.cached(VersionID{flow, version}); found != nil {
-		return found, nil
-	}
-	c, err := g.compile(ctx, q, ws, VersionID{flow, version})
-	return c.Graph, err
-}
-
-// cached returns a version's graph if the cache has it.
-func (g *Versions) cached(v VersionID) *graph.Graph {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.compiled[v].Graph
-}
-
-// compile compiles a version and caches it. It may take long.
-func (g *Versions) compile(ctx context.Context, q enrollment.Querier, ws uuid.UUID, v VersionID) (compiled, error) {
-	var text string
-	err := q.QueryRow(ctx,
-		`select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'published'`,
-		ws, v.Flow, v.Version).Scan(&text)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return compiled{}, &lemma.Error{Kind: lemma.NotFound, Message: fmt.Sprintf("the flow has no published version %d", v.Version)}
-	}
-	if err != nil {
-		return compiled{}, fmt.Errorf("read version %d of flow %s: %w", v.Version, v.Flow, err)
-	}
-	facts, by, err := factsOf(ctx, q, ws, text)
-	if err != nil {
-		return compiled{}, err
-	}
-	g.hook.At("compile")
-	by.Graph, err = graph.Compile(json.RawMessage(text), graph.Flow{WorkspaceID: ws, FlowID: v.Flow}, facts)
-	if err != nil {
-		return compiled{}, fmt.Errorf("compile version %d of flow %s: %w", v.Version, v.Flow, err)
-	}
-	by.workspace, by.bytes = ws, len(text)
-	g.add(v, by)
-	return by, nil
-}
-
-// factsOf are the audience's columns: conditions read values by their types.
-func factsOf(ctx context.Context, q enrollment.Querier, ws uuid.UUID, definition string) (facts graph.Facts, by compiled, err error) {
-	facts.Published = true
-	var named struct {
-		AudienceID string `json:"audience_id"`
-	}
-	if err := json.Unmarshal([]byte(definition), &named); err != nil {
-		return facts, by, fmt.Errorf("read definition: %w", err)
-	}
-	id, ok := lemma.ParseID(lemma.PrefixAudience, named.AudienceID)
-	if !ok {
-		return facts, by, nil
-	}
-	by.audience = id
-	err = q.QueryRow(ctx, `select columns, version from audiences where workspace_id = $1 and id = $2`, ws, id).Scan(&facts.Columns, &by.at)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return facts, by, fmt.Errorf("read columns of audience %s: %w", id, err)
-	}
-	return facts, by, nil
-}
 
 // Route is a graph with all that its execution needs from other packages.
 type Route struct {

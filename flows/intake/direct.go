@@ -41,15 +41,15 @@ func (in *Intake) EnrollAll(ctx context.Context, ws, flow uuid.UUID, es []Enroll
 		}
 		sound, at = append(sound, o), append(at, i)
 	}
-	leave, err := in.bulks.Acquire(ctx, ws, len(es))
+	place, err := in.bulks.Acquire(ctx, ws, len(es))
 	if admission.IsOverloaded(err) {
 		in.metrics.Triggered(enrollment.Refused, admission.CodeOverloaded, len(sound))
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	done, err := in.enrollInto(ctx, ws, flow, sound, dryRun)
+	defer place.Leave()
+	done, err := in.enrollInto(ctx, ws, flow, sound, dryRun, in.request(place))
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +69,10 @@ type EnrolledOne struct {
 var errDryRun = errors.New("dry run")
 
 // enrollInto enrolls profiles in one flow, from direct requests or an audience.
-func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Trigger, dryRun bool) (done []EnrolledOne, err error) {
+func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Trigger, dryRun bool,
+	by execution.Request) (done []EnrolledOne, err error) {
 	var due map[enrollment.Shard]bool
-	err = in.exec.Versions.Transact(ctx, in.pool, ws, func(tx pgx.Tx, versions *execution.Ready) error {
+	err = in.exec.Versions.Transact(ctx, in.pool, ws, by, func(tx pgx.Tx, versions *execution.Ready) error {
 		t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions}
 		if err := t.readFlow(ctx, flow); err != nil {
 			return err

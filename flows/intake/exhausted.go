@@ -10,24 +10,55 @@ import (
 	"lemma"
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
+	"lemma/flows/execution"
 	"lemma/flows/graph"
 )
 
 // conditionTime bounds how long one transaction evaluates conditions on events, since
-// it holds locks, and a slot that other bulks wait for. It is checked before each event, so
-// that at least the first one is recorded and a client that sends the others again makes
-// progress.
+// it holds locks, and a slot that other bulks wait for; the time of compiling them counts. It
+// is checked before each event, so that at least the first one is recorded and a client that
+// sends the others again makes progress. Compiling alone may take as long: then no event
+// is recorded that needs what is not compiled.
 const conditionTime = 5 * time.Second
 
 // errConditionTime is the error of an event whose conditions were not evaluated.
 var errConditionTime = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
-	Message: "the conditions on the events before this one took too long: send it again in another request"}
+	Message: "the conditions on the events of the request took too long: send it again in another request"}
 
 // Overloaded reports whether conditions took too long. The event can be sent again.
 func (r Recorded) Overloaded() bool { return admission.IsOverloaded(r.Err) }
 
 // exhausted reports whether conditions on further events are not evaluated.
-func (t *transaction) exhausted() bool { return t.evaluated > 0 && t.evaluated >= t.conditionTime }
+func (t *transaction) exhausted() bool {
+	return t.evaluated > 0 && t.evaluated+t.versions.Spent() >= t.conditionTime
+}
+
+// ready returns how many of the events, in their order, can be applied with the versions
+// that are compiled or may be.
+func (t *transaction) ready(all []*Trigger) (int, error) {
+	first, checked := len(all), map[string]bool{}
+	var missing []execution.VersionID
+	for i, o := range all {
+		if checked[o.Name] {
+			continue
+		}
+		checked[o.Name] = true
+		for _, f := range t.into(o) {
+			v := execution.VersionID{Flow: f.id, Version: f.version}
+			if f.status == flowLive && t.versions.Missing(v) {
+				first, missing = min(first, i), append(missing, v)
+			}
+		}
+	}
+	return t.versions.Prefix(first, missing)
+}
+
+// overload refuses events that can be sent again.
+func overload(done []Recorded, places ...int) {
+	for _, i := range places {
+		done[i].Err = errConditionTime
+	}
+}
 
 // evaluate evaluates a condition and adds up the time.
 func (t *transaction) evaluate(c *graph.Condition, v graph.Vars) (bool, error) {

@@ -43,6 +43,9 @@ func (in *Intake) Bulks() *admission.Bulks { return &in.bulks }
 // SetConditionTime changes the bound on the conditions of one transaction.
 func (in *Intake) SetConditionTime(d time.Duration) { in.conditionTime = d }
 
+// SetCompileTime changes the bound on compiling for one request.
+func (in *Intake) SetCompileTime(d time.Duration) { in.compileTime = d }
+
 // SetTriggerBytes changes the bound on a page of triggers.
 func (in *Intake) SetTriggerBytes(n int) { in.triggerBytes = n }
 
@@ -78,7 +81,7 @@ func (in *Intake) RecordIn(ctx context.Context, tx pgx.Tx, ws uuid.UUID, events 
 // compiled runs work in a savepoint of a test's transaction, and again when versions that
 // it needs have been compiled.
 func (in *Intake) compiled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, work func(*transaction) error) error {
-	return in.exec.Versions.Compiled(ctx, in.pool, ws, func(versions *execution.Ready) error {
+	return in.exec.Versions.Compiled(ctx, in.pool, ws, execution.Request{}, func(versions *execution.Ready) error {
 		return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 			return work(&transaction{Intake: in, tx: tx, ws: ws, versions: versions})
 		})

@@ -54,6 +54,7 @@ type Intake struct {
 	polls  polls                                   // audiences that this process is reading
 
 	conditionTime time.Duration
+	compileTime   time.Duration
 	triggerBytes  int
 	mostActive    int
 }
@@ -61,7 +62,7 @@ type Intake struct {
 // New makes an Intake.
 func New(d Deps, cfg Config) *Intake {
 	in := &Intake{pool: d.Pool, audiences: d.Audiences, exec: d.Execution, waker: d.Waker, log: d.Log, metrics: d.Metrics, hook: d.Hook,
-		cfg: cfg, conditionTime: conditionTime, triggerBytes: triggerBytes, mostActive: MaxActive}
+		cfg: cfg, conditionTime: conditionTime, compileTime: conditionTime, triggerBytes: triggerBytes, mostActive: MaxActive}
 	in.gather = admission.NewGatherer(cfg.Gather, in.recordChunk)
 	return in
 }

@@ -27,9 +27,9 @@ func TestBulksThatWaitAreRefused(t *testing.T) {
 	var waiting sync.WaitGroup
 	for range 16 {
 		waiting.Go(func() {
-			if leave, err := b.Bulks().Acquire(ctx, b.Workspace, 2); err == nil {
+			if place, err := b.Bulks().Acquire(ctx, b.Workspace, 2); err == nil {
 				<-ctx.Done()
-				leave()
+				place.Leave()
 			}
 		})
 	}

@@ -76,7 +76,7 @@ func (c *chunk) write(ctx context.Context) error {
 	c.hook.At("poll: chunk")
 	var recorded []Recorded
 	var due map[enrollment.Shard]bool
-	err := c.exec.Versions.Transact(ctx, c.pool, c.ws, func(tx pgx.Tx, versions *execution.Ready) error {
+	err := c.exec.Versions.Transact(ctx, c.pool, c.ws, execution.Request{}, func(tx pgx.Tx, versions *execution.Ready) error {
 		t := &transaction{Intake: c.Intake, tx: tx, ws: c.ws, versions: versions}
 		if err := t.readFlow(ctx, c.flow); err != nil {
 			return err

@@ -46,15 +46,15 @@ func (in *Intake) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) (
 		}
 		sound, at = append(sound, o), append(at, i)
 	}
-	leave, err := in.bulks.Acquire(ctx, ws, max(2, len(events)))
+	place, err := in.bulks.Acquire(ctx, ws, max(2, len(events)))
 	if admission.IsOverloaded(err) {
 		in.rejected(len(sound))
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	done, err := in.recordChunk(ctx, ws, sound)
+	defer place.Leave()
+	done, err := in.record(ctx, ws, sound, in.request(place))
 	if err != nil {
 		return nil, err
 	}
@@ -64,13 +64,23 @@ func (in *Intake) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) (
 	return all, nil
 }
 
-// recordChunk records valid events in one transaction.
-func (in *Intake) recordChunk(ctx context.Context, ws uuid.UUID, all []*Trigger) (done []Recorded, err error) {
+// recordChunk records valid single events in one transaction.
+func (in *Intake) recordChunk(ctx context.Context, ws uuid.UUID, all []*Trigger) ([]Recorded, error) {
+	return in.record(ctx, ws, all, execution.Request{Time: in.compileTime})
+}
+
+// request bounds compiling for a request with a place, which others have meanwhile.
+func (in *Intake) request(place *admission.Place) execution.Request {
+	return execution.Request{Time: in.compileTime, Aside: place.Aside}
+}
+
+// record records valid events in one transaction.
+func (in *Intake) record(ctx context.Context, ws uuid.UUID, all []*Trigger, by execution.Request) (done []Recorded, err error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
 	var due map[enrollment.Shard]bool
-	err = in.exec.Versions.Transact(ctx, in.pool, ws, func(tx pgx.Tx, versions *execution.Ready) (err error) {
+	err = in.exec.Versions.Transact(ctx, in.pool, ws, by, func(tx pgx.Tx, versions *execution.Ready) (err error) {
 		t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions}
 		done, err = t.events(ctx, all)
 		due = t.due

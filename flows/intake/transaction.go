@@ -32,6 +32,7 @@ type transaction struct {
 	applied   map[string]time.Time      // profile with active enrollments -> applied time of its last event
 	due       map[enrollment.Shard]bool // shards with enrollments that it made due
 	evaluated time.Duration             // time that its conditions took
+	cut       bool                      // events that follow need versions which are not compiled
 }
 
 // makeDue records which shard to wake after the transaction.
@@ -83,6 +84,16 @@ func (t *transaction) events(ctx context.Context, all []*Trigger) ([]Recorded, e
 		return nil, err
 	}
 	t.date(all)
+	n, err := t.ready(all)
+	if err != nil {
+		return nil, err
+	}
+	for i := n; i < len(all); i++ {
+		overload(done, i)
+	}
+	if all = all[:n]; n == 0 {
+		return done, nil
+	}
 	shared, err := t.lockProfiles(ctx, all)
 	if err != nil {
 		return nil, err
@@ -123,10 +134,20 @@ func (t *transaction) date(all []*Trigger) {
 // apply applies the events of one round: each ends and wakes enrollments, and enrolls. When
 // the transaction is exhausted, the events that follow are not applied.
 func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, done []Recorded) error {
+	if t.cut {
+		overload(done, round...)
+		return nil
+	}
 	of, w, err := t.lockActive(ctx, round, all)
 	if err != nil {
 		return err
 	}
+	n, err := t.readyActive(round, all, of)
+	if err != nil {
+		return err
+	}
+	overload(done, round[n:]...)
+	t.cut, round = n < len(round), round[:n]
 	triggers, err := t.triggersOf(ctx, round, all, of)
 	if err != nil {
 		return err

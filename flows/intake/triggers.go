@@ -28,17 +28,28 @@ type triggers struct {
 	page map[uuid.UUID]*string
 }
 
-// triggersOf finds whose triggers the events of a round need.
-func (t *transaction) triggersOf(ctx context.Context, round []int, all []*Trigger, of map[string][]activeEnrollment) (*triggers, error) {
-	need := map[execution.VersionID]bool{}
-	for _, on := range of {
-		for _, u := range on {
-			need[execution.VersionID{Flow: u.flow, Version: u.version}] = true
+// readyActive returns how many events of a round, in their order, can be applied to the
+// active enrollments with the versions that are compiled or may be.
+func (t *transaction) readyActive(round []int, all []*Trigger, of map[string][]activeEnrollment) (int, error) {
+	first, checked := len(round), map[execution.VersionID]bool{}
+	var missing []execution.VersionID
+	for at, i := range round {
+		for _, u := range of[all[i].profile] {
+			v := execution.VersionID{Flow: u.flow, Version: u.version}
+			if checked[v] {
+				continue
+			}
+			checked[v] = true
+			if t.versions.Missing(v) {
+				first, missing = min(first, at), append(missing, v)
+			}
 		}
 	}
-	if err := t.versions.Need(need); err != nil {
-		return nil, err
-	}
+	return t.versions.Prefix(first, missing)
+}
+
+// triggersOf finds whose triggers the events of a round need.
+func (t *transaction) triggersOf(ctx context.Context, round []int, all []*Trigger, of map[string][]activeEnrollment) (*triggers, error) {
 	r := &triggers{at: map[uuid.UUID]int{}}
 	for _, i := range round {
 		for _, u := range of[all[i].profile] {

@@ -1,0 +1,255 @@
+package execution
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/singleflight"
+
+	"lemma"
+	"lemma/flows/enrollment"
+	"lemma/flows/graph"
+	"lemma/slots"
+)
+
+// Versions caches compiled versions. A published version never changes, so an entry is
+// valid until the columns of its audience change.
+type Versions struct {
+	mu       sync.Mutex
+	compiled map[VersionID]compiled
+	routes   map[VersionID]*Route
+	bytes    int               // definitions in compiled
+	of       map[uuid.UUID]int // of each workspace
+	hook     *enrollment.Hook
+
+	flights   singleflight.Group // versions that are being compiled: once for all that wait
+	compiling *slots.Slots       // versions that are being compiled
+	holding   *slots.Slots       // transactions that hold many compiled versions
+}
+
+// newVersions makes an empty cache.
+func newVersions(hook *enrollment.Hook) Versions {
+	return Versions{hook: hook,
+		compiling: slots.New(slots.Limits{Process: max(1, runtime.GOMAXPROCS(0)/2), Workspace: 1}, busy),
+		holding:   slots.New(slots.Limits{Process: 4, Workspace: 1}, busy)}
+}
+
+// errBusy reports that a slot was not free for slots.Wait.
+var errBusy = errors.New("other flows are being compiled")
+
+func busy(string) error { return errBusy }
+
+// enter waits for a slot until ctx ends.
+func enter(ctx context.Context, s *slots.Slots, ws uuid.UUID) (leave func(), err error) {
+	for {
+		leave, err = s.Enter(ctx, slots.Resource{Workspace: ws})
+		if !errors.Is(err, errBusy) {
+			return leave, err
+		}
+	}
+}
+
+// compiled is a graph, and the version of the audience whose columns it was compiled with.
+type compiled struct {
+	*graph.Graph
+	audience uuid.UUID // Nil: it reads none
+	at       int
+
+	workspace uuid.UUID
+	bytes     int // of the definition
+}
+
+// VersionID is a version of a flow.
+type VersionID struct {
+	Flow    uuid.UUID
+	Version int
+}
+
+// MaxListening bounds the live definitions of a workspace that listen to one event, in
+// bytes. They are compiled for the event, and the cache has space for them.
+const MaxListening = 2 << 20
+
+// maxCached bounds the definitions in the cache, in bytes: compiled, a definition takes
+// up to 80 times as much memory. One workspace has half of it at most.
+const maxCached = 2 * MaxListening
+
+// Current returns a published version's graph with the audience's current columns. The
+// audience of an archived flow may be deleted: then the graph stays as it was.
+func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
+	g.mu.Lock()
+	known := g.compiled[VersionID{flow, version}]
+	g.mu.Unlock()
+	if known.audience != uuid.Nil {
+		var at int
+		err := q.QueryRow(ctx, `select version from audiences where workspace_id = $1 and id = $2`, ws, known.audience).Scan(&at)
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return nil, fmt.Errorf("read audience %s: %w", known.audience, err)
+		}
+		if err == nil && at != known.at {
+			g.Drop(flow, version)
+		}
+	}
+	return g.Get(ctx, q, ws, flow, version)
+}
+
+// Drop removes a version from the cache.
+func (g *Versions) Drop(flow uuid.UUID, version int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.drop(VersionID{flow, version})
+}
+
+func (g *Versions) drop(key VersionID) {
+	was, ok := g.compiled[key]
+	if !ok {
+		return
+	}
+	g.bytes -= was.bytes
+	if g.of[was.workspace] -= was.bytes; g.of[was.workspace] <= 0 {
+		delete(g.of, was.workspace)
+	}
+	delete(g.compiled, key)
+	delete(g.routes, key)
+}
+
+// add caches a version. Others are evicted until there is space for it: those of the
+// workspace that has most, so that large flows do not displace those of other workspaces.
+func (g *Versions) add(key VersionID, c compiled) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.compiled == nil {
+		g.compiled, g.routes, g.of = map[VersionID]compiled{}, map[VersionID]*Route{}, map[uuid.UUID]int{}
+	}
+	g.drop(key)
+	g.evict(c.workspace, maxCached/2-c.bytes)
+	for len(g.compiled) > 0 && g.bytes+c.bytes > maxCached {
+		largest, most := uuid.Nil, 0
+		for ws, bytes := range g.of {
+			if ws == c.workspace {
+				bytes += c.bytes
+			}
+			if bytes > most {
+				largest, most = ws, bytes
+			}
+		}
+		g.evict(largest, g.of[largest]-1)
+	}
+	g.compiled[key], g.bytes = c, g.bytes+c.bytes
+	g.of[c.workspace] += c.bytes
+}
+
+// evict drops versions of a workspace in random order until they have so many bytes at most.
+func (g *Versions) evict(ws uuid.UUID, most int) {
+	for k, other := range g.compiled {
+		if g.of[ws] <= most {
+			return
+		}
+		if other.workspace == ws {
+			g.drop(k)
+		}
+	}
+}
+
+// Get returns a published version's graph with the known columns of the audience: enough
+// for callers that read no profile. It may compile, so transactions use Ready instead.
+func (g *Versions) Get(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
+	if found := g.cached(VersionID{flow, version}); found != nil {
+		return found, nil
+	}
+	c, err := g.compile(ctx, q, ws, VersionID{flow, version})
+	return c.Graph, err
+}
+
+// cached returns a version's graph if the cache has it.
+func (g *Versions) cached(v VersionID) *graph.Graph {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.compiled[v].Graph
+}
+
+// compile returns a version compiled with the current columns, and caches it. It may take
+// long. Callers that need the same version at the same time wait for one.
+func (g *Versions) compile(ctx context.Context, q enrollment.Querier, ws uuid.UUID, v VersionID) (compiled, error) {
+	var text string
+	err := q.QueryRow(ctx,
+		`select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'published'`,
+		ws, v.Flow, v.Version).Scan(&text)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return compiled{}, &lemma.Error{Kind: lemma.NotFound, Message: fmt.Sprintf("the flow has no published version %d", v.Version)}
+	}
+	if err != nil {
+		return compiled{}, fmt.Errorf("read version %d of flow %s: %w", v.Version, v.Flow, err)
+	}
+	facts, by, err := factsOf(ctx, q, ws, text)
+	if err != nil {
+		return compiled{}, err
+	}
+	by.workspace, by.bytes = ws, len(text)
+	for {
+		done := g.flights.DoChan(fmt.Sprint(v.Flow, v.Version, by.at), func() (any, error) { return g.compileOnce(v, text, facts, by) })
+		select {
+		case <-ctx.Done():
+			return compiled{}, fmt.Errorf("compile version %d of flow %s: %w", v.Version, v.Flow, context.Cause(ctx))
+		case r := <-done:
+			if !errors.Is(r.Err, errBusy) {
+				return r.Val.(compiled), r.Err
+			}
+		}
+	}
+}
+
+// compileOnce compiles a version that is not cached with the same columns. It does not end
+// with the request that began it, since others may wait for it.
+func (g *Versions) compileOnce(v VersionID, text string, facts graph.Facts, by compiled) (c compiled, err error) {
+	leave, err := g.compiling.Enter(context.Background(), slots.Resource{Workspace: by.workspace})
+	if err != nil {
+		return c, err
+	}
+	defer leave()
+	g.mu.Lock()
+	c = g.compiled[v]
+	g.mu.Unlock()
+	if c.Graph != nil && c.at == by.at {
+		return c, nil
+	}
+	defer func() {
+		if p := recover(); p != nil { // a panic of a flight would end the process
+			c, err = compiled{}, fmt.Errorf("compile version %d of flow %s: %v\n%s", v.Version, v.Flow, p, debug.Stack())
+		}
+	}()
+	g.hook.At("compile")
+	by.Graph, err = graph.Compile(json.RawMessage(text), graph.Flow{WorkspaceID: by.workspace, FlowID: v.Flow}, facts)
+	if err != nil {
+		return compiled{}, fmt.Errorf("compile version %d of flow %s: %w", v.Version, v.Flow, err)
+	}
+	g.add(v, by)
+	return by, nil
+}
+
+// factsOf are the audience's columns: conditions read values by their types.
+func factsOf(ctx context.Context, q enrollment.Querier, ws uuid.UUID, definition string) (facts graph.Facts, by compiled, err error) {
+	facts.Published = true
+	var named struct {
+		AudienceID string `json:"audience_id"`
+	}
+	if err := json.Unmarshal([]byte(definition), &named); err != nil {
+		return facts, by, fmt.Errorf("read definition: %w", err)
+	}
+	id, ok := lemma.ParseID(lemma.PrefixAudience, named.AudienceID)
+	if !ok {
+		return facts, by, nil
+	}
+	by.audience = id
+	err = q.QueryRow(ctx, `select columns, version from audiences where workspace_id = $1 and id = $2`, ws, id).Scan(&facts.Columns, &by.at)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return facts, by, fmt.Errorf("read columns of audience %s: %w", id, err)
+	}
+	return facts, by, nil
+}
