@@ -294,6 +294,9 @@ func syntaxFault(body []byte) error {
 		}
 		offset = max(offset, syntax.Offset-1)
 	}
+	for offset > 0 && offset <= int64(len(body)) && 'a' <= body[offset-1] && body[offset-1] <= 'z' {
+		offset-- // to the begin of a word such as nope
+	}
 	line, column := position(body, offset)
 	return malformed("bad_json", "the body is not JSON", line, column)
 }
