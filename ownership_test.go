@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"flows/graph":      {"abtest", "mail"},
 	"flows/enrollment": {"eventsout", "fence", "pgerr"},
 	"flows/admission":  {},
-	"flows/execution":  {"address", "flows/graph", "flows/enrollment", "flows/admission", "notifications", "audience", "message", "webhooks"},
+	"flows/execution":  {"address", "flows/graph", "flows/enrollment", "flows/admission", "notifications", "audience", "message", "webhooks", "slots"},
 	"flows/intake":     {"fence", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "audience"},
 	"flows": {"fence", "loop", "mail", "page", "pgerr", "lifecycle", "flows/graph", "flows/enrollment", "flows/admission",
 		"flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "suppression", "webhooks"},
