@@ -340,8 +340,8 @@ func (b *bundle) checkEndpoints(w world) {
 	b.do("POST", location+"/test", nil).is(202)
 	b.do("POST", location+"/resend", object{"statuses": []string{"delivered"}}).is(200)
 	event := lemma.NewID()
-	b.Exec(`insert into events_out (workspace_id, id, type, origin_id, count, published_at, body) values ($1, $2, 'campaign.started', $2, 0, now(), '{}')`,
-		b.Workspace, event)
+	b.Exec(`insert into events_out (workspace_id, id, type, origin_id, count, published_at, body)
+		values ($1, $2, 'campaign.started', $2, 0, now(), '{}')`, b.Workspace, event)
 	b.do("GET", "/v1/events_out/"+lemma.FormatID(lemma.PrefixEventOut, event), nil).is(200)
 	b.do("DELETE", location, nil).is(204)
 	b.do("GET", location, nil).is(404)

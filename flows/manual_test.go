@@ -151,6 +151,9 @@ func TestEnrollmentsAreListed(t *testing.T) {
 	b.Wants(lemma.Invalid, err)
 	_, err = b.GetEnrollment(ctx, b.Workspace, flow)
 	b.Wants(lemma.NotFound, err)
-	_, _, _, err = b.Steps(ctx, lemma.NewID(), b.Enrollment(flow, "c1").ID, -1)
+	_, steps, _, err := b.Steps(ctx, lemma.NewID(), b.Enrollment(flow, "c1").ID, -1)
 	b.Wants(lemma.NotFound, err)
+	if len(steps) > 0 {
+		t.Errorf("another workspace reads %d steps", len(steps))
+	}
 }
