@@ -151,7 +151,8 @@ func (s *server) previewAudience(ctx context.Context, c *call, _ none) (audience
 		rows = 10
 	}
 	found, err := s.Audiences.Preview(ctx, c.workspace(), c.id, rows)
-	return audiencePreview{Columns: each(found.Columns, column), Rows: append([][]any{}, found.Rows...), Truncated: found.Truncated}, ofSource(err)
+	return audiencePreview{Columns: each(found.Columns, column), Rows: append([][]any{}, found.Rows...), Truncated: found.Truncated},
+		ofSource(err)
 }
 
 type audienceCounts struct {

@@ -117,6 +117,7 @@ type variantPreview struct {
 
 type renderedRows struct {
 	Sample       []sampleBody        `json:"sample"`
+	Truncated    bool                `json:"truncated"`
 	Rendered     int64               `json:"rendered"`
 	Failed       int64               `json:"failed"`
 	FailedAtMost float64             `json:"failed_share_at_most"`
@@ -164,8 +165,8 @@ func (s *server) previewCampaign(ctx context.Context, c *call, _ none) (campaign
 }
 
 func showRenderedRows(r campaigns.RenderedRows) renderedRows {
-	return renderedRows{Sample: each(r.Sample, showSample), Rendered: r.Rendered, Failed: r.Failed, FailedAtMost: r.FailedAtMost,
-		Failures: each(r.Faults, showRenderFailure)}
+	return renderedRows{Sample: each(r.Sample, showSample), Truncated: r.Truncated, Rendered: r.Rendered, Failed: r.Failed,
+		FailedAtMost: r.FailedAtMost, Failures: each(r.Faults, showRenderFailure)}
 }
 
 func showRenderFailure(f *campaigns.RenderFault) renderFailureBody {

@@ -92,7 +92,7 @@ func (s *server) showIteration(ctx context.Context, it campaigns.Iteration, err 
 		CutOffAt: utc(it.CutOffAt), DecidedBy: orNull(it.DecidedBy), DecidedAt: utc(it.DecidedAt), Verdict: it.Verdict,
 		Allowed:  each(it.Allowed, asIs),
 		Stopped:  stoppedOf(it),
-		Warnings: each(it.Warnings(results), asIs),
+		Warnings: each(it.Warnings(events, results), asIs),
 		Timeline: each(events, func(e campaigns.IterationEvent) timelineBody { return timelineBody{e.At.UTC(), e.Event, e.Detail} })}
 	if it.Winner != nil {
 		b.Winner = &it.Variants[*it.Winner].Name

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"lemma/page"
 )
 
 // TestLookupKeepsABoundedNumberOfBytes reads rows of which not all are kept, and an opt-out
@@ -45,22 +47,25 @@ func TestALookupTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// TestPreviewIsBounded reads rows of more values than a preview may have.
+// TestPreviewIsBounded reads rows of more bytes than a preview may have.
 func TestPreviewIsBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	wide := func(rows int) Audience {
+	wide := func(rows int, char string) Audience {
 		var columns strings.Builder
 		for i := range 200 {
-			fmt.Fprintf(&columns, ", repeat('x', 2000) as c%d", i)
+			fmt.Fprintf(&columns, ", repeat(%s, 2000) as c%d", char, i)
 		}
 		return b.keyed(t, fmt.Sprintf("select i as k, 'a@shop.example' as email%s from generate_series(1, %d) i", &columns, rows))
 	}
-	const fit = maxPreviewBytes / (200*maxCell + 20)
-	for rows, want := range map[int]int{fit: fit, 50: fit} {
-		p, err := b.Preview(t.Context(), b.Workspace, wide(rows).ID, MaxPreview)
-		if err != nil || len(p.Rows) != want || p.Truncated != (rows > want) {
-			t.Errorf("of %d rows %d are shown, truncated: %v, %v", rows, len(p.Rows), p.Truncated, err)
+	for _, c := range []struct {
+		char  string
+		rows  int
+		shown int
+	}{{"'x'", 20, 20}, {"'x'", 50, 20}, {"chr(1)", 3, 3}, {"chr(1)", 4, 3}} { // chr(1) has six bytes in JSON
+		p, err := b.Preview(t.Context(), b.Workspace, wide(c.rows, c.char).ID, MaxPreview)
+		if err != nil || len(p.Rows) != c.shown || p.Truncated != (c.rows > c.shown) || page.Size(p.Rows) > page.MaxBytes {
+			t.Errorf("of %d rows of %s %d are shown, truncated: %v, %v", c.rows, c.char, len(p.Rows), p.Truncated, err)
 		}
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"lemma/page"
 )
 
 // Preview has the first rows of an audience.
 type Preview struct {
 	Columns   []Column
-	Truncated bool    // further rows have more than maxPreviewBytes
+	Truncated bool    // further rows would have exceeded page.MaxBytes
 	Rows      [][]any // one value per column: nil, bool, json.Number, string or, of type json and of lists, json.RawMessage
 }
 
@@ -20,8 +22,6 @@ type Preview struct {
 const (
 	MaxPreview = 100  // rows
 	maxCell    = 1000 // bytes of one value; longer ones are cut and end in …
-
-	maxPreviewBytes = 4 << 20 // of values, as they were cut
 )
 
 // Preview reads up to limit rows, at most MaxPreview, with all columns.
@@ -64,9 +64,9 @@ func (p *Preview) read(r *run, x Audience, limit int) error {
 		row := make([]any, len(values))
 		for i, v := range values {
 			row[i] = cell(p.Columns[i].Type, v)
-			bytes += min(len(v), maxCell)
 		}
-		if p.Truncated = bytes > maxPreviewBytes; p.Truncated {
+		bytes += page.Size(row)
+		if p.Truncated = bytes > page.MaxBytes; p.Truncated {
 			return nil
 		}
 		p.Rows = append(p.Rows, row)

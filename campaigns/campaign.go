@@ -157,12 +157,15 @@ type VariantPreview struct {
 
 // RenderedRows are rows that were rendered.
 type RenderedRows struct {
-	Sample []Rendered // the first of them
+	Sample    []Rendered // the first of them
+	Truncated bool       // further messages would have exceeded the bytes of a sample
 
 	Rendered     int64          // sendable rows that were selected at random and rendered
 	Failed       int64          // of these, those that would be skipped as template_error
 	FailedAtMost float64        // upper bound of the fraction of sendable rows that fail, with a confidence of 95 %
 	Faults       []*RenderFault // by the number of rows
+
+	bytes int // that the sample may still have
 }
 
 // RenderFault is an error of the template, with the rows that cause it.

@@ -249,10 +249,13 @@ func changeIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.
 	return logIteration(ctx, tx, workspaceID, id, event, detail)
 }
 
+// eventSampled is logged when the sample is written.
+const eventSampled = "sampled"
+
 // sampled moves an iteration to running when its sample is written. If its cut-off was not
 // after its start, there is nothing to compare, and a person decides.
 func sampled(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) error {
-	err := changeIteration(ctx, tx, workspaceID, campaign, "sampled", "", `
+	err := changeIteration(ctx, tx, workspaceID, campaign, eventSampled, "", `
 		update iterations set status = 'running' where workspace_id = $1 and campaign_id = $2 and status = 'sampling' returning id`)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package campaigns
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,5 +197,41 @@ func TestAnAudienceThatBreaksBeforeTheRollout(t *testing.T) {
 	b.fanout(c.ID)
 	if got := b.get(c.ID); got.Status != Failed || b.iteration(c).Status != IterationCancelled {
 		t.Errorf("%s, %s", got.Status, b.iteration(c).Status)
+	}
+}
+
+// Results from before the sample was written say nothing about its size.
+func TestASampleThatWasNotMeasuredIsNotCalledSmall(t *testing.T) {
+	b := experiments(t, 400)
+	ctx := context.Background()
+	c := b.experiment(ab())
+	warnings := func() []string {
+		t.Helper()
+		it := b.iteration(c)
+		events, err := b.Timeline(ctx, b.Workspace, it.ID)
+		b.Must(err)
+		results, err := b.Results(ctx, b.Workspace, it.ID)
+		b.Must(err)
+		return it.Warnings(events, results)
+	}
+	measured := func() {
+		t.Helper()
+		b.Exec(`update iterations set measure_at = now() where id = $1`, *c.IterationID)
+		if n, err := b.MeasureDue(ctx); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	measured() // no batch is written yet
+	if w := warnings(); w != nil {
+		t.Errorf("while the sample is written: %q", w)
+	}
+	b.fanout(c.ID)
+	if w := warnings(); len(w) != 1 || !strings.HasPrefix(w[0], "there are no results from after the sample was written") {
+		t.Errorf("before the next results: %q", w)
+	}
+	measured()
+	least := min(len(b.members(b.iteration(c), 400, 0)), len(b.members(b.iteration(c), 400, 1)))
+	if w := warnings(); len(w) != 1 || !strings.Contains(w[0], fmt.Sprintf(": %d recipients per variant", least)) {
+		t.Errorf("after the next results, of %d recipients: %q", least, w)
 	}
 }

@@ -15,11 +15,12 @@ import (
 	"lemma/audience"
 	"lemma/message"
 	"lemma/notifications"
+	"lemma/page"
 )
 
 // A preview renders checkSize random rows of the audience. They include a failure
 // of 1 % of the rows with a probability of 1 - 0.99^500 = 99.3 %. It shows
-// sampleSize messages and at most faultsShown different errors, each with at most
+// sampleSize messages of page.MaxBytes in all and at most faultsShown different errors, each with at most
 // profilesShown profiles.
 const (
 	checkSize     = 500
@@ -70,9 +71,12 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 			r.SkippedBy[reason] = n
 		}
 	}
-	begun := time.Now()
+	begun, bytes := time.Now(), page.MaxBytes
+	if e != nil && variant == nil {
+		bytes /= len(contents) + 1 // the answer has the first one twice
+	}
 	for i, content := range contents {
-		one := RenderedRows{Sample: []Rendered{}}
+		one := RenderedRows{Sample: []Rendered{}, bytes: bytes}
 		links, err := c.untrackedOf(now, content)
 		if err != nil {
 			return Preview{}, err
@@ -144,15 +148,24 @@ func (r *RenderedRows) render(ctx context.Context, now Campaign, links untracked
 			r.failed(faults, one)
 		}
 		one.Content, one.Headers = text, headers
-		if len(r.Sample) < sampleSize {
-			r.Sample = append(r.Sample, one)
-		}
+		r.show(one)
 	}
 	r.Faults = slices.SortedFunc(maps.Values(faults), func(a, b *RenderFault) int {
 		return cmp.Or(cmp.Compare(b.Rows, a.Rows), cmp.Compare(a.Error, b.Error))
 	})
 	r.Faults = r.Faults[:min(len(r.Faults), faultsShown)]
 	r.FailedAtMost = failureBound(r.Failed, r.Rendered, sendable)
+}
+
+// show adds a message to the sample while it has fewer than sampleSize, and they fit.
+func (r *RenderedRows) show(one Rendered) {
+	if len(r.Sample) == sampleSize || r.Truncated {
+		return
+	}
+	r.bytes -= page.Size(one)
+	if r.Truncated = r.bytes < 0; !r.Truncated {
+		r.Sample = append(r.Sample, one)
+	}
 }
 
 func (r *RenderedRows) failed(faults map[string]*RenderFault, one Rendered) {

@@ -2,6 +2,7 @@ package campaigns
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"lemma"
 	"lemma/audience"
 	"lemma/message"
+	"lemma/page"
 )
 
 // strict makes the template fail for profiles without a city in their data.
@@ -108,6 +110,39 @@ func TestAPreviewWarnsOfLinksThatAreNotTracked(t *testing.T) {
 	}
 	if r := made(message.Off); r.Warnings != nil {
 		t.Errorf("of a template that tracks no clicks: %q", r.Warnings)
+	}
+}
+
+// The samples of large messages end at the bytes of a page, which the variants share.
+func TestAPreviewIsBoundedInBytes(t *testing.T) {
+	b := setup(t, 4)
+	ctx := context.Background()
+	c := b.strict()
+	b.ExecDB(`update customers set data = jsonb_build_object('city', repeat('x', 17000))`) // a message has 340 KB
+	tpl, err := b.deps.Templates.Create(ctx, b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: "large",
+		Content: message.Content{Subject: "s", HTML: "<p>" + strings.Repeat("{{ data.city }}", 10), Text: strings.Repeat("{{ data.city }}", 10)}})
+	b.Must(err)
+	e := ab(func(e *Experiment) { e.Variants, e.HoldoutPercent = nil, 0 })
+	for i := range 4 {
+		e.Variants = append(e.Variants, Variant{Name: fmt.Sprint(i), Weight: 25})
+	}
+	_, err = b.Update(ctx, b.Workspace, c.ID, nil, Patch{TemplateID: &tpl.ID, Experiment: e})
+	b.Must(err)
+	r, err := b.Preview(ctx, b.Workspace, c.ID)
+	b.Must(err)
+	bytes := page.Size(r.Sample)
+	for _, v := range r.Variants {
+		bytes += page.Size(v.Sample)
+		if len(v.Sample) != 2 || !v.Truncated || v.Rendered != 4 {
+			t.Errorf("%s: %d messages, truncated: %v, %d rendered", v.Name, len(v.Sample), v.Truncated, v.Rendered)
+		}
+	}
+	if bytes > page.MaxBytes || len(r.Variants) != 4 || !r.Truncated {
+		t.Errorf("%d bytes of %d variants, truncated: %v", bytes, len(r.Variants), r.Truncated)
+	}
+	one, err := b.PreviewVariant(ctx, b.Workspace, c.ID, "3")
+	if err != nil || len(one.Sample) != sampleSize || one.Truncated {
+		t.Errorf("of one variant: %d messages, truncated: %v, %v", len(one.Sample), one.Truncated, err)
 	}
 }
 

@@ -2,6 +2,8 @@ package campaigns
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"lemma/abtest"
 )
@@ -43,16 +45,32 @@ func (e Experiment) warnings(n int64) (all []string) {
 	return all
 }
 
-// Warnings are why the sample of an iteration is too small, by its newest results.
-func (it Iteration) Warnings(results []Tally) []string {
-	if it.Status == IterationSampling || len(results) == 0 {
+// Warnings are why the sample of an iteration is too small, after it was written.
+func (it Iteration) Warnings(events []IterationEvent, results []Tally) []string {
+	written := slices.IndexFunc(events, func(e IterationEvent) bool { return e.Event == eventSampled })
+	if written < 0 || it.Metric == nil {
 		return nil
 	}
-	least, at := int64(-1), results[len(results)-1].At
+	sizes := it.sizes(events[written].At, results)
+	if len(sizes) == 0 {
+		return []string{"there are no results from after the sample was written, so it is not known whether it is too small"}
+	}
+	return it.warnings(slices.Min(sizes))
+}
+
+// sizes are the recipients of the variants by the verdict, or by the newest results if they
+// are from after the sample was written.
+func (it Iteration) sizes(written time.Time, results []Tally) (all []int64) {
+	if it.Verdict != nil {
+		for _, v := range it.Verdict.Variants {
+			all = append(all, v.Recipients)
+		}
+		return all
+	}
 	for _, t := range results {
-		if t.At.Equal(at) && t.Ordinal != holdout && (least < 0 || t.Recipients < least) {
-			least = t.Recipients
+		if !t.At.Before(written) && t.At.Equal(results[len(results)-1].At) && t.Ordinal != holdout {
+			all = append(all, t.Recipients)
 		}
 	}
-	return it.warnings(least)
+	return all
 }

@@ -3,6 +3,8 @@ package direct
 import (
 	"testing"
 	"time"
+
+	"lemma/pgtest"
 )
 
 // A content is of the month of its notifications, so that it can be deleted with them: the
@@ -14,7 +16,7 @@ func TestAContentIsOfTheMonthOfItsNotifications(t *testing.T) {
 	for _, at := range []time.Time{time.Now(), time.Now().AddDate(0, -1, -3)} {
 		for range 2 {
 			r := b.request("", func(r *Request) { r.SendAt = &later })
-			r.ID = idAt(at)
+			r.ID = pgtest.IDAt(at)
 			b.send(d, r, accepted)
 		}
 	}

@@ -138,7 +138,7 @@ func TestAKeyWhoseNotificationWasDropped(t *testing.T) {
 			b.Must(d.BeginPeriod(context.Background()))
 			for _, key := range []string{"again", "old"} {
 				r := b.request(key)
-				r.ID = idAt(time.Now().Add(-c.age))
+				r.ID = pgtest.IDAt(time.Now().Add(-c.age))
 				b.send(d, r, accepted)
 			}
 			b.Exec(`delete from notifications`)
@@ -147,7 +147,7 @@ func TestAKeyWhoseNotificationWasDropped(t *testing.T) {
 			b.Exec(`update direct_key_periods set began_at = began_at - interval '74 hours'`)
 			b.Must(d.BeginPeriod(context.Background()))
 			b.WantCount(1, `select count(*) from direct_key_periods`)
-			b.WantCount(c.left, `select count(*) from direct_keys where token < $1`, idAt(time.Now().Add(-24*time.Hour)))
+			b.WantCount(c.left, `select count(*) from direct_keys where token < $1`, pgtest.IDAt(time.Now().Add(-24*time.Hour)))
 		})
 	}
 }

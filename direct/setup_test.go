@@ -53,15 +53,6 @@ func (b *bundle) request(key string, change ...func(*Request)) Request {
 	return r
 }
 
-// idAt is the id of a request of another time.
-func idAt(t time.Time) uuid.UUID {
-	id := lemma.NewID()
-	for i := range 6 {
-		id[i] = byte(t.UnixMilli() >> (40 - 8*i))
-	}
-	return id
-}
-
 func twice(r *Request)   { r.Strategy = AtLeastOnce }
 func profile(r *Request) { r.To, r.Data = To{ProfileKey: "c1", AudienceID: r.To.AudienceID}, nil }
 

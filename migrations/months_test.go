@@ -45,7 +45,7 @@ func TestAMonthIsDetachedAndDropped(t *testing.T) {
 	if !p.Attached || p.Name() != "attempts_2019_05" || p.Bytes == 0 {
 		t.Fatalf("the partition is %+v", p)
 	}
-	if got := landsIn(t, pool, idAt(month)); got != p.Name() {
+	if got := landsIn(t, pool, pgtest.IDAt(month)); got != p.Name() {
 		t.Fatalf("the row is in %s", got)
 	}
 	if done, err := migrations.Detach(t.Context(), pool, p, use(true)); done || err != nil {
@@ -94,7 +94,7 @@ func TestDetachingGivesUpOnLocks(t *testing.T) {
 	if _, err := migrations.Detach(bounded, pool, p, use(false)); !errors.Is(err, migrations.ErrBusy) {
 		t.Errorf("detach beside a long transaction: %v", err)
 	}
-	if got := landsIn(t, pool, idAt(p.Month)); got != p.Name() {
+	if got := landsIn(t, pool, pgtest.IDAt(p.Month)); got != p.Name() {
 		t.Errorf("the next row is in %s", got)
 	}
 }

@@ -2,7 +2,6 @@ package migrations_test
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -192,19 +191,10 @@ func TestIDsLandInTheirMonth(t *testing.T) {
 		time.Date(2032, 3, 1, 0, 0, 0, 0, time.UTC):              "attempts_default",
 		time.Date(2031, 10, 31, 23, 59, 59, 999_000e3, time.UTC): "attempts_default",
 	} {
-		if got := landsIn(t, pool, idAt(at)); got != want {
+		if got := landsIn(t, pool, pgtest.IDAt(at)); got != want {
 			t.Errorf("an id of %s lands in %s instead of %s", at, got, want)
 		}
 	}
-}
-
-// idAt is a UUIDv7 made at a time.
-func idAt(at time.Time) uuid.UUID {
-	id := uuid.Must(uuid.NewV7())
-	var ms [8]byte
-	binary.BigEndian.PutUint64(ms[:], uint64(at.UnixMilli())<<16)
-	copy(id[:6], ms[:6])
-	return id
 }
 
 func landsIn(t *testing.T, pool *pgxpool.Pool, batch uuid.UUID) string {
@@ -222,7 +212,7 @@ func TestMonthWithRowsInTheDefaultPartition(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	now := time.Date(2033, 1, 1, 0, 0, 0, 0, time.UTC)
-	if got := landsIn(t, pool, idAt(now.AddDate(0, 1, 3))); got != "attempts_default" {
+	if got := landsIn(t, pool, pgtest.IDAt(now.AddDate(0, 1, 3))); got != "attempts_default" {
 		t.Fatalf("the row is in %s", got)
 	}
 	for range 2 {
@@ -235,7 +225,7 @@ func TestMonthWithRowsInTheDefaultPartition(t *testing.T) {
 		!strings.Contains(found, "attempts_2033_04") {
 		t.Errorf("partitions are %s", found)
 	}
-	if got := landsIn(t, pool, idAt(now.AddDate(0, 1, 4))); got != "attempts_default" {
+	if got := landsIn(t, pool, pgtest.IDAt(now.AddDate(0, 1, 4))); got != "attempts_default" {
 		t.Errorf("the month's next row is in %s", got)
 	}
 }

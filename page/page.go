@@ -188,7 +188,7 @@ const MaxBytes = 4 << 20
 func (s *Statement[T]) Page(rows []T) (page []T, next string) {
 	fits, total := 0, 0
 	for fits < min(len(rows), s.query.Limit) {
-		if total += size(rows[fits]); total > MaxBytes && fits > 0 {
+		if total += Size(rows[fits]); total > MaxBytes && fits > 0 {
 			break
 		}
 		fits++
@@ -199,8 +199,8 @@ func (s *Statement[T]) Page(rows []T) (page []T, next string) {
 	return rows[:fits], s.encode(rows[fits-1])
 }
 
-// size is the approximate size of a row in a response.
-func size(row any) int {
+// Size is the approximate size of a row in a response.
+func Size(row any) int {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
@@ -218,7 +218,7 @@ func collect[T any](rows pgx.Rows, scan pgx.RowToFunc[T]) (all []T, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all, total = append(all, row), total+size(row)
+		all, total = append(all, row), total+Size(row)
 	}
 	rows.Close()
 	return all, rows.Err()

@@ -20,7 +20,7 @@ func (o *old) direct(at time.Time, n int, status string) {
 		o.Exec(`insert into contents (workspace_id, id, channel, inline, from_name, from_email, reply_to, headers)
 			values ($1, $2, 'sms', '{"text": "Dear Ada"}', '', '', '', '{}')`, o.Workspace, contentOf(at, i))
 	}
-	origin, batch := notifications.DirectOrigin(o.Workspace, at), idAt(at)
+	origin, batch := notifications.DirectOrigin(o.Workspace, at), pgtest.IDAt(at)
 	o.Exec(`insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload)
 		values ($1, $2, $3, $3, 0, '+491701234567', '+491701234567', '{}')`, o.Workspace, origin, batch)
 	o.Exec(`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, status, sent, due_at,
@@ -54,7 +54,7 @@ func TestContentsLeaveWithTheirNotifications(t *testing.T) {
 			next := month.AddDate(0, 5, 0)
 			o.direct(month.Add(2*day), 3, c.status)
 			o.direct(next.Add(2*day), 2, "done")
-			first := idAt(month)
+			first := pgtest.IDAt(month)
 			o.Exec(`insert into contents select workspace_id, $1, channel, template_id, template_version, from_name, from_email, reply_to, headers
 				from contents where id = $2`, first, o.campaign)
 			o.run(c.cfg, now)

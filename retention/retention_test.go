@@ -40,7 +40,7 @@ type old struct {
 func setup(t *testing.T) *old {
 	t.Helper()
 	t.Parallel()
-	o := &old{Fixture: shop.New(pgtest.NewShop(t), shop.Local, nil), campaign: idAt(month.Add(day)), enrollment: idAt(month.Add(2 * day))}
+	o := &old{Fixture: shop.New(pgtest.NewShop(t), shop.Local, nil), campaign: pgtest.IDAt(month.Add(day)), enrollment: pgtest.IDAt(month.Add(2 * day))}
 	o.OpenDB(`create table people (id int, email text, name text)`)
 	o.Fill(`select id, email, name from people`)
 	o.Must(migrations.Partitions(t.Context(), o.Pool, month))
@@ -59,7 +59,7 @@ func setup(t *testing.T) *old {
 			Recipients: []notifications.Recipient{{Key: lemma.Key("test/1"), ProfileKey: "1", Address: "p@shop.example"}}})
 		return err
 	}))
-	batch := idAt(month.Add(3 * day))
+	batch := pgtest.IDAt(month.Add(3 * day))
 	o.Exec(`update notifications set batch_id = $1`, batch)
 	o.Exec(`update batches set id = $1, root_id = $1, status = 'done', sent = size, finished_at = $2`, batch, month.Add(20*day))
 	o.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
@@ -80,14 +80,6 @@ func setup(t *testing.T) *old {
 	o.Exec(`insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event)
 		values ($1, $2, 0, 1, 'n', 'enrolled')`, o.Workspace, o.enrollment)
 	return o
-}
-
-func idAt(t time.Time) uuid.UUID {
-	id := lemma.NewID()
-	for i := range 6 {
-		id[i] = byte(t.UnixMilli() >> (40 - 8*i))
-	}
-	return id
 }
 
 func (o *old) run(cfg retention.Config, at time.Time) retention.Done {

@@ -62,20 +62,33 @@ func TestASubscriptionWaitsForAStatementThatMayWrite(t *testing.T) {
 		wrote <- err
 	}()
 	b.WaitForLocks(1)
-	waits, answered := make(chan struct{}), make(chan struct{})
-	b.hook = func(string) { b.hook = nil; close(waits) }
+	answered := b.subscribesLater()
+	release()
+	b.Must(<-wrote)
+	<-answered
+}
+
+// subscribesLater makes a subscription that waits for a transaction, and returns when it waits.
+func (b bundle) subscribesLater() (answered chan struct{}) {
+	b.T.Helper()
+	answered = make(chan struct{})
+	waits := make(chan struct{})
+	b.hook = func(stage string) {
+		if stage == "older transaction" {
+			b.hook = nil
+			close(waits)
+		}
+	}
 	go func() {
 		b.subscriber("/", types(eventsout.CampaignStarted))
 		close(answered)
 	}()
 	select {
 	case <-answered:
-		t.Error("the subscription was answered before the statement has ended")
+		b.T.Error("the subscription was answered before the transaction has ended")
 	case <-waits:
 	}
-	release()
-	b.Must(<-wrote)
-	<-answered
+	return answered
 }
 
 // An endpoint whose creation is refused does not stay, so that a repeated request makes one.

@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"slices"
-	"syscall"
 	"time"
 )
 
@@ -89,12 +87,11 @@ type clientProcess struct {
 }
 
 func startClient(ctx context.Context, p posts) (*clientProcess, error) {
-	self, err := os.Executable()
+	cmd, err := ownProcess(ctx, "client")
 	if err != nil {
 		return nil, err
 	}
-	c := &clientProcess{cmd: exec.CommandContext(ctx, self, "client")}
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c := &clientProcess{cmd: cmd}
 	out, err := c.cmd.StdoutPipe()
 	if err == nil {
 		c.in, err = c.cmd.StdinPipe()

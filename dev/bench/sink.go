@@ -30,13 +30,23 @@ type sinkProcess struct {
 	roots   *x509.CertPool
 }
 
-func startSink(ctx context.Context) (*sinkProcess, error) {
+// ownProcess is a command of this program that ends with it.
+func ownProcess(ctx context.Context, command string) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	s := &sinkProcess{cmd: exec.CommandContext(ctx, self, "sink")}
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd := exec.CommandContext(ctx, self, command)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd, nil
+}
+
+func startSink(ctx context.Context) (*sinkProcess, error) {
+	cmd, err := ownProcess(ctx, "sink")
+	if err != nil {
+		return nil, err
+	}
+	s := &sinkProcess{cmd: cmd}
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

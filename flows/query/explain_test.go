@@ -60,7 +60,7 @@ func TestExplain(t *testing.T) {
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it has not entered yet and is due.")
 	b.Settle()
 	b.whyIs(flow, "c1", "The profile is enrolled: enrolled at T in version 1, it is at the node wait and waits until T.",
-		"Of the profile 1 such events are kept; the last, signed_up, happened at T.",
+		"1 event named signed_up is kept of the profile; the last, signed_up, happened at T.",
 		"would be refused as already_enrolled: by the recurrence once")
 	b.RecordEvent("c1", "signed_up")
 	b.Pass(80 * time.Hour)

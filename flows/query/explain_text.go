@@ -279,18 +279,21 @@ func oneLine(expression string) string { return strings.Join(strings.Fields(expr
 func (q *inquiry) aboutEvents() string {
 	days := int(q.retention.Hours() / 24)
 	names, e := q.triggerNames(), q.lastTriggering()
-	switch {
-	case len(names) == 0:
+	if len(names) == 0 {
 		return "No event enrolls into this version."
-	case e == nil:
-		return fmt.Sprintf("No event named %s is kept of the profile; events are kept for %d days.", strings.Join(names, " or "), days)
 	}
-	least := ""
-	if len(q.triggering) >= explained {
-		least = "at least "
+	named := "named " + strings.Join(names, " or ")
+	if e == nil {
+		return fmt.Sprintf("No event %s is kept of the profile; events are kept for %d days.", named, days)
 	}
-	return fmt.Sprintf("Of the profile %s%d such events are kept; the last, %s, happened at %s.", least, len(q.triggering), e.Name,
-		spokenTime(e.OccurredAt))
+	number := fmt.Sprintf("%d events %s are", len(q.triggering), named)
+	switch {
+	case len(q.triggering) >= explained:
+		number = "At least " + number
+	case len(q.triggering) == 1:
+		number = "1 event " + named + " is"
+	}
+	return fmt.Sprintf("%s kept of the profile; the last, %s, happened at %s.", number, e.Name, spokenTime(e.OccurredAt))
 }
 
 func (q *inquiry) aboutEnrollments() (facts []string) {

@@ -22,7 +22,7 @@ func (b *bundle) many(n int, e intake.Event) {
 	b.Must(err)
 }
 
-// However many other events the profile has, the events that enroll are found.
+// However many other events the profile has, the events named joined or signed_up are found.
 func TestExplainFindsTheTrigger(t *testing.T) {
 	b := setup(t, 1)
 	b.RecordEvent("c1", "signed_up")
@@ -34,7 +34,7 @@ func TestExplainFindsTheTrigger(t *testing.T) {
 			"nodes":{"wait":{"type":"delay","for":"P3D","next":"end"},"end":{"type":"exit"}}}`
 	flow := b.Live(text)
 	before := "The profile is not enrolled: its last event joined came at T, before version 1 was published."
-	b.whyIs(flow, "c1", before, "Of the profile 2 such events are kept; the last, joined, happened at T.")
+	b.whyIs(flow, "c1", before, "2 events named joined or signed_up are kept of the profile; the last, joined, happened at T.")
 	b.many(25, intake.Event{ProfileKey: "c1", Name: "joined"}) // refused: they have no n
 	_, e := b.why(flow, "c1")
 	if len(e.Events) != query.Explained || e.Events[0].Name != "joined" {
@@ -42,7 +42,7 @@ func TestExplainFindsTheTrigger(t *testing.T) {
 	}
 	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as condition_error (the condition cannot be decided: "+
 		"there is no n).",
-		"Of the profile at least 21 such events are kept", "The event signed_up now would enroll the profile.",
+		"At least 21 events named joined or signed_up are kept of the profile", "The event signed_up now would enroll the profile.",
 		"The event joined now, like its last one, would be refused as condition_error")
 }
 
