@@ -40,7 +40,8 @@ type old struct {
 func setup(t *testing.T) *old {
 	t.Helper()
 	t.Parallel()
-	o := &old{Fixture: shop.New(pgtest.NewShop(t), shop.Local, nil), campaign: pgtest.IDAt(month.Add(day)), enrollment: pgtest.IDAt(month.Add(2 * day))}
+	o := &old{Fixture: shop.New(pgtest.NewShop(t), shop.Local, nil),
+		campaign: pgtest.IDAt(month.Add(day)), enrollment: pgtest.IDAt(month.Add(2 * day))}
 	o.OpenDB(`create table people (id int, email text, name text)`)
 	o.Fill(`select id, email, name from people`)
 	o.Must(migrations.Partitions(t.Context(), o.Pool, month))

@@ -111,5 +111,7 @@ func TestOneTransactionOfAWorkspaceHoldsLargeVersions(t *testing.T) {
 		}
 		return nil
 	}))
-	b.Must(versions.Transact(bg, b.Pool, b.Workspace, execution.Request{}, func(_ pgx.Tx, r *execution.Ready) error { return r.Need(need[1]) }))
+	b.Must(versions.Transact(bg, b.Pool, b.Workspace, execution.Request{}, func(_ pgx.Tx, r *execution.Ready) error {
+		return r.Need(need[1])
+	}))
 }
