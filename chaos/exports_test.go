@@ -166,7 +166,7 @@ func (x *exporting) nothingIsLeft(step string) {
 			x.t.Errorf("killed at %s: %s stays with %d bytes", step, name, size)
 		}
 	}
-	x.Exec(`update blobs set ended_at = ended_at - interval '25 hours'`)
+	x.Exec(`update blobs set ended_at = ended_at - interval '25 hours', clean_at = clean_at - interval '25 hours'`)
 	x.Must(x.Clean(x.t.Context()))
 	if n := x.Count(`select count(*) from blobs`); n != 0 || len(names) == 0 {
 		x.t.Errorf("killed at %s: %d of %d attempts stay for ever", step, n, len(names))
