@@ -28,7 +28,7 @@ type posted struct {
 	Error string
 }
 
-// RunClient reads posts, reports that it is ready, and sends them when it is told to.
+// RunClient reads posts, reports that it is ready, and sends them when a line follows.
 func RunClient(ctx context.Context, in io.Reader, out io.Writer) error {
 	var p posts
 	from := bufio.NewReader(in)

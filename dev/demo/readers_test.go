@@ -2,30 +2,39 @@ package demo
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
+
+// answers answers requests without a network, by their path.
+type answers func(path string) (status int)
+
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: a(r.URL.Path), Body: http.NoBody, Request: r}, nil
+}
 
 // A request whose answer is late is repeated, and counts once. An error counts nothing.
 func TestAReaderRepeatsALateRequest(t *testing.T) {
 	t.Parallel()
-	var requests atomic.Int32
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/c/x" {
-			w.WriteHeader(http.StatusNotFound)
-		} else if requests.Add(1) == 1 {
-			time.Sleep(lateAfter)
+	synctest.Test(t, func(t *testing.T) {
+		requests := 0
+		r := newReaders(nil)
+		r.http.Transport = answers(func(path string) int {
+			if path == "/c/x" {
+				return http.StatusNotFound
+			}
+			if requests++; requests == 1 {
+				<-time.After(lateAfter)
+			}
+			return http.StatusOK
+		})
+		r.open(t.Context(), `<img src="http://lemma/o/x"><a href="http://lemma/c/x">`, 0, true)
+		var n ABCounts
+		if err := r.count(&n); err == nil || n.Opened != 1 || n.Clicked != 0 || n.Unsure != 0 || requests != 2 {
+			t.Errorf("%+v after %d requests, %v", n, requests, err)
 		}
-	}))
-	defer s.Close()
-	r := newReaders(nil)
-	r.open(t.Context(), `<img src="`+s.URL+`/o/x"><a href="`+s.URL+`/c/x">`, 0, true)
-	var n ABCounts
-	if err := r.count(&n); err == nil || n.Opened != 1 || n.Clicked != 0 || n.Unsure != 0 || requests.Load() != 2 {
-		t.Errorf("%+v after %d requests, %v", n, requests.Load(), err)
-	}
+	})
 }
 
 // Numbers agree but for what is unsure, and for clicks that count as machines'.
