@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/eventsout"
@@ -159,8 +160,10 @@ func TestADisabledEndpointIsNotCalled(t *testing.T) {
 	if _, err := b.ResendAll(t.Context(), b.Workspace, e.ID, Range{}); lemma.KindOf(err) != lemma.WrongStatus {
 		t.Error(err)
 	}
+	b.Exec(`update webhook_endpoints set failing_since = now() - interval '9 days'`)
 	enabled, err := b.Update(t.Context(), b.Workspace, e.ID, nil, Patch{Status: new(Enabled)})
 	b.Must(err)
+	b.WantCount(0, `select count(*) from webhook_endpoints where failing_since is not null`) // it may fail for long again
 	if enabled.Status != Enabled || enabled.StatusReason != nil || enabled.DisabledAt != nil {
 		t.Errorf("%+v", enabled)
 	}
@@ -214,6 +217,12 @@ func TestFailingSince(t *testing.T) {
 	fails(1)
 	b.Exec(`update webhook_endpoints set failing_since = now() - interval '1 day'`)
 	call(503)
+	b.WantCount(1, `select count(*) from webhook_endpoints where failing_since < now() - interval '23 hours'`)
+	claimedBefore := &settlement{claimed: claimed{WorkspaceID: b.Workspace, EndpointID: e.ID, EventID: new(lemma.NewID())},
+		result: result{status: 503, reason: "status"}, held: true}
+	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+		return recordFailing(t.Context(), tx, []*settlement{claimedBefore})
+	}))
 	b.WantCount(1, `select count(*) from webhook_endpoints where failing_since < now() - interval '23 hours'`)
 	call(200)
 	fails(0)
