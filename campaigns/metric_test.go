@@ -200,7 +200,19 @@ func TestAnAudienceThatBreaksBeforeTheRollout(t *testing.T) {
 	}
 }
 
-// Results from before the sample was written say nothing about its size.
+// After the decision, the sizes of the sample are those of the verdict.
+func TestWarningsOfADecidedSampleAreByItsVerdict(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	it := Iteration{Experiment: *ab(), Verdict: &Verdict{Variants: []VariantVerdict{{Recipients: 70}, {Recipients: 80}}}}
+	it.MinSample = 100
+	got := it.Warnings([]IterationEvent{{Event: eventSampled, At: now}}, []Tally{{At: now, Recipients: 7}})
+	if len(got) == 0 || !strings.Contains(strings.Join(got, " "), "70 recipients") {
+		t.Errorf("%q", got)
+	}
+}
+
+// Results from before the sample was written do not count for its size.
 func TestASampleThatWasNotMeasuredIsNotCalledSmall(t *testing.T) {
 	b := experiments(t, 400)
 	ctx := context.Background()
