@@ -51,16 +51,21 @@ func overCarriers(t *testing.T, test func(h *env, r *reporter)) {
 	}
 }
 
-// killedCampaign sends a campaign over a carrier while workers are killed at random, and
-// returns its totals. It ends with messages that no kill can reach.
+// killedCampaign sends a campaign over a carrier while workers are killed: first all of
+// them during a call, then one after another at random. It returns the totals. It ends with
+// messages that no kill can reach.
 func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
 	h.t.Helper()
 	kills, random := h.kills(5), h.random()
 	people := h.customer(kills * perKill)
 	workers := h.startWorkers(3, g.settings...)
 	id := h.send(people)
-	for _, out := range killPoints(random, kills, kills*perKill*4/5) {
+	for n, out := range killPoints(random, kills, kills*perKill*4/5) {
 		pgtest.Eventually(h.t, 60*time.Second, fmt.Sprintf("%d messages are sent", out), func() bool { return g.received() >= out })
+		if n == 0 {
+			h.killDuringCall(g, workers)
+			continue
+		}
 		i := random.IntN(len(workers))
 		workers[i].kill()
 		workers[i] = h.work(g.settings...)
@@ -74,6 +79,18 @@ func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
 		h.t.Error("no kill left a call without an answer: nothing was tested")
 	}
 	return id, sum
+}
+
+// killDuringCall kills all workers while at least one waits for the answer to a message.
+func (h *env) killDuringCall(g *reporter, workers []*worker) {
+	h.t.Helper()
+	release := g.hold()
+	defer release()
+	pgtest.Eventually(h.t, 20*time.Second, "a message waits for its answer", g.waitsForAnswer)
+	for i, w := range workers {
+		w.kill()
+		workers[i] = h.work(g.settings...)
+	}
 }
 
 // Every event arrives, in order: no profile gets two copies, and all are sent.
