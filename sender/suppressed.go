@@ -46,7 +46,8 @@ func (s *Sender) skipSuppressed(ctx context.Context, c *claim, content *content)
 // checkAgain repeats what is checked after the claim if that is too old for the rows that
 // are not called yet: their addresses may be suppressed since, and evidence may have come
 // about their first attempt. It runs before each window, since the windows of a claim may
-// last as long as its lease, and once more after the wait for the provider's rate.
+// last as long as its lease, after the wait for the provider's rate, and once more after the
+// commit that opens the window.
 func (s *Sender) checkAgain(ctx context.Context, c *claim, content *content) ([]outcome, error) {
 	if time.Since(c.checked) <= s.cfg.SuppressionAge {
 		return nil, nil

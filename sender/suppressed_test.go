@@ -2,6 +2,7 @@ package sender
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -171,8 +172,43 @@ func TestASuppressionWhileAWindowWaits(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 3})
 }
 
-// A second attempt is not called if evidence about the first comes before its window.
-func TestEvidenceWhileAWindowWaits(t *testing.T) {
+// What is suppressed while the commit that opens a window takes long is not called: the
+// check before it may be older than SuppressionAge when the window opens.
+func TestASuppressionDuringTheCommitOfAWindow(t *testing.T) {
+	b := setup(t)
+	b.insert(4, 4, 2)
+	row := b.recipients()
+	s := b.sender(func(c *Config) { c.MaxWindow, c.SuppressionAge = 2, time.Nanosecond })
+	commits := 0
+	s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
+		if at != "committing" {
+			return
+		}
+		switch commits++; commits {
+		case 1:
+			b.suppress(suppression.Complaint, row[1]) // one of the window
+		case 2:
+			b.suppress(suppression.Complaint, row[2:]...) // the whole window
+		}
+	}
+	b.work(s)
+	for i, calls := range []int{1, 0, 0, 0} {
+		if n := b.carrier.called(address(row[i])); n != calls {
+			t.Errorf("%d was called %d times", i, n)
+		}
+	}
+	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 3})
+}
+
+// A second attempt is not called if evidence about the first comes before its window, also
+// while the commit that opens the window takes long.
+func TestEvidenceBeforeAWindow(t *testing.T) {
+	for name, points := range map[string][]string{"waits and windows": {"rated", "called"}, "commits": {"committing"}} {
+		t.Run(name, func(t *testing.T) { testEvidenceBeforeAWindow(t, points) })
+	}
+}
+
+func testEvidenceBeforeAWindow(t *testing.T, points []string) {
 	b := setup(t)
 	b.insert(3, 3, 2)
 	row := b.recipients()
@@ -183,15 +219,16 @@ func TestEvidenceWhileAWindowWaits(t *testing.T) {
 	b.reap(s)
 	b.carrier.rest = Accepted
 	b.makeDue()
-	windows := 0
+	reached := 0
 	s.Hook = func(ctx context.Context, at string, _ notifications.Ref) {
-		if at != "rated" && at != "called" {
+		if !slices.Contains(points, at) {
 			return
 		}
-		if windows++; windows > 2 {
+		reached++
+		if reached == 2 || reached > 3 { // before the window of the second row
 			return
 		}
-		i := row[2*(windows-1)] // 0 while its window waits, 2 between windows
+		i := row[reached-1]
 		_, err := events.Receive(ctx, b.Pool, b.Workspace, []events.Received{{ProviderID: b.provider, Report: events.Report{
 			ID: address(i), Type: events.TypeDelivered, Notification: lemma.FormatNotificationID(b.origin, keyOf(i)), Attempt: 1}}})
 		b.Must(err)

@@ -62,14 +62,12 @@ func (s *Sender) workClaim(ctx context.Context, ref notifications.Ref, p *slot) 
 	}
 	late, err := s.skipOptedOut(ctx, c)
 	if err != nil {
-		again, back := s.giveBack(ctx, c, settled, s.cfg.DeferFor/6)
-		return again, alongside(err, back)
+		return s.giveBackFailed(ctx, c, settled, err)
 	}
 	settled = append(settled, late...)
 	late, err = s.skipSuppressed(ctx, c, content)
 	if err != nil {
-		again, back := s.giveBack(ctx, c, settled, s.cfg.DeferFor/6)
-		return again, alongside(err, back)
+		return s.giveBackFailed(ctx, c, settled, err)
 	}
 	settled = append(settled, late...)
 	gone, wait, err := s.recheck(ctx, c, content.suppressed.Channel)
@@ -94,23 +92,19 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		gone, err := s.checkAgain(ctx, c, content)
 		pending = append(pending, gone...)
 		if err != nil {
-			again, back := s.giveBack(ctx, c, pending, s.cfg.DeferFor/6)
-			return again, alongside(err, back)
+			return s.giveBackFailed(ctx, c, pending, err)
 		}
 		if c.next >= len(c.rows) {
 			break
 		}
 		if err := s.prepareWindow(ctx, c); err != nil {
-			err = s.noMemory(c, err)
-			again, back := s.giveBack(ctx, c, pending, s.cfg.DeferFor/6)
-			return again, alongside(err, back)
+			return s.giveBackFailed(ctx, c, pending, s.noMemory(c, err))
 		}
 		begun := time.Now()
 		c.slot.busy(begun)
 		if c.alone() {
 			if ok, err := s.renderAlone(ctx, c, pending); !ok || err != nil {
-				again, back := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
-				return again, alongside(err, back)
+				return s.giveBackFailed(ctx, c, nil, err)
 			}
 			pending = nil
 		}
@@ -126,8 +120,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		gone, err = s.checkAgain(ctx, c, content) // the wait may have taken long
 		done = append(done, gone...)
 		if err != nil {
-			again, back := s.giveBack(ctx, c, done, s.cfg.DeferFor/6)
-			return again, alongside(err, back)
+			return s.giveBackFailed(ctx, c, done, err)
 		}
 		w.leave(gone)
 		c.date(w)
@@ -135,15 +128,19 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		if err != nil || gate == lost {
 			return 0, err
 		}
-		if gate != open || s.mustStop(c) || c.stale(w) { // the commit may have taken long
-			return s.giveBack(ctx, c, nil, 0)
+		pending, err = s.checkAgain(ctx, c, content) // of what was recorded before the window opened
+		if err != nil {
+			return s.giveBackFailed(ctx, c, pending, err)
 		}
+		if gate != open || s.mustStop(c) || c.stale(w) { // the commit may have taken long
+			return s.giveBack(ctx, c, pending, 0)
+		}
+		w.leave(pending)
 		if len(w.messages) == 0 {
-			pending = nil
 			continue
 		}
 		s.at(ctx, "opened", c.Ref)
-		known := s.call(ctx, c, carrier, w, p)
+		known := append(pending, s.call(ctx, c, carrier, w, p)...)
 		c.forget(w)
 		c.slot.busy(time.Time{})
 		p.ended(time.Since(begun), waited)
@@ -295,6 +292,12 @@ func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after t
 	return max(after, time.Millisecond), nil
 }
 
+// giveBackFailed gives a claim back that cannot be worked now.
+func (s *Sender) giveBackFailed(ctx context.Context, c *claim, done []outcome, cause error) (time.Duration, error) {
+	again, err := s.giveBack(ctx, c, done, s.cfg.DeferFor/6)
+	return again, alongside(cause, err)
+}
+
 // backOff is how long until rows that are given back are due: by the refusals of the
 // row that was refused most often, and not before a Retry-After; soon when the provider fails, since its circuit
 // then decides; and at once when only the time for calls was over.
@@ -313,8 +316,8 @@ func (s *Sender) backOff(c *claim) time.Duration {
 // unprepared gives a batch back whose provider or content cannot be opened.
 func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Duration, error) {
 	if lemma.KindOf(cause) == lemma.Internal {
-		_, err := s.giveBack(ctx, c, nil, s.cfg.DeferFor/6)
-		return 0, alongside(cause, err)
+		_, err := s.giveBackFailed(ctx, c, nil, cause)
+		return 0, err
 	}
 	s.metrics.paused("provider_unusable")
 	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, "provider_unusable", lemma.Public(cause)); err != nil {
