@@ -27,11 +27,20 @@ func representable(at time.Time) bool { return at.UTC().Year() > 0 && at.Before(
 
 // checkTime returns an error unless text is a time by RFC 3339 that an answer can show.
 func checkTime(text string) error {
-	at, err := time.Parse(time.RFC3339, text)
+	at, err := parseTime(text)
 	if err == nil && !representable(at) {
 		err = errors.New("the year is out of range")
 	}
 	return err
+}
+
+// parseTime reads a time by RFC 3339.
+func parseTime(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err == nil {
+		_, err = at.MarshalText() // refuses an offset of a day and more, which Parse accepts
+	}
+	return at, err
 }
 
 func readContract() agreement {

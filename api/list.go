@@ -37,7 +37,7 @@ func (c *call) page() page.Query {
 
 // instant reads a query parameter that is a time by the contract, nil without one.
 func (c *call) instant(name string) *time.Time {
-	at, err := time.Parse(time.RFC3339, c.query(name))
+	at, err := parseTime(c.query(name))
 	if err != nil {
 		return nil
 	}

@@ -17,7 +17,7 @@ func (in schedule) instant() (time.Time, error) {
 }
 
 func (in schedule) parse() (time.Time, error) {
-	at, err := time.Parse(time.RFC3339, in.At)
+	at, err := parseTime(in.At)
 	switch {
 	case err == nil && in.Timezone != "":
 		return at, faultAt("/timezone", "not_allowed", "at has an offset already; leave one of the two out")

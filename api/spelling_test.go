@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -44,11 +45,14 @@ func TestTimesOutOfRange(t *testing.T) {
 	b := setup(t)
 	w := b.world()
 	before := b.fingerprint()
-	for _, at := range []string{"9999-12-31T23:59:59-12:00", "0000-12-31T00:00:00Z", "0001-01-01T00:00:00+12:00"} {
+	for _, at := range []string{"9999-12-31T23:59:59-12:00", "0000-12-31T00:00:00Z", "0001-01-01T00:00:00+12:00",
+		"2126-01-01T00:00:00+24:00"} {
 		b.do("POST", "/v1/campaigns", w.newCampaign(object{"send_deadline": at})).fault(422, "/send_deadline", "bad_format")
 		b.do("PATCH", "/v1/campaigns/"+w.campaign, object{"send_deadline": at}).fault(422, "/send_deadline", "bad_format")
 		b.do("POST", "/v1/campaigns/"+w.campaign+"/schedule", object{"at": at}).is(422)
 		b.do("POST", "/v1/events", object{"profile_key": "c1", "event": "x", "occurred_at": at}).is(422)
+		b.do("POST", "/v1/exports", object{"type": "events", "filters": object{"created_after": at}}).is(422)
+		b.do("GET", "/v1/templates?limit=1&created_before="+url.QueryEscape(at), nil).fault(400, "?created_before", "bad_format")
 	}
 	b.do("POST", "/v1/campaigns/"+w.campaign+"/schedule", object{"at": "9999-12-31T23:59", "timezone": "Pacific/Honolulu"}).is(422)
 	b.unchanged(before)
