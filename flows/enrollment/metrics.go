@@ -14,7 +14,7 @@ type Metrics struct {
 	Blocked   *prometheus.CounterVec
 	Conflicts prometheus.Counter
 	Cancelled *prometheus.CounterVec
-	failures  *prometheus.CounterVec
+	Failures  *prometheus.CounterVec
 	chunks    prometheus.Histogram
 	chunkSize prometheus.Histogram
 }
@@ -36,7 +36,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Enrollments that another transaction moved between the read and the update of a worker."}),
 		Cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_cancelled_total",
 			Help: "Messages of archived flows that were cancelled, by the reason of their provider."}, []string{"reason"}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total",
+		Failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total",
 			Help: "Failed work on flows that is retried, by kind of work."}, []string{"work"}),
 		chunks: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_seconds",
 			Help: "Time to advance one chunk of enrollments.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
@@ -44,7 +44,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
 	}
 	if r != nil {
-		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Blocked, m.Conflicts, m.Cancelled, m.failures, m.chunks, m.chunkSize)
+		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Blocked, m.Conflicts, m.Cancelled, m.Failures, m.chunks, m.chunkSize)
 	}
 	return m
 }
@@ -58,7 +58,7 @@ func (m *Metrics) Triggered(outcome, reason string, n int) {
 }
 
 // Failed counts work that is retried.
-func (m *Metrics) Failed(work string) { m.failures.WithLabelValues(work).Inc() }
+func (m *Metrics) Failed(work string) { m.Failures.WithLabelValues(work).Inc() }
 
 // Advanced counts a chunk of enrollments.
 func (m *Metrics) Advanced(n int, took time.Duration) {

@@ -129,6 +129,9 @@ func (t *transaction) decide(ctx context.Context, c *candidate) error {
 	case c.exitedBy != "":
 		c.refuse(enrollment.Filtered, "the event %s of exit_on was received after the trigger", c.exitedBy)
 		return nil
+	case c.unchecked:
+		c.refuse(enrollment.Filtered, "the events of exit_on that were received after the trigger take too long to check")
+		return nil
 	}
 	g, err := t.versions.Get(ctx, t.tx, c.flow.id, c.flow.version)
 	if err != nil && lemma.KindOf(err) != lemma.Internal { // one flow's fault must not fail every event

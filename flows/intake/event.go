@@ -46,6 +46,7 @@ type Trigger struct {
 	named      bool      // direct: repeated, it is found by its key
 	received   time.Time // offered again, or an event of exit_on: when it was received
 	exitedBy   string    // offered again: an event of exit_on that was received after it
+	unchecked  bool      // offered again: such events took too long to check
 	refusedAt  time.Time // offered again: when it was refused before
 
 	exitData map[bool]string // of the steps of enrollments that it ends, by whether that is a goal

@@ -21,7 +21,8 @@ type exitQuestion struct {
 	*Trigger
 	name  string
 	after pgtype.Timestamptz
-	read  int // events of the last page
+	read  int  // events of the last page
+	left  bool // conditions on events of the last page were not evaluated
 }
 
 // findExits finds for each trigger an event that was received after it, and would have
@@ -43,11 +44,31 @@ func (t *transaction) findExits(ctx context.Context, flow uuid.UUID, all []*Trig
 			}
 		}
 	}
-	for len(asked) > 0 && !t.exhausted() {
+	for len(asked) > 0 {
+		if t.exitsExhausted() {
+			return t.leaveUnchecked(asked)
+		}
 		if err := t.readExits(ctx, exits, asked); err != nil {
 			return err
 		}
-		asked = slices.DeleteFunc(asked, func(a *exitQuestion) bool { return a.exitedBy != "" || a.read < exitsPage })
+		asked = slices.DeleteFunc(asked, func(a *exitQuestion) bool { return a.exitedBy != "" || a.read < exitsPage && !a.left })
+	}
+	return nil
+}
+
+// exitsExhausted reports whether conditions of exit_on are not evaluated. What others compile
+// does not count.
+func (t *transaction) exitsExhausted() bool { return t.evaluated >= t.conditionTime }
+
+// leaveUnchecked ends the search for events of exit_on before its end. Fewer enrollments may
+// have fewer events, so the transaction fails and its chunk is bisected. The triggers behind
+// a single enrollment are refused: a message after such an event would be worse.
+func (t *transaction) leaveUnchecked(asked []*exitQuestion) error {
+	if !t.alone {
+		return errConditionTime
+	}
+	for _, a := range asked {
+		a.unchecked = true
 	}
 	return nil
 }
@@ -56,7 +77,7 @@ func (t *transaction) findExits(ctx context.Context, flow uuid.UUID, all []*Trig
 func (t *transaction) readExits(ctx context.Context, exits []graph.CompiledExit, asked []*exitQuestion) error {
 	profiles, names, after := make([]string, len(asked)), make([]string, len(asked)), make([]pgtype.Timestamptz, len(asked))
 	for i, a := range asked {
-		profiles[i], names[i], after[i], a.read = a.profile, a.name, a.after, 0
+		profiles[i], names[i], after[i], a.read, a.left = a.profile, a.name, a.after, 0, false
 	}
 	rows, err := t.tx.Query(ctx, `
 		select r.i::int, v.key, r.name, coalesce(v.source_id, ''), v.properties, v.occurred_at, v.received_at
@@ -75,7 +96,11 @@ func (t *transaction) readExits(ctx context.Context, exits []graph.CompiledExit,
 		a, event := asked[i-1], e
 		a.read++
 		a.after = pgtype.Timestamptz{Time: event.received, Valid: true}
-		if a.exitedBy == "" && !t.exhausted() && t.exits(exits, a.Trigger, &event) {
+		switch {
+		case a.exitedBy != "":
+		case t.exitsExhausted():
+			a.left = true
+		case t.exits(exits, a.Trigger, &event):
 			a.exitedBy = event.Name
 		}
 		return nil

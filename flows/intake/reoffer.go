@@ -59,10 +59,11 @@ type Reoffered struct {
 // Reoffer offers triggers again that were refused because of enrollments which the
 // caller's transaction has refused at their entry: of each the newest that qualifies. If
 // another enrollment of the profile is active, the triggers wait behind that one. A trigger
-// that is refused again keeps its refusal, with the new reason.
+// that is refused again keeps its refusal, with the new reason. If the conditions of exit_on
+// take too long, it returns an error for several enrollments, and refuses the triggers of one.
 func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, versions *execution.Ready, ws, flow uuid.UUID,
 	refused []uuid.UUID) (Reoffered, error) {
-	t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions}
+	t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions, alone: len(refused) == 1}
 	if len(refused) == 0 {
 		return Reoffered{}, nil
 	}

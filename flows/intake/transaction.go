@@ -32,6 +32,7 @@ type transaction struct {
 	applied   map[string]time.Time      // profile with active enrollments -> applied time of its last event
 	due       map[enrollment.Shard]bool // shards with enrollments that it made due
 	evaluated time.Duration             // time that its conditions took
+	alone     bool                      // triggers of one enrollment are offered again
 	cut       bool                      // events that follow need versions which are not compiled
 }
 
