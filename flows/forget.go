@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma/flows/enrollment"
@@ -13,7 +12,7 @@ import (
 
 const (
 	forgetChunk = 5_000  // rows that are deleted in one transaction
-	forgetMost  = 50_000 // rows that are found at a time
+	forgetPage  = 50_000 // rows that are read by one statement, and those of the same time as the last
 )
 
 // Forget deletes events and refusals past their retention, and returns how many. An event
@@ -22,16 +21,20 @@ const (
 // are small, so that no other statement waits long. Several processes may run it at once.
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	events, err := f.forget(ctx,
-		`select workspace_id, key, key as flow_id from trigger_events v
-			where received_at < now() - $1::interval and (`+hasActive+`) is null limit $2`,
+		`select workspace_id, key, key as flow_id, received_at, (`+hasActive+`) is null from (
+				select workspace_id, key, profile_key, received_at from trigger_events where received_at > $2 and received_at < now() - $1::interval
+				order by received_at fetch first ($3::int) rows with ties
+			) v`,
 		`delete from trigger_events e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
 			where e.workspace_id = r.workspace_id and e.key = r.key`)
 	if err != nil {
 		return events, fmt.Errorf("forget events: %w", err)
 	}
 	refused, err := f.forget(ctx,
-		`select workspace_id, key, flow_id from refusals v
-			where at < now() - $1::interval and (`+entersLater+`) is null limit $2`,
+		`select workspace_id, key, flow_id, at, (`+entersLater+`) is null from (
+				select workspace_id, key, flow_id, enrollment_id, at from refusals where at > $2 and at < now() - $1::interval
+				order by at fetch first ($3::int) rows with ties
+			) v`,
 		`delete from refusals e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
 			where e.workspace_id = r.workspace_id and e.flow_id = r.flow_id and e.key = r.key`)
 	if err != nil {
@@ -54,42 +57,58 @@ const entersLater = `select true from enrollments e where e.workspace_id = v.wor
 // aged are the keys of rows to delete, column by column.
 type aged struct{ workspaces, keys, flows []pgtype.UUID }
 
-// forget reads the ids of many rows once and deletes them chunk by chunk: a query per
-// chunk would read the rows that earlier chunks deleted again.
+// forget reads all rows past the retention, the oldest first, page by page, and deletes
+// those that need not stay. It reads each row once: rows that stay hold up no others.
 func (f *Flows) forget(ctx context.Context, find, remove string) (gone int64, err error) {
+	after := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
-		old, err := f.findAged(ctx, find)
+		old, read, err := f.findAged(ctx, find, &after)
 		if err != nil {
 			return gone, err
 		}
-		for at := 0; at < len(old.keys); at += forgetChunk {
-			end := min(at+forgetChunk, len(old.keys))
-			var tag pgconn.CommandTag
-			err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) (err error) {
-				tag, err = tx.Exec(ctx, remove, old.workspaces[at:end], old.keys[at:end], old.flows[at:end])
-				return err
-			})
-			if err != nil {
-				return gone, err
-			}
-			gone += tag.RowsAffected()
-		}
-		if len(old.keys) < forgetMost {
-			return gone, nil
+		n, err := f.deleteAged(ctx, remove, old)
+		gone += n
+		if err != nil || read < f.forgetPage {
+			return gone, err
 		}
 	}
 }
 
-func (f *Flows) findAged(ctx context.Context, sql string) (aged, error) {
-	var a aged
-	rows, err := f.pool.Query(ctx, sql, f.cfg.Retention, forgetMost)
+// findAged reads the next page of rows. It returns those to delete, how many it read, and
+// sets after to the time of the last.
+func (f *Flows) findAged(ctx context.Context, sql string, after *pgtype.Timestamptz) (a aged, read int, err error) {
+	rows, err := f.pool.Query(ctx, sql, f.cfg.Retention, *after, f.forgetPage)
 	if err != nil {
-		return a, err
+		return a, 0, err
 	}
 	var ws, key, flow pgtype.UUID
-	_, err = pgx.ForEachRow(rows, []any{&ws, &key, &flow}, func() error {
-		a.workspaces, a.keys, a.flows = append(a.workspaces, ws), append(a.keys, key), append(a.flows, flow)
+	var at pgtype.Timestamptz
+	var remove bool
+	_, err = pgx.ForEachRow(rows, []any{&ws, &key, &flow, &at, &remove}, func() error {
+		read++
+		if at.Time.After(after.Time) {
+			*after = at
+		}
+		if remove {
+			a.workspaces, a.keys, a.flows = append(a.workspaces, ws), append(a.keys, key), append(a.flows, flow)
+		}
 		return nil
 	})
-	return a, err
+	return a, read, err
+}
+
+// deleteAged deletes rows chunk by chunk.
+func (f *Flows) deleteAged(ctx context.Context, remove string, old aged) (gone int64, err error) {
+	for at := 0; at < len(old.keys); at += forgetChunk {
+		end := min(at+forgetChunk, len(old.keys))
+		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+			tag, err := tx.Exec(ctx, remove, old.workspaces[at:end], old.keys[at:end], old.flows[at:end])
+			gone += tag.RowsAffected()
+			return err
+		})
+		if err != nil {
+			return gone, err
+		}
+	}
+	return gone, nil
 }

@@ -69,6 +69,26 @@ func TestEventsOfAnEnrollmentAreKept(t *testing.T) {
 	}
 }
 
+// Events that are kept for an enrollment hold up no others, also if they fill pages.
+func TestKeptEventsHoldUpNoOthers(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
+	b.SetForgetPage(10)
+	b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+		"wait":{"type":"delay","for":"P60D","next":"end"},"end":{"type":"exit"}}}`)
+	b.RecordEvent("kept", "go")
+	b.Exec(`update enrollments set enrolled_at = enrolled_at - interval '60 days'`)
+	b.Exec(`update trigger_events set received_at = received_at - interval '60 days'`)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), case when i > 95 then 'other' else 'kept' end, 'e', now(), now() - interval '50 days' + i / 3 * interval '1 minute'
+		from generate_series(1, 100) i`, b.Workspace)
+	n, err := b.Forget(context.Background())
+	b.Must(err)
+	if n != 5 {
+		t.Errorf("%d forgotten", n)
+	}
+	b.WantCount(96, `select count(*) from trigger_events where workspace_id = $1`, b.Workspace)
+}
+
 // An enrollment waits at its entry for longer than the retention. The events behind it and
 // their refusals are kept, also behind the enrollment of the event that is offered again.
 func TestWhatMayBeOfferedAgainIsKept(t *testing.T) {
