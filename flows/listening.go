@@ -17,16 +17,45 @@ import (
 // offered to all of them in one transaction.
 const mostListening = 100
 
-// limitListeners refuses a draft that listens to an event to which too many flows listen.
-// Every published version of a flow that is not archived counts, so that a rollback is never
-// refused. Concurrent publications of a workspace wait for each other here, and each counts
-// those before it.
-func (p publication) limitListeners(ctx context.Context, tx pgx.Tx) error {
-	if len(p.listens) == 0 {
+// mostLive is how many flows of a workspace may be live, paused or draining: workers look
+// for due enrollments in all of them.
+const mostLive = 1_000
+
+// limit refuses a draft if the workspace has too many live flows with it, or too many that
+// listen to one of its events. Concurrent publications of a workspace wait for each other
+// here, and each counts those before it.
+func (p publication) limit(ctx context.Context, tx pgx.Tx) error {
+	if p.text == nil { // published before
 		return nil
 	}
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(hashtextextended('flow_listeners ' || $1::uuid, 0))`, p.ws); err != nil {
 		return fmt.Errorf("wait for other publications: %w", err)
+	}
+	if err := p.limitLive(ctx, tx); err != nil {
+		return err
+	}
+	return p.limitListeners(ctx, tx)
+}
+
+func (p publication) limitLive(ctx context.Context, tx pgx.Tx) error {
+	var live int
+	err := tx.QueryRow(ctx, `select count(*) from flows where workspace_id = $1 and status in ('live', 'paused', 'draining')`, p.ws).Scan(&live)
+	switch {
+	case err != nil:
+		return fmt.Errorf("count live flows: %w", err)
+	case live > mostLive:
+		return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_flows",
+			Message: fmt.Sprintf("%d flows of the workspace are live, paused or draining: archive others", mostLive)}
+	}
+	return nil
+}
+
+// limitListeners refuses a draft that listens to an event to which too many flows listen.
+// Every published version of a flow that is not archived counts, so that a rollback is never
+// refused.
+func (p publication) limitListeners(ctx context.Context, tx pgx.Tx) error {
+	if len(p.listens) == 0 {
+		return nil
 	}
 	var event string
 	var flows, bytes int

@@ -234,7 +234,7 @@ func (f *Flows) flip(ctx context.Context, p publication, v verb, ifMatch *int) (
 		if err := p.takeOver(ctx, tx); err != nil {
 			return err
 		}
-		if err := p.limitListeners(ctx, tx); err != nil {
+		if err := p.limit(ctx, tx); err != nil {
 			return err
 		}
 		f.hook.At("publish: counted")
