@@ -76,7 +76,7 @@ var mayImport = map[string][]string{
 	"sender/apns":            {"sender", "sender/es256", "sender/form", "sender/wire"},
 	"sender/webpush":         {"sender", "sender/es256", "sender/form", "sender/wire"},
 	"sender/sendertest":      {"sender"},
-	"api": {"exports", "audit", "sender", "abtest", "fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message",
+	"api": {"client", "exports", "audit", "sender", "abtest", "fence", "slots", "mail", "page", "workspaces", "providers", "audience", "message",
 		"notifications", "events",
 		"campaigns", "direct", "suppression", "hooks", "links", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake",
 		"flows/query",

@@ -2,25 +2,14 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"lemma"
+	"lemma/client"
 	"lemma/workspaces"
 )
 
-type keyBody struct {
-	ID         string     `json:"id"`
-	Name       string     `json:"name"`
-	Prefix     string     `json:"prefix"`
-	Scopes     []string   `json:"scopes"`
-	Status     string     `json:"status"`
-	CreatedAt  time.Time  `json:"created_at"`
-	LastUsedAt *time.Time `json:"last_used_at"`
-	RevokedAt  *time.Time `json:"revoked_at"`
-}
-
-func showKey(k workspaces.Key) keyBody {
-	b := keyBody{ID: lemma.FormatID(lemma.PrefixKey, k.ID), Name: k.Name, Prefix: k.Prefix, Scopes: k.Scopes, Status: "active",
+func showKey(k workspaces.Key) client.APIKey {
+	b := client.APIKey{ID: lemma.FormatID(lemma.PrefixKey, k.ID), Name: k.Name, Prefix: k.Prefix, Scopes: k.Scopes, Status: "active",
 		CreatedAt: k.CreatedAt.UTC(), LastUsedAt: utc(k.LastUsedAt), RevokedAt: utc(k.RevokedAt)}
 	if k.RevokedAt != nil {
 		b.Status = "revoked"
@@ -31,19 +20,19 @@ func showKey(k workspaces.Key) keyBody {
 // createdKey is the only answer with the token. The answer that is kept for a replay
 // has none.
 type createdKey struct {
-	keyBody
+	client.APIKey
 	Token *string `json:"token"`
 }
 
 func (k createdKey) location() string { return "/v1/api_keys/" + k.ID }
-func (k createdKey) redact() any      { return createdKey{keyBody: k.keyBody} }
+func (k createdKey) redact() any      { return createdKey{APIKey: k.APIKey} }
 
 type newKey struct {
 	Name   string   `json:"name"`
 	Scopes []string `json:"scopes"`
 }
 
-func (s *server) listKeys(ctx context.Context, c *call, _ none) (list[keyBody], error) {
+func (s *server) listKeys(ctx context.Context, c *call, _ none) (list[client.APIKey], error) {
 	found, next, err := s.Workspaces.ListKeys(ctx, c.workspace(), c.page())
 	return listOf(found, next, err, showKey)
 }
@@ -63,7 +52,7 @@ func (s *server) createKey(ctx context.Context, c *call, in newKey) (createdKey,
 	return createdKey{showKey(key), &token}, nil
 }
 
-func (s *server) getKey(ctx context.Context, c *call, _ none) (keyBody, error) {
+func (s *server) getKey(ctx context.Context, c *call, _ none) (client.APIKey, error) {
 	key, err := s.Workspaces.GetKey(ctx, c.workspace(), c.id)
 	return showKey(key), err
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 
 	"lemma"
 	"lemma/audit"
+	"lemma/client"
 )
 
 // unaudited are the tags of operations whose changes are not in the audit log: they have
@@ -45,32 +45,16 @@ func (s *server) audited(ctx context.Context, e endpoint, c *call) context.Conte
 	return ctx
 }
 
-type auditBody struct {
-	ID           string     `json:"id"`
-	Actor        auditActor `json:"actor"`
-	Action       string     `json:"action"`
-	ResourceType string     `json:"resource_type"`
-	ResourceID   *string    `json:"resource_id"`
-	RequestID    *string    `json:"request_id"`
-	CreatedAt    time.Time  `json:"created_at"`
-}
-
-type auditActor struct {
-	Type     string  `json:"type"`
-	APIKeyID *string `json:"api_key_id"`
-	Name     *string `json:"name"`
-}
-
-func showAudit(r audit.Record) auditBody {
-	return auditBody{ID: lemma.FormatID(lemma.PrefixAudit, r.ID),
-		Actor:  auditActor{r.ActorType, idOrNull(lemma.PrefixKey, r.ActorID), orNull(r.ActorName)},
+func showAudit(r audit.Record) client.AuditRecord {
+	return client.AuditRecord{ID: lemma.FormatID(lemma.PrefixAudit, r.ID),
+		Actor:  client.AuditActor{Type: r.ActorType, APIKeyID: idOrNull(lemma.PrefixKey, r.ActorID), Name: orNull(r.ActorName)},
 		Action: r.Action, ResourceType: r.ResourceType, ResourceID: orNull(r.ResourceID), RequestID: orNull(r.RequestID), CreatedAt: r.At.UTC()}
 }
 
-func (s *server) listAuditLog(ctx context.Context, c *call, _ none) (list[auditBody], error) {
+func (s *server) listAuditLog(ctx context.Context, c *call, _ none) (list[client.AuditRecord], error) {
 	key, ok := c.filterID("api_key_id", lemma.PrefixKey)
 	if !ok {
-		return nothing[auditBody](), nil
+		return nothing[client.AuditRecord](), nil
 	}
 	found, next, err := s.Audit.List(ctx, c.workspace(), audit.Filter{ActorType: c.query("actor_type"), ActorID: key,
 		Action:       c.query("action"),

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"lemma/client"
 	"lemma/flows"
 	"lemma/pgtest"
 	"lemma/slots"
@@ -108,10 +109,10 @@ func TestDecodingTakesSlots(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := readItems[newEvent](ended, s, c, "events", "NewEvent", nil); err == nil {
+	if _, err := readItems[client.NewEvent](ended, s, c, "events", "NewEvent", nil); err == nil {
 		t.Error("items are decoded without a slot")
 	}
-	if _, err := readItems[newEvent](ended, s, &call{body: []byte(`{}`)}, "events", "NewEvent", nil); err != nil {
+	if _, err := readItems[client.NewEvent](ended, s, &call{body: []byte(`{}`)}, "events", "NewEvent", nil); err != nil {
 		t.Errorf("a small body: %v", err)
 	}
 }

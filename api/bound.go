@@ -5,48 +5,46 @@ import (
 	"slices"
 
 	"lemma/campaigns"
+	"lemma/client"
 	"lemma/notifications"
 )
 
-// boundBody is how many deliveries of one message are possible, of those that were made
-// and those that can still be made.
-type boundBody struct {
-	Word     string `json:"word"`
-	Sentence string `json:"sentence"`
-}
-
 // boundOfCampaign is the bound for each recipient. The counts are read after the status, so
 // that they are final when it is.
-func (s *server) boundOfCampaign(c campaigns.Campaign) boundBody {
+func (s *server) boundOfCampaign(c campaigns.Campaign) client.DeliveryBound {
 	can, n := s.Capabilities(c.ProviderKind), c.Counts
 	ended := n.Pending+n.Processing == 0 && slices.Contains([]campaigns.Status{campaigns.Completed, campaigns.Cancelled, campaigns.Failed},
 		c.Status)
 	switch {
 	case c.Strategy == "at_most_once":
-		return boundBody{"once", "At most one delivery to each recipient: at_most_once allows no second attempt."}
+		return possible("once", "At most one delivery to each recipient: at_most_once allows no second attempt.")
 	case can.IdempotencyKey:
-		return boundBody{"once", "At most one delivery to each recipient: the carrier recognises a second attempt."}
+		return possible("once", "At most one delivery to each recipient: the carrier recognises a second attempt.")
 	case ended && n.Retried == 0:
-		return boundBody{"once", "At most one delivery to each recipient: the campaign has ended, and no second attempt was made."}
+		return possible("once", "At most one delivery to each recipient: the campaign has ended, and no second attempt was made.")
 	case ended:
-		return boundBody{can.twice(), fmt.Sprintf("At most two deliveries: %d notifications got a second attempt, since the outcome of their "+
-			"first one was unknown. Every other was delivered at most once.", n.Retried) + can.replacing()}
+		return possible(can.twice(), fmt.Sprintf("At most two deliveries: %d notifications got a second attempt, since the outcome of their "+
+			"first one was unknown. Every other was delivered at most once.", n.Retried)+can.replacing())
 	}
-	return boundBody{can.twice(), "At most two deliveries to each recipient: the second only if the outcome of the first attempt is unknown." +
-		can.replacing()}
+	return possible(can.twice(), "At most two deliveries to each recipient: the second only if the outcome of the first attempt is unknown."+
+		can.replacing())
+}
+
+func possible(word, sentence string) client.DeliveryBound {
+	return client.DeliveryBound{Word: word, Sentence: sentence}
 }
 
 // boundOf is the bound of one notification, as its explanation has it.
-func (s *server) boundOf(e notifications.Explanation) *boundBody {
+func (s *server) boundOf(e notifications.Explanation) *client.DeliveryBound {
 	can := s.Capabilities(e.ProviderKind)
-	b := boundBody{Word: can.twice()}
+	b := client.DeliveryBound{Word: can.twice()}
 	switch {
 	case e.DeliveriesPossible == 0:
-		b = boundBody{"never", "No delivery: nothing was accepted by the carrier, and no call follows."}
+		b = possible("never", "No delivery: nothing was accepted by the carrier, and no call follows.")
 	case can.IdempotencyKey:
-		b = boundBody{"once", "At most one delivery: the carrier recognises a second attempt."}
+		b = possible("once", "At most one delivery: the carrier recognises a second attempt.")
 	case e.DeliveriesPossible == 1:
-		b = boundBody{"once", "At most one delivery: no second one has happened, and none is possible any more."}
+		b = possible("once", "At most one delivery: no second one has happened, and none is possible any more.")
 	case e.DeliveriesAtLeast > 1:
 		b.Sentence = "Two deliveries: the carrier accepted both attempts." + can.replacing()
 	case e.DeliveriesAtMost > 1:

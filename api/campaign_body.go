@@ -6,43 +6,44 @@ import (
 
 	"lemma"
 	"lemma/campaigns"
+	"lemma/client"
 )
 
 type campaignBody struct {
-	ID              string            `json:"id"`
-	Name            string            `json:"name"`
-	Status          campaigns.Status  `json:"status"`
-	StatusReason    *string           `json:"status_reason"`
-	StatusDetail    *string           `json:"status_detail"`
-	Channel         lemma.Channel     `json:"channel"`
-	AudienceID      string            `json:"audience_id"`
-	TemplateID      string            `json:"template_id"`
-	TemplateVersion int               `json:"template_version"`
-	ProviderID      string            `json:"provider_id"`
-	Strategy        string            `json:"strategy"`
-	Guarantee       guarantee         `json:"guarantee"`
-	EffectiveBound  boundBody         `json:"effective_bound"`
-	From            *fromBody         `json:"from"`
-	ReplyTo         *string           `json:"reply_to"`
-	Headers         map[string]string `json:"headers"`
-	Metadata        map[string]string `json:"metadata"`
-	Transactional   bool              `json:"transactional"`
-	TopicID         *string           `json:"topic_id"`
-	Conversion      *conversionBody   `json:"conversion"`
-	ErrorLimit      *float64          `json:"template_error_limit"`
-	ScheduledAt     *time.Time        `json:"scheduled_at"`
-	SendDeadline    *time.Time        `json:"send_deadline"`
-	StartedAt       *time.Time        `json:"started_at"`
-	SendingAt       *time.Time        `json:"sending_at"`
-	FannedOutAt     *time.Time        `json:"fanned_out_at"`
-	FinishedAt      *time.Time        `json:"finished_at"`
-	RowsRead        *int64            `json:"rows_read"`
-	IterationID     *string           `json:"iteration_id"`
-	Counts          campaignCounts    `json:"counts"`
-	Progress        progress          `json:"progress"`
-	Allowed         []string          `json:"allowed_actions"`
-	CreatedAt       time.Time         `json:"created_at"`
-	UpdatedAt       time.Time         `json:"updated_at"`
+	ID              string               `json:"id"`
+	Name            string               `json:"name"`
+	Status          campaigns.Status     `json:"status"`
+	StatusReason    *string              `json:"status_reason"`
+	StatusDetail    *string              `json:"status_detail"`
+	Channel         lemma.Channel        `json:"channel"`
+	AudienceID      string               `json:"audience_id"`
+	TemplateID      string               `json:"template_id"`
+	TemplateVersion int                  `json:"template_version"`
+	ProviderID      string               `json:"provider_id"`
+	Strategy        string               `json:"strategy"`
+	Guarantee       guarantee            `json:"guarantee"`
+	EffectiveBound  client.DeliveryBound `json:"effective_bound"`
+	From            *fromBody            `json:"from"`
+	ReplyTo         *string              `json:"reply_to"`
+	Headers         map[string]string    `json:"headers"`
+	Metadata        map[string]string    `json:"metadata"`
+	Transactional   bool                 `json:"transactional"`
+	TopicID         *string              `json:"topic_id"`
+	Conversion      *conversionBody      `json:"conversion"`
+	ErrorLimit      *float64             `json:"template_error_limit"`
+	ScheduledAt     *time.Time           `json:"scheduled_at"`
+	SendDeadline    *time.Time           `json:"send_deadline"`
+	StartedAt       *time.Time           `json:"started_at"`
+	SendingAt       *time.Time           `json:"sending_at"`
+	FannedOutAt     *time.Time           `json:"fanned_out_at"`
+	FinishedAt      *time.Time           `json:"finished_at"`
+	RowsRead        *int64               `json:"rows_read"`
+	IterationID     *string              `json:"iteration_id"`
+	Counts          campaignCounts       `json:"counts"`
+	Progress        progress             `json:"progress"`
+	Allowed         []string             `json:"allowed_actions"`
+	CreatedAt       time.Time            `json:"created_at"`
+	UpdatedAt       time.Time            `json:"updated_at"`
 	version         int
 }
 
@@ -61,7 +62,7 @@ type fromBody struct {
 }
 
 type campaignCounts struct {
-	notificationCounts
+	client.NotificationCounts
 	Retried   int64            `json:"retried"`
 	SkippedBy map[string]int64 `json:"skipped_by"`
 	Balanced  bool             `json:"balanced"`
@@ -102,9 +103,9 @@ func showFrom(c campaigns.Campaign) *fromBody {
 
 func showCounts(c campaigns.Campaign) campaignCounts {
 	b := c.Counts
-	return campaignCounts{notificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped, Orphaned: b.Orphaned,
-		Cancelled: b.Cancelled, Pending: b.Pending, Processing: b.Processing, Deliveries: showDeliveries(b.Deliveries),
-		Engagement: b.Engagement}, b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
+	return campaignCounts{client.NotificationCounts{Total: b.Audience, Sent: b.Sent, Failed: b.Failed, Skipped: b.Skipped,
+		Orphaned: b.Orphaned, Cancelled: b.Cancelled, Pending: b.Pending, Processing: b.Processing, Deliveries: showDeliveries(b.Deliveries),
+		Engagement: client.Engagement(b.Engagement)}, b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
 }
 
 func neverNull(m map[string]string) map[string]string {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"lemma"
+	"lemma/client"
 	"lemma/message"
 )
 
@@ -55,21 +56,14 @@ func showContent(m message.Content) content {
 // renderedContent is a rendered message, and what an SMS costs.
 type renderedContent struct {
 	content
-	Segments *segmentsBody `json:"segments,omitempty"`
-}
-
-type segmentsBody struct {
-	Encoding   string `json:"encoding"`
-	Characters int    `json:"characters"`
-	Count      int    `json:"count"`
-	PerSegment int    `json:"per_segment"`
+	Segments *client.SMSSegments `json:"segments,omitempty"`
 }
 
 func showRendered(m message.Content) renderedContent {
 	shown := renderedContent{content: showContent(m)}
 	if m.Channel == lemma.SMS {
 		n := message.SegmentsOf(m.Text)
-		shown.Segments = &segmentsBody{n.Encoding, n.Characters, n.Segments, n.PerSegment}
+		shown.Segments = &client.SMSSegments{Encoding: n.Encoding, Characters: n.Characters, Count: n.Segments, PerSegment: n.PerSegment}
 	}
 	return shown
 }

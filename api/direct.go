@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/client"
 	"lemma/direct"
 	"lemma/message"
 )
@@ -86,9 +87,9 @@ func (in newNotification) inline() *message.Content {
 
 // sentBody is the answer to a direct notification.
 type sentBody struct {
-	Notification notificationBody `json:"notification"`
-	Filtered     bool             `json:"filtered_by_idempotency"`
-	Others       *int             `json:"other_addresses"`
+	Notification client.Notification `json:"notification"`
+	Filtered     bool                `json:"filtered_by_idempotency"`
+	Others       *int                `json:"other_addresses"`
 }
 
 func (b sentBody) location() string { return "/v1/notifications/" + b.Notification.ID }
@@ -155,7 +156,7 @@ type sentItem struct {
 	Key    *string        `json:"key"`
 	Status string         `json:"status"`
 	Others *int           `json:"other_addresses"`
-	Errors []problemFault `json:"errors"`
+	Errors []client.Fault `json:"errors"`
 }
 
 func (s *server) sendNotifications(ctx context.Context, c *call, in newNotifications) (sentNotifications, error) {
@@ -224,10 +225,10 @@ func sentItems(l items[newNotification], done []direct.Result) (sentNotification
 	return out, nil
 }
 
-func (s *server) cancelNotification(ctx context.Context, c *call, _ none) (notificationBody, error) {
+func (s *server) cancelNotification(ctx context.Context, c *call, _ none) (client.Notification, error) {
 	origin, key, err := c.notificationID()
 	if err != nil {
-		return notificationBody{}, err
+		return client.Notification{}, err
 	}
 	found, err := s.Ledger.CancelOne(ctx, c.workspace(), origin, key)
 	return showNotification(found), err

@@ -3,50 +3,34 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"time"
 
 	"lemma"
+	"lemma/client"
 	"lemma/flows/intake"
 	"lemma/flows/query"
 )
 
-// newEvent is one event of a request.
-type newEvent struct {
-	ProfileKey string          `json:"profile_key"`
-	Event      string          `json:"event"`
-	Properties json.RawMessage `json:"properties"`
-	SourceID   string          `json:"source_id"`
-	OccurredAt time.Time       `json:"occurred_at"`
-}
-
-// event converts the event for package flows; retry identifies the HTTP request.
-func (in newEvent) event(retry string) intake.Event {
+// eventOf converts the event for package flows; retry identifies the HTTP request.
+func eventOf(in client.NewEvent, retry string) intake.Event {
 	return intake.Event{ID: in.SourceID, Retry: retry, ProfileKey: in.ProfileKey, Name: in.Event, Properties: in.Properties,
-		OccurredAt: in.OccurredAt}
+		OccurredAt: orZero(in.OccurredAt)}
 }
 
-type recordedBody struct {
-	ID       string         `json:"id"`
-	SourceID *string        `json:"source_id"`
-	Status   string         `json:"status"`
-	Results  []enrollResult `json:"results"`
-	Resumed  int            `json:"resumed"`
-	Exited   int            `json:"exited"`
-}
+type recordedBody struct{ client.RecordedEvent }
 
 func (b recordedBody) location() string { return "/v1/events/" + b.ID }
 
 func showRecorded(r intake.Recorded) recordedBody {
-	b := recordedBody{ID: lemma.FormatID(lemma.PrefixEvent, r.Key), Status: "accepted", Results: each(r.Results, showResult),
-		Resumed: r.Woken, Exited: r.Exited}
+	b := recordedBody{client.RecordedEvent{ID: lemma.FormatID(lemma.PrefixEvent, r.Key), Status: "accepted",
+		Results: each(r.Results, showResult), Resumed: r.Woken, Exited: r.Exited}}
 	if r.Duplicate {
 		b.Status = "duplicate"
 	}
 	return b
 }
 
-func (s *server) recordEvent(ctx context.Context, c *call, in newEvent) (recordedBody, error) {
-	r, err := s.Flows.Intake.Record(ctx, c.workspace(), in.event(c.retry(0)))
+func (s *server) recordEvent(ctx context.Context, c *call, in client.NewEvent) (recordedBody, error) {
+	r, err := s.Flows.Intake.Record(ctx, c.workspace(), eventOf(in, c.retry(0)))
 	if err == nil {
 		err = r.Err
 	}
@@ -56,7 +40,7 @@ func (s *server) recordEvent(ctx context.Context, c *call, in newEvent) (recorde
 }
 
 // hasEventID reports whether the event has a source_id, by which it is recorded once.
-func hasEventID(in newEvent) bool { return in.SourceID != "" }
+func hasEventID(in client.NewEvent) bool { return in.SourceID != "" }
 
 // haveEventIDs reports whether all events of a bulk have a source_id.
 func haveEventIDs(in newEvents) bool {
@@ -67,41 +51,18 @@ type newEvents struct {
 	Events []json.RawMessage `json:"events"`
 }
 
-type recordedEvents struct {
-	Results []recordedItem `json:"results"`
-	Counts  recordedCounts `json:"counts"`
-}
-
-type recordedCounts struct {
-	Accepted   int `json:"accepted"`
-	Duplicate  int `json:"duplicate"`
-	Invalid    int `json:"invalid"`
-	Overloaded int `json:"overloaded"`
-}
-
-type recordedItem struct {
-	Index    int            `json:"index"`
-	ID       *string        `json:"id"`
-	SourceID *string        `json:"source_id"`
-	Status   string         `json:"status"`
-	Results  []enrollResult `json:"results"`
-	Resumed  int            `json:"resumed"`
-	Exited   int            `json:"exited"`
-	Errors   []problemFault `json:"errors"`
-}
-
-func (s *server) recordEvents(ctx context.Context, c *call, in newEvents) (recordedEvents, error) {
-	all, err := readItems[newEvent](ctx, s, c, "events", "NewEvent", in.Events)
+func (s *server) recordEvents(ctx context.Context, c *call, in newEvents) (client.RecordedEvents, error) {
+	all, err := readItems[client.NewEvent](ctx, s, c, "events", "NewEvent", in.Events)
 	if err != nil {
-		return recordedEvents{}, err
+		return client.RecordedEvents{}, err
 	}
 	events := make([]intake.Event, 0, len(all.sound))
 	for _, i := range all.sound {
-		events = append(events, all.items[i].value.event(c.retry(i)))
+		events = append(events, eventOf(all.items[i].value, c.retry(i)))
 	}
 	done, err := s.Flows.Intake.RecordAll(ctx, c.workspace(), events)
 	if err != nil {
-		return recordedEvents{}, err
+		return client.RecordedEvents{}, err
 	}
 	out, err := recordedItems(all, done)
 	for i := range out.Results {
@@ -111,8 +72,8 @@ func (s *server) recordEvents(ctx context.Context, c *call, in newEvents) (recor
 }
 
 // recordedItems merges the results of the valid items with the faults of the others.
-func recordedItems(l items[newEvent], done []intake.Recorded) (recordedEvents, error) {
-	out := recordedEvents{Results: make([]recordedItem, len(l.items))}
+func recordedItems(l items[client.NewEvent], done []intake.Recorded) (client.RecordedEvents, error) {
+	out := client.RecordedEvents{Results: make([]client.RecordedItem, len(l.items))}
 	for i, d := range done {
 		at := l.sound[i]
 		if d.Overloaded() {
@@ -124,17 +85,17 @@ func recordedItems(l items[newEvent], done []intake.Recorded) (recordedEvents, e
 			return out, err
 		}
 		b := showRecorded(d)
-		out.Results[at] = recordedItem{ID: &b.ID, Status: b.Status, Results: b.Results, Resumed: b.Resumed, Exited: b.Exited}
+		out.Results[at] = client.RecordedItem{ID: &b.ID, Status: b.Status, Results: b.Results, Resumed: b.Resumed, Exited: b.Exited}
 	}
 	for i := range out.Results {
 		r := &out.Results[i]
 		r.Index, r.Errors = i, each(l.items[i].faults, showFault)
 		switch {
 		case r.Status == "overloaded":
-			r.Results = []enrollResult{}
+			r.Results = []client.EnrollResult{}
 			out.Counts.Overloaded++
 		case len(r.Errors) > 0:
-			r.ID, r.Status, r.Results = nil, "invalid", []enrollResult{}
+			r.ID, r.Status, r.Results = nil, "invalid", []client.EnrollResult{}
 			out.Counts.Invalid++
 		case r.Status == "duplicate":
 			out.Counts.Duplicate++
@@ -145,18 +106,8 @@ func recordedItems(l items[newEvent], done []intake.Recorded) (recordedEvents, e
 	return out, nil
 }
 
-type eventBody struct {
-	ID         string          `json:"id"`
-	SourceID   *string         `json:"source_id"`
-	ProfileKey string          `json:"profile_key"`
-	Event      string          `json:"event"`
-	Properties json.RawMessage `json:"properties"`
-	OccurredAt time.Time       `json:"occurred_at"`
-	CreatedAt  time.Time       `json:"created_at"`
-}
-
-func showEvent(e query.StoredEvent) eventBody {
-	b := eventBody{ID: lemma.FormatID(lemma.PrefixEvent, e.Key), SourceID: orNull(e.ID), ProfileKey: e.ProfileKey, Event: e.Name,
+func showEvent(e query.StoredEvent) client.Event {
+	b := client.Event{ID: lemma.FormatID(lemma.PrefixEvent, e.Key), SourceID: orNull(e.ID), ProfileKey: e.ProfileKey, Event: e.Name,
 		Properties: e.Properties, OccurredAt: e.OccurredAt.UTC(), CreatedAt: e.ReceivedAt.UTC()}
 	if len(b.Properties) == 0 {
 		b.Properties = json.RawMessage("{}")
@@ -164,17 +115,12 @@ func showEvent(e query.StoredEvent) eventBody {
 	return b
 }
 
-func (s *server) listEvents(ctx context.Context, c *call, _ none) (list[eventBody], error) {
+func (s *server) listEvents(ctx context.Context, c *call, _ none) (list[client.Event], error) {
 	found, next, err := s.FlowReader.ListEvents(ctx, c.workspace(), c.query("profile_key"), c.query("event"), c.page())
 	return listOf(found, next, err, showEvent)
 }
 
-type eventWithResults struct {
-	eventBody
-	Results []enrollResult `json:"results"`
-}
-
-func (s *server) getEvent(ctx context.Context, c *call, _ none) (eventWithResults, error) {
+func (s *server) getEvent(ctx context.Context, c *call, _ none) (client.EventWithResults, error) {
 	found, results, err := s.FlowReader.GetEvent(ctx, c.workspace(), c.id)
-	return eventWithResults{showEvent(found), each(results, showResult)}, err
+	return client.EventWithResults{Event: showEvent(found), Results: each(results, showResult)}, err
 }

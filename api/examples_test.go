@@ -7,6 +7,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"lemma"
+	"lemma/client"
 	"lemma/flows/graph"
 )
 
@@ -66,7 +67,7 @@ func TestExamplesOfFlowsCompile(t *testing.T) {
 	}
 }
 
-func faultsOf(err error) []problemFault {
+func faultsOf(err error) []client.Fault {
 	if err == nil {
 		return nil
 	}

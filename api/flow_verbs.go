@@ -8,18 +8,14 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/client"
 	"lemma/flows"
 	"lemma/flows/graph"
 	"lemma/flows/query"
 )
 
-type inFlight struct {
-	Mode string             `json:"mode"`
-	Map  map[string]*string `json:"map"`
-}
-
 // ask converts the option for package flows. The default mode is stay.
-func (in inFlight) ask() flows.InFlight {
+func ask(in client.InFlight) flows.InFlight {
 	if in.Mode == "" {
 		in.Mode = "stay"
 	}
@@ -27,20 +23,12 @@ func (in inFlight) ask() flows.InFlight {
 }
 
 type inFlightOptions struct {
-	InFlight inFlight `json:"in_flight"`
+	InFlight client.InFlight `json:"in_flight"`
 }
 
 type planBody struct {
-	Version  int           `json:"version"`
-	Live     *int          `json:"live_version"`
-	InFlight inFlight      `json:"in_flight"`
-	Nodes    []plannedNode `json:"nodes"`
-	Stranded int64         `json:"stranded"`
-	Timers   []timerBody   `json:"timers"`
-	Changes  []changeBody  `json:"changes"`
-	Enrolls  *int64        `json:"enrolls"`
-	Unknown  *string       `json:"enrolls_unknown_reason"`
-	flow     int           // version of the flow
+	client.FlowPlan
+	flow int // version of the flow
 }
 
 func (b planBody) etag() int { return b.flow }
@@ -48,63 +36,45 @@ func (b planBody) etag() int { return b.flow }
 // status is 200 for a plan, where publishing is 202.
 func (planBody) status() int { return http.StatusOK }
 
-type plannedNode struct {
-	Version int     `json:"version"`
-	Node    string  `json:"node"`
-	Type    string  `json:"type"`
-	Waiting int64   `json:"waiting"`
-	Due     int64   `json:"due"`
-	Action  string  `json:"action"`
-	To      *string `json:"to"`
-}
-
-type timerBody struct {
-	Version int     `json:"version"`
-	Node    string  `json:"node"`
-	To      string  `json:"to"`
-	Waiting int64   `json:"waiting"`
-	Change  string  `json:"change"`
-	Seconds float64 `json:"seconds"`
-}
-
 func showPlan(p flows.Plan) planBody {
-	b := planBody{Version: p.Version, Live: p.Live, InFlight: inFlight(p.InFlight), Nodes: each(p.Nodes, showPlannedNode),
-		Stranded: p.Stranded, Timers: each(p.Timers, showTimer), Changes: each(p.Changes, showChange), Enrolls: p.Enrolls,
-		Unknown: orNull(p.Unknown), flow: p.ETag}
+	b := planBody{client.FlowPlan{Version: p.Version, LiveVersion: p.Live, InFlight: client.InFlight(p.InFlight),
+		Nodes: each(p.Nodes, showPlannedNode), Stranded: p.Stranded, Timers: each(p.Timers, showTimer),
+		Changes: each(p.Changes, showChange), Enrolls: p.Enrolls, Unknown: orNull(p.Unknown)}, p.ETag}
 	if b.InFlight.Map == nil {
 		b.InFlight.Map = map[string]*string{}
 	}
 	return b
 }
 
-func showPlannedNode(n flows.PlannedNode) plannedNode {
-	return plannedNode{n.Version, n.Node, n.Type, n.Waiting, n.Due, n.Action, orNull(n.To)}
+func showPlannedNode(n flows.PlannedNode) client.PlannedNode {
+	return client.PlannedNode{Version: n.Version, Node: n.Node, Type: n.Type, Waiting: n.Waiting, Due: n.Due,
+		Action: n.Action, To: orNull(n.To)}
 }
 
-func showTimer(t flows.TimerChange) timerBody { return timerBody(t) }
+func showTimer(t flows.TimerChange) client.TimerChange { return client.TimerChange(t) }
 
 func (s *server) planFlowVersion(ctx context.Context, c *call, in inFlightOptions) (planBody, error) {
-	plan, err := s.Flows.Plan(ctx, c.workspace(), c.id, c.version, in.InFlight.ask())
+	plan, err := s.Flows.Plan(ctx, c.workspace(), c.id, c.version, ask(in.InFlight))
 	return showPlan(plan), inDefinition(err)
 }
 
 // publishFlowVersion returns the flow, or with dry_run a plan.
 func (s *server) publishFlowVersion(ctx context.Context, c *call, in inFlightOptions) (any, error) {
 	if c.dryRun() {
-		plan, err := s.Flows.Preview(ctx, c.workspace(), c.id, c.version, c.ifMatch, in.InFlight.ask())
+		plan, err := s.Flows.Preview(ctx, c.workspace(), c.id, c.version, c.ifMatch, ask(in.InFlight))
 		return showPlan(plan), inDefinition(err)
 	}
-	now, err := s.Flows.Publish(ctx, c.workspace(), c.id, c.version, c.ifMatch, in.InFlight.ask(), c.actor())
+	now, err := s.Flows.Publish(ctx, c.workspace(), c.id, c.version, c.ifMatch, ask(in.InFlight), c.actor())
 	return showFlow(now), inDefinition(err)
 }
 
 type rollback struct {
-	ToVersion *int     `json:"to_version"`
-	InFlight  inFlight `json:"in_flight"`
+	ToVersion *int            `json:"to_version"`
+	InFlight  client.InFlight `json:"in_flight"`
 }
 
 func (s *server) rollbackFlow(ctx context.Context, c *call, in rollback) (flowBody, error) {
-	now, err := s.Flows.Rollback(ctx, c.workspace(), c.id, in.ToVersion, c.ifMatch, in.InFlight.ask(), c.actor())
+	now, err := s.Flows.Rollback(ctx, c.workspace(), c.id, in.ToVersion, c.ifMatch, ask(in.InFlight), c.actor())
 	return showFlow(now), inDefinition(err)
 }
 
@@ -157,16 +127,8 @@ func (in resumption) duration() (*time.Duration, error) {
 	return &catchUp, nil
 }
 
-type flowLogBody struct {
-	CreatedAt time.Time      `json:"created_at"`
-	Action    string         `json:"action"`
-	Version   *int           `json:"version"`
-	APIKeyID  *string        `json:"api_key_id"`
-	Detail    map[string]any `json:"detail"`
-}
-
-func showLogLine(l query.LogLine) flowLogBody {
-	return flowLogBody{CreatedAt: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID),
+func showLogLine(l query.LogLine) client.FlowLogLine {
+	return client.FlowLogLine{CreatedAt: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID),
 		Detail: objectOf(l.Detail)}
 }
 
@@ -178,7 +140,7 @@ func objectOf(data map[string]any) map[string]any {
 	return data
 }
 
-func (s *server) readFlowHistory(ctx context.Context, c *call, _ none) (list[flowLogBody], error) {
+func (s *server) readFlowHistory(ctx context.Context, c *call, _ none) (list[client.FlowLogLine], error) {
 	found, next, err := s.FlowReader.History(ctx, c.workspace(), c.id, c.page())
 	return listOf(found, next, err, showLogLine)
 }

@@ -7,34 +7,20 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"lemma"
+	"lemma/client"
 	"lemma/flows"
 	"lemma/flows/graph"
 	"lemma/page"
 )
 
-// versionSummary is a version without its definition.
-type versionSummary struct {
-	FlowID      string     `json:"flow_id"`
-	Version     int        `json:"version"`
-	Status      string     `json:"status"`
-	Revision    int        `json:"revision"`
-	CreatedAt   time.Time  `json:"created_at"`
-	UpdatedAt   time.Time  `json:"updated_at"`
-	PublishedAt *time.Time `json:"published_at"`
+func showSummary(v flows.Version) client.FlowVersionSummary {
+	return client.FlowVersionSummary{FlowID: lemma.FormatID(lemma.PrefixFlow, v.FlowID), Version: v.Version, Status: v.Status,
+		Revision: v.Revision, CreatedAt: v.CreatedAt.UTC(), UpdatedAt: v.UpdatedAt.UTC(), PublishedAt: utc(v.PublishedAt)}
 }
 
-func showSummary(v flows.Version) versionSummary {
-	return versionSummary{FlowID: lemma.FormatID(lemma.PrefixFlow, v.FlowID), Version: v.Version, Status: v.Status, Revision: v.Revision,
-		CreatedAt: v.CreatedAt.UTC(), UpdatedAt: v.UpdatedAt.UTC(), PublishedAt: utc(v.PublishedAt)}
-}
-
-type flowVersionBody struct {
-	versionSummary
-	Definition json.RawMessage `json:"definition"`
-}
+type flowVersionBody struct{ client.FlowVersion }
 
 func (b flowVersionBody) etag() int { return b.Revision }
 func (b flowVersionBody) location() string {
@@ -42,7 +28,7 @@ func (b flowVersionBody) location() string {
 }
 
 func showFlowVersion(v flows.Version) flowVersionBody {
-	return flowVersionBody{showSummary(v), v.Definition}
+	return flowVersionBody{client.FlowVersion{FlowVersionSummary: showSummary(v), Definition: v.Definition}}
 }
 
 type newFlowVersion struct {
@@ -77,7 +63,7 @@ func outOfDefinition(pointer string) bool {
 	return slices.Contains(ofRequests, first)
 }
 
-func (s *server) listFlowVersions(ctx context.Context, c *call, _ none) (list[versionSummary], error) {
+func (s *server) listFlowVersions(ctx context.Context, c *call, _ none) (list[client.FlowVersionSummary], error) {
 	found, next, err := s.Flows.ListVersions(ctx, c.workspace(), c.id, c.page())
 	return listOf(found, next, err, showSummary)
 }
@@ -102,45 +88,29 @@ func (s *server) deleteFlowVersion(ctx context.Context, c *call, _ none) (none, 
 }
 
 type validationBody struct {
-	Valid    bool           `json:"valid"`
-	Errors   []problemFault `json:"errors"`
-	Warnings []string       `json:"warnings"`
-	Columns  []string       `json:"columns"`
-	version  int            // of the flow
+	client.FlowValidation
+	flow int // its version
 }
 
-func (b validationBody) etag() int { return b.version }
+func (b validationBody) etag() int { return b.flow }
 
 func (s *server) validateFlowVersion(ctx context.Context, c *call, _ none) (validationBody, error) {
 	v, err := s.Flows.Validate(ctx, c.workspace(), c.id, c.version)
-	return validationBody{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs), Columns: each(v.Columns, asIs),
-		version: v.ETag}, err
+	return validationBody{client.FlowValidation{Valid: v.Valid, Errors: each(v.Faults, showFault), Warnings: each(v.Warnings, asIs),
+		Columns: each(v.Columns, asIs)}, v.ETag}, err
 }
 
-func showFault(f lemma.Field) problemFault { return problemFault(f) }
+func showFault(f lemma.Field) client.Fault { return client.Fault(f) }
 
-type changeBody struct {
-	Pointer string          `json:"pointer"`
-	Op      string          `json:"op"`
-	From    json.RawMessage `json:"from"`
-	To      json.RawMessage `json:"to"`
-}
+func showChange(c graph.Difference) client.FlowChange { return client.FlowChange(c) }
 
-func showChange(c graph.Difference) changeBody { return changeBody(c) }
-
-type diffBody struct {
-	From    int          `json:"from_version"`
-	To      int          `json:"to_version"`
-	Changes []changeBody `json:"changes"`
-}
-
-func (s *server) diffFlowVersions(ctx context.Context, c *call, _ none) (diffBody, error) {
+func (s *server) diffFlowVersions(ctx context.Context, c *call, _ none) (client.FlowDiff, error) {
 	from, to, err := s.compared(ctx, c)
 	if err != nil {
-		return diffBody{}, err
+		return client.FlowDiff{}, err
 	}
 	changes, err := s.Flows.Diff(ctx, c.workspace(), c.id, from, to)
-	return diffBody{From: from, To: to, Changes: each(changes, showChange)}, err
+	return client.FlowDiff{FromVersion: from, ToVersion: to, Changes: each(changes, showChange)}, err
 }
 
 // compared returns the versions of a diff: by default from the live to the newest one.

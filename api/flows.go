@@ -2,49 +2,25 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"time"
 
 	"lemma"
+	"lemma/client"
 	"lemma/flows"
 )
 
 type flowBody struct {
-	ID           string            `json:"id"`
-	Name         string            `json:"name"`
-	Status       flows.Status      `json:"status"`
-	StatusReason *string           `json:"status_reason"`
-	StatusDetail *string           `json:"status_detail"`
-	LiveVersion  *int              `json:"live_version"`
-	Metadata     map[string]string `json:"metadata"`
-	PausedAt     *time.Time        `json:"paused_at"`
-	ResumedAt    *time.Time        `json:"resumed_at"`
-	CatchUpUntil *time.Time        `json:"catch_up_until"`
-	Allowed      []string          `json:"allowed_actions"`
-	CreatedAt    time.Time         `json:"created_at"`
-	UpdatedAt    time.Time         `json:"updated_at"`
-	version      int
+	client.Flow
+	version int
 }
 
 func (b flowBody) etag() int        { return b.version }
 func (b flowBody) location() string { return "/v1/flows/" + b.ID }
 
 func showFlow(f flows.Flow) flowBody {
-	return flowBody{ID: lemma.FormatID(lemma.PrefixFlow, f.ID), Name: f.Name, Status: f.Status, StatusReason: orNull(f.StatusReason),
-		StatusDetail: orNull(f.StatusDetail), LiveVersion: f.LiveVersion, Metadata: neverNull(f.Metadata),
-		PausedAt: utc(f.PausedAt), ResumedAt: utc(f.ResumedAt), CatchUpUntil: utc(f.CatchUpUntil), Allowed: each(f.Allowed, asIs),
-		CreatedAt: f.CreatedAt.UTC(), UpdatedAt: f.UpdatedAt.UTC(), version: f.Version}
-}
-
-type newFlow struct {
-	Name       string            `json:"name"`
-	Metadata   map[string]string `json:"metadata"`
-	Definition json.RawMessage   `json:"definition"` // as it was written
-}
-
-type flowPatch struct {
-	Name     *string           `json:"name"`
-	Metadata map[string]string `json:"metadata"`
+	return flowBody{client.Flow{ID: lemma.FormatID(lemma.PrefixFlow, f.ID), Name: f.Name, Status: string(f.Status),
+		StatusReason: orNull(f.StatusReason), StatusDetail: orNull(f.StatusDetail), LiveVersion: f.LiveVersion, Metadata: neverNull(f.Metadata),
+		PausedAt: utc(f.PausedAt), ResumedAt: utc(f.ResumedAt), CatchUpUntil: utc(f.CatchUpUntil), AllowedActions: each(f.Allowed, asIs),
+		CreatedAt: f.CreatedAt.UTC(), UpdatedAt: f.UpdatedAt.UTC()}, f.Version}
 }
 
 // actor returns the API key and the id of the request.
@@ -57,7 +33,7 @@ func (s *server) listFlows(ctx context.Context, c *call, _ none) (list[flowBody]
 	return listOf(found, next, err, showFlow)
 }
 
-func (s *server) createFlow(ctx context.Context, c *call, in newFlow) (flowBody, error) {
+func (s *server) createFlow(ctx context.Context, c *call, in client.NewFlow) (flowBody, error) {
 	made, err := s.Flows.Create(ctx, c.workspace(),
 		flows.NewFlow{ID: c.newID, Name: in.Name, Metadata: in.Metadata, Definition: in.Definition})
 	return showFlow(made), inDefinition(err)
@@ -68,7 +44,7 @@ func (s *server) getFlow(ctx context.Context, c *call, _ none) (flowBody, error)
 	return showFlow(found), err
 }
 
-func (s *server) updateFlow(ctx context.Context, c *call, in flowPatch) (flowBody, error) {
+func (s *server) updateFlow(ctx context.Context, c *call, in client.FlowPatch) (flowBody, error) {
 	changed, err := s.Flows.Update(ctx, c.workspace(), c.id, c.ifMatch, flows.Patch(in))
 	return showFlow(changed), err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/client"
 	"lemma/fence"
 )
 
@@ -252,7 +253,7 @@ func (k idempotencyStore) earlier(ctx context.Context, workspace uuid.UUID, key 
 
 // replay returns a kept answer for another request, whose id a problem contains.
 func (r reply) replay(request string) reply {
-	var p problem
+	var p client.Problem
 	if r.status < http.StatusBadRequest || json.Unmarshal(r.body, &p) != nil {
 		return r
 	}

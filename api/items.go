@@ -10,6 +10,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"lemma"
+	"lemma/client"
 )
 
 // items are the items of a bulk, each checked alone, so that an invalid one does not fail
@@ -97,7 +98,7 @@ const (
 func (l *items[T]) put(i int, err error) {
 	p, _ := explain(err)
 	if len(p.Errors) == 0 {
-		p.Errors = []problemFault{{Code: p.Code, Detail: p.Detail}}
+		p.Errors = []client.Fault{{Code: p.Code, Detail: p.Detail}}
 	}
 	most := maxItemFaults
 	if l.total >= maxBulkFaults {

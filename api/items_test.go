@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/client"
 	"lemma/flows/intake"
 )
 
@@ -105,16 +106,16 @@ func TestFaultsOfABulkAreBounded(t *testing.T) {
 func TestOverloadedEventsOfABulk(t *testing.T) {
 	t.Parallel()
 	overloaded := &lemma.Error{Kind: lemma.Unavailable, Code: "overloaded", Message: "send it again"}
-	l := items[newEvent]{at: "/events/", items: make([]item[newEvent], 2), sound: []int{0, 1}}
+	l := items[client.NewEvent]{at: "/events/", items: make([]item[client.NewEvent], 2), sound: []int{0, 1}}
 	got, err := recordedItems(l, []intake.Recorded{{Key: lemma.NewID()}, {Key: lemma.NewID(), Err: overloaded}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (recordedCounts{Accepted: 1, Overloaded: 1}); got.Counts != want {
+	if want := (client.RecordedCounts{Accepted: 1, Overloaded: 1}); got.Counts != want {
 		t.Errorf("%+v", got.Counts)
 	}
-	want := recordedItem{Index: 1, Status: "overloaded", Results: []enrollResult{},
-		Errors: []problemFault{{Pointer: "/events/1", Code: "overloaded", Detail: "send it again"}}}
+	want := client.RecordedItem{Index: 1, Status: "overloaded", Results: []client.EnrollResult{},
+		Errors: []client.Fault{{Pointer: "/events/1", Code: "overloaded", Detail: "send it again"}}}
 	if diff := cmp.Diff(want, got.Results[1]); diff != "" {
 		t.Error(diff)
 	}
@@ -233,7 +234,7 @@ func FuzzItems(f *testing.F) {
 		if err := (&call{body: body}).bind(&in); err != nil {
 			t.Fatalf("%q passed and cannot be read: %v", text, err)
 		}
-		bulk := checkItems[newEvent]("events", "NewEvent", in.Events)
+		bulk := checkItems[client.NewEvent]("events", "NewEvent", in.Events)
 		sound := 0
 		for i, one := range bulk.items {
 			if len(one.faults) == 0 {

@@ -107,3 +107,11 @@ func present(counts map[string]int64) map[string]int64 {
 	}
 	return shown
 }
+
+// orZero returns a time of a request, zero without one.
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}

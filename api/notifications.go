@@ -8,42 +8,14 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/client"
 	"lemma/notifications"
 )
 
-type notificationBody struct {
-	ID            string        `json:"id"`
-	CampaignID    *string       `json:"campaign_id"`
-	FlowID        *string       `json:"flow_id"`
-	EnrollmentID  *string       `json:"enrollment_id"`
-	Node          *string       `json:"node"`
-	Channel       lemma.Channel `json:"channel"`
-	ProfileKey    string        `json:"profile_key"`
-	Address       *string       `json:"address"`
-	Status        string        `json:"status"`
-	Reason        *string       `json:"reason"`
-	Attempts      int           `json:"attempts"`
-	ReplyCode     *int          `json:"reply_code"`
-	CarrierID     *string       `json:"carrier_id"`
-	CarrierDetail *string       `json:"carrier_detail"`
-	CreatedAt     time.Time     `json:"created_at"`
-	EndedAt       *time.Time    `json:"ended_at"`
-	Resolution    *string       `json:"resolution"`
-	ResolvedAt    *time.Time    `json:"resolved_at"`
-	Delivery      string        `json:"delivery"`
-	DeliveryAt    *time.Time    `json:"delivery_at"`
-
-	EffectiveBound *boundBody        `json:"effective_bound,omitempty"` // of one notification, not in lists
-	Origin         string            `json:"origin"`
-	Metadata       map[string]string `json:"metadata"`
-	DueAt          *time.Time        `json:"due_at"`
-	ExpiresAt      *time.Time        `json:"expires_at"`
-}
-
-func showNotification(n notifications.Notification) notificationBody {
-	return notificationBody{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: campaignOf(n),
+func showNotification(n notifications.Notification) client.Notification {
+	return client.Notification{ID: lemma.FormatNotificationID(n.OriginID, n.Key), CampaignID: campaignOf(n),
 		FlowID: idOrNull(lemma.PrefixFlow, n.FlowID), EnrollmentID: idOrNull(lemma.PrefixEnrollment, n.EnrollmentID), Node: n.Node,
-		Channel: n.Channel, ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts,
+		Channel: string(n.Channel), ProfileKey: n.ProfileKey, Address: n.Address, Status: n.Status, Reason: n.Reason, Attempts: n.Attempts,
 		ReplyCode: n.Code, CarrierID: n.CarrierID, CarrierDetail: n.Detail, CreatedAt: n.CreatedAt.UTC(), EndedAt: utc(n.EndedAt),
 		Resolution: n.Resolution, ResolvedAt: utc(n.ResolvedAt),
 		Delivery: n.Delivery, DeliveryAt: utc(n.DeliveryAt),
@@ -69,15 +41,15 @@ func campaignOf(n notifications.Notification) *string {
 	return idOrNull(lemma.PrefixCampaign, &n.OriginID)
 }
 
-func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[notificationBody], error) {
+func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[client.Notification], error) {
 	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Delivery: c.query("delivery"),
 		Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address"), Direct: c.query("origin") == "direct"}
 	var ok bool
 	if f.OriginID, ok = c.filterID("campaign_id", lemma.PrefixCampaign); !ok {
-		return nothing[notificationBody](), nil
+		return nothing[client.Notification](), nil
 	}
 	if f.FlowID, ok = c.filterID("flow_id", lemma.PrefixFlow); !ok {
-		return nothing[notificationBody](), nil
+		return nothing[client.Notification](), nil
 	}
 	found, next, err := s.Ledger.List(ctx, c.workspace(), f, c.page())
 	return listOf(found, next, err, showNotification)
@@ -92,33 +64,33 @@ func (c *call) notificationID() (origin, key uuid.UUID, err error) {
 	return origin, key, nil
 }
 
-func (s *server) getNotification(ctx context.Context, c *call, _ none) (notificationBody, error) {
+func (s *server) getNotification(ctx context.Context, c *call, _ none) (client.Notification, error) {
 	origin, key, err := c.notificationID()
 	if err != nil {
-		return notificationBody{}, err
+		return client.Notification{}, err
 	}
 	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
 	if err != nil {
-		return notificationBody{}, err
+		return client.Notification{}, err
 	}
 	return s.showExplained(e), nil
 }
 
 // showExplained has the bound, which follows from the whole history.
-func (s *server) showExplained(e notifications.Explanation) notificationBody {
+func (s *server) showExplained(e notifications.Explanation) client.Notification {
 	b := showNotification(e.Notification)
 	b.EffectiveBound = s.boundOf(e)
 	return b
 }
 
 type explanationBody struct {
-	Notification notificationBody `json:"notification"`
-	Summary      string           `json:"summary"`
-	Deliveries   deliveryRange    `json:"deliveries"`
-	Bound        int              `json:"bound"`
-	Waiting      *waitingBody     `json:"waiting"`
-	Steps        []stepBody       `json:"steps"`
-	Assignment   *assignmentBody  `json:"assignment"`
+	Notification client.Notification `json:"notification"`
+	Summary      string              `json:"summary"`
+	Deliveries   deliveryRange       `json:"deliveries"`
+	Bound        int                 `json:"bound"`
+	Waiting      *waitingBody        `json:"waiting"`
+	Steps        []stepBody          `json:"steps"`
+	Assignment   *assignmentBody     `json:"assignment"`
 }
 
 // deliveryRange is how often a notification may have been delivered.
@@ -182,10 +154,10 @@ type resolution struct {
 	Note       string `json:"note"`
 }
 
-func (s *server) resolveNotification(ctx context.Context, c *call, in resolution) (notificationBody, error) {
+func (s *server) resolveNotification(ctx context.Context, c *call, in resolution) (client.Notification, error) {
 	origin, key, err := c.notificationID()
 	if err != nil {
-		return notificationBody{}, err
+		return client.Notification{}, err
 	}
 	settled, err := s.Ledger.Resolve(ctx, c.workspace(), origin, key,
 		notifications.Resolution{Resolution: in.Resolution, Note: in.Note, APIKeyID: c.key.ID})

@@ -14,6 +14,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/client"
 )
 
 // statuses maps kinds of errors to statuses.
@@ -29,27 +30,6 @@ var statuses = map[lemma.Kind]int{
 	lemma.RateLimited:     http.StatusTooManyRequests,
 	lemma.Unavailable:     http.StatusServiceUnavailable,
 	lemma.Internal:        http.StatusInternalServerError,
-}
-
-// problem is the body of an error (RFC 9457).
-type problem struct {
-	Type          string         `json:"type"`
-	Title         string         `json:"title"`
-	Status        int            `json:"status"`
-	Code          string         `json:"code"`
-	Detail        string         `json:"detail"`
-	RequestID     string         `json:"request_id"`
-	Errors        []problemFault `json:"errors,omitempty"`
-	CurrentStatus string         `json:"current_status,omitempty"`
-	Allowed       []string       `json:"allowed_actions,omitzero"`
-}
-
-type problemFault struct {
-	Pointer string `json:"pointer"`
-	Code    string `json:"code"`
-	Detail  string `json:"detail"`
-	Line    int    `json:"line,omitempty"`
-	Column  int    `json:"column,omitempty"`
 }
 
 // refusal is an error of HTTP, which no domain package returns.
@@ -82,16 +62,14 @@ func (s *server) fail(r *http.Request, err error) reply {
 	return answer
 }
 
-func explain(err error) (problem, map[string]string) {
+func explain(err error) (client.Problem, map[string]string) {
 	var own *refusal
 	var domain *lemma.Error
 	switch {
 	case errors.As(err, &own):
-		p := newProblem(own.status, own.code, own.detail)
-		p.list(own.fields)
 		header := map[string]string{}
 		maps.Copy(header, own.header)
-		return p, header
+		return newProblem(own.status, own.code, own.detail, own.fields...), header
 	case errors.As(err, &domain) && domain.Kind != lemma.Internal:
 		return explainDomain(domain)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -130,7 +108,7 @@ var passingClasses = []string{"08", "40", "53", "57"}
 // transaction that was ended because this process was idle in it.
 var passingStates = []string{"55P03", "25006", "25P03"}
 
-func explainDomain(e *lemma.Error) (problem, map[string]string) {
+func explainDomain(e *lemma.Error) (client.Problem, map[string]string) {
 	status, known := statuses[e.Kind]
 	if !known {
 		status = http.StatusInternalServerError
@@ -142,10 +120,9 @@ func explainDomain(e *lemma.Error) (problem, map[string]string) {
 	if code == "" {
 		code = string(e.Kind)
 	}
-	p := newProblem(status, code, e.Message)
-	p.list(e.Fields)
+	p := newProblem(status, code, e.Message, e.Fields...)
 	if e.Kind == lemma.WrongStatus {
-		p.CurrentStatus, p.Allowed = e.Status, append([]string{}, e.Allowed...)
+		p.CurrentStatus, p.AllowedActions = e.Status, append([]string{}, e.Allowed...)
 	}
 	return p, headersFor(status)
 }
@@ -162,22 +139,20 @@ func headersFor(status int) map[string]string {
 	return map[string]string{}
 }
 
-func newProblem(status int, code, detail string) problem {
-	return problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
-}
-
 // maxFaults is how many faults an answer lists. Without a bound, the answer to a body of
 // 1 MiB could have 40 MiB, and would be kept under its Idempotency-Key.
 const maxFaults = 100
 
-// list adds the faults, and mentions in the detail that there are more.
-func (p *problem) list(fields []lemma.Field) {
-	for _, f := range fields[:min(len(fields), maxFaults)] {
-		p.Errors = append(p.Errors, problemFault(f))
+// newProblem mentions in the detail that not all faults are listed.
+func newProblem(status int, code, detail string, faults ...lemma.Field) client.Problem {
+	p := client.Problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+	for _, f := range faults[:min(len(faults), maxFaults)] {
+		p.Errors = append(p.Errors, client.Fault(f))
 	}
-	if len(fields) > maxFaults {
+	if len(faults) > maxFaults {
 		p.Detail += "; " + notAll
 	}
+	return p
 }
 
 const notAll = "not all of its faults are listed"

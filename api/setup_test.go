@@ -23,6 +23,7 @@ import (
 	"lemma/audit"
 	"lemma/blobs"
 	"lemma/campaigns"
+	"lemma/client"
 	"lemma/direct"
 	"lemma/exports"
 	"lemma/flows"
@@ -157,7 +158,7 @@ type answered struct {
 	header  http.Header
 	body    []byte
 	json    map[string]any
-	problem problem
+	problem client.Problem
 }
 
 // option changes a request before it is sent.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/client"
 	"lemma/suppression"
 )
 
@@ -77,7 +78,7 @@ func (s *server) deleteSuppression(ctx context.Context, c *call, _ none) (none, 
 
 type importedBody struct {
 	Counts importedCounts `json:"counts"`
-	Errors []problemFault `json:"errors"`
+	Errors []client.Fault `json:"errors"`
 }
 
 type importedCounts struct {
@@ -94,7 +95,7 @@ func (s *server) importSuppressions(ctx context.Context, c *call, body io.Reader
 		return importedBody{}, err
 	}
 	return importedBody{Counts: importedCounts{done.Read, done.Added, done.Known, done.Invalid},
-		Errors: each(done.Faults, func(f lemma.Field) problemFault { return problemFault(f) })}, nil
+		Errors: each(done.Faults, func(f lemma.Field) client.Fault { return client.Fault(f) })}, nil
 }
 
 func (s *server) exportSuppressions(ctx context.Context, c *call, _ none) (csvBody, error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/client"
 	"lemma/mail"
 	"lemma/message"
 	"lemma/providers"
@@ -26,44 +27,13 @@ type trialRequest struct {
 	Data       json.RawMessage `json:"data"` // unparsed, so that a long number keeps its digits
 }
 
-type trialBody struct {
-	Outcome      string      `json:"outcome"`
-	Reason       *string     `json:"reason"`
-	FailureOf    *string     `json:"failure_of"`
-	Definite     bool        `json:"definite"`
-	Code         *int        `json:"code"`
-	Detail       *string     `json:"detail"`
-	CarrierID    *string     `json:"carrier_id"`
-	RetryAfter   *float64    `json:"retry_after_seconds"`
-	Effect       string      `json:"effect"`
-	DurationMs   float64     `json:"duration_ms"`
-	Conversation []trialStep `json:"conversation"`
-	Truncated    bool        `json:"truncated"`
-}
+type trialBody struct{ client.ProviderTest }
 
 // redact leaves the conversation out of what is kept for a replay: it has the recipient's
 // address, which the erasure of a profile would not find there.
 func (b trialBody) redact() any {
-	b.Conversation, b.Truncated = []trialStep{}, true
+	b.Conversation, b.Truncated = []client.ProviderTestStep{}, true
 	return b
-}
-
-type trialStep struct {
-	OffsetMs float64   `json:"offset_ms"`
-	Type     string    `json:"type"`
-	Part     *string   `json:"part"`
-	Text     *string   `json:"text"`
-	Bytes    *int      `json:"bytes"`
-	TLS      *trialTLS `json:"tls"`
-}
-
-type trialTLS struct {
-	Version   string     `json:"version"`
-	Cipher    string     `json:"cipher"`
-	Protocol  *string    `json:"protocol"`
-	Names     []string   `json:"certificate_names"`
-	Issuer    *string    `json:"certificate_issuer"`
-	ExpiresAt *time.Time `json:"certificate_expires_at"`
 }
 
 // testProvider sends one message and returns the conversation with the server.
@@ -96,9 +66,10 @@ func (s *server) testProvider(ctx context.Context, c *call, in trialRequest) (tr
 var errCalledBefore = errors.New("an earlier request under the key may have sent the message")
 
 // calledBefore is its answer.
-var calledBefore = trialBody{Outcome: string(sender.Unknown), Reason: new("earlier_request"), Conversation: []trialStep{},
+var calledBefore = trialBody{client.ProviderTest{Outcome: string(sender.Unknown), Reason: new("earlier_request"),
+	Conversation: []client.ProviderTestStep{},
 	Effect: "An earlier request under this Idempotency-Key ended without an answer. Its message may have arrived, and no other was " +
-		"sent: test with a new key."}
+		"sent: test with a new key."}}
 
 func (s *server) trialMessage(ctx context.Context, c *call, p providers.Provider, in trialRequest) (sender.Message, error) {
 	var m sender.Message
@@ -159,14 +130,14 @@ func (s *server) trialTemplate(ctx context.Context, ws, id uuid.UUID, version in
 }
 
 func showTrial(t sender.Trial) trialBody {
-	b := trialBody{Outcome: string(t.Outcome), Reason: orNull(t.Reason), Definite: t.Definite, Detail: orNull(t.Detail),
+	b := trialBody{client.ProviderTest{Outcome: string(t.Outcome), Reason: orNull(t.Reason), Definite: t.Definite, Detail: orNull(t.Detail),
 		CarrierID: orNull(t.CarrierID), Effect: t.Effect, DurationMs: milliseconds(t.Took), Truncated: t.Truncated,
-		Conversation: each(t.Steps, showTrialStep)}
+		Conversation: each(t.Steps, showTrialStep)}}
 	if t.Code != 0 {
 		b.Code = &t.Code
 	}
 	if t.RetryAfter > 0 {
-		b.RetryAfter = new(t.RetryAfter.Seconds())
+		b.RetryAfterSeconds = new(t.RetryAfter.Seconds())
 	}
 	switch {
 	case t.Outcome == sender.Accepted:
@@ -181,16 +152,16 @@ func showTrial(t sender.Trial) trialBody {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-func showTrialStep(s sender.Step) trialStep {
-	shown := trialStep{OffsetMs: milliseconds(s.After), Type: s.Type, Part: orNull(s.Part), Text: orNull(s.Text)}
+func showTrialStep(s sender.Step) client.ProviderTestStep {
+	shown := client.ProviderTestStep{OffsetMs: milliseconds(s.After), Type: s.Type, Part: orNull(s.Part), Text: orNull(s.Text)}
 	if s.Part == sender.PartBody {
 		shown.Bytes = &s.Bytes
 	}
 	if t := s.TLS; t != nil {
-		shown.TLS = &trialTLS{Version: t.Version, Cipher: t.Cipher, Protocol: orNull(t.Protocol), Names: each(t.Names, asIs),
-			Issuer: orNull(t.Issuer)}
+		shown.TLS = &client.ProviderTestTLS{Version: t.Version, Cipher: t.Cipher, Protocol: orNull(t.Protocol),
+			CertificateNames: each(t.Names, asIs), CertificateIssuer: orNull(t.Issuer)}
 		if !t.NotAfter.IsZero() {
-			shown.TLS.ExpiresAt = utc(&t.NotAfter)
+			shown.TLS.CertificateExpiresAt = utc(&t.NotAfter)
 		}
 	}
 	return shown

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/client"
 	"lemma/webhooks"
 )
 
@@ -78,25 +79,14 @@ func answerOrNull(status int) *int {
 	return &status
 }
 
-// deliveryBody is a message with its delivery. Its status is null after it was deleted.
-type deliveryBody struct {
-	ID         string     `json:"id"`
-	Status     *string    `json:"status"`
-	Attempts   int        `json:"attempts"`
-	StatusCode *int       `json:"status_code"`
-	Reason     *string    `json:"reason"`
-	CalledAt   *time.Time `json:"called_at"`
-	NextAt     *time.Time `json:"next_at"`
-}
-
-func showDelivery(m webhooks.Delivery) deliveryBody {
-	return deliveryBody{webhooks.MessageID(m.ID), orNull(m.Status), m.Attempts, answerOrNull(m.StatusCode), orNull(m.Reason), utc(m.CalledAt),
-		utc(m.NextAt)}
+func showDelivery(m webhooks.Delivery) client.WebhookMessage {
+	return client.WebhookMessage{ID: webhooks.MessageID(m.ID), Status: orNull(m.Status), Attempts: m.Attempts,
+		StatusCode: answerOrNull(m.StatusCode), Reason: orNull(m.Reason), CalledAt: utc(m.CalledAt), NextAt: utc(m.NextAt)}
 }
 
 // messageBody is a message in an endpoint's list.
 type messageBody struct {
-	deliveryBody
+	client.WebhookMessage
 	EventID      *string    `json:"event_id"`
 	Type         *string    `json:"type"`
 	Sequence     *int64     `json:"sequence"`

@@ -5,25 +5,21 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/client"
 	"lemma/links"
 	"lemma/workspaces"
 )
 
 type whoAmI struct {
-	Workspace workspaceBody `json:"workspace"`
-	Key       keyBody       `json:"key"`
+	client.CurrentWorkspace
+	version int // of the workspace
 }
 
-func (b whoAmI) etag() int { return b.Workspace.version }
+func (b whoAmI) etag() int { return b.version }
 
 type workspaceBody struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	Page      pageBody  `json:"page"`
-	Tracking  *string   `json:"tracking_url"`
-	Keys      keyRules  `json:"keys"`
-	CreatedAt time.Time `json:"created_at"`
-	version   int
+	client.Workspace
+	version int
 }
 
 // keyTimes are the times of the keys of direct notifications.
@@ -40,19 +36,10 @@ type keyRules struct {
 
 func (b workspaceBody) etag() int { return b.version }
 
-type pageBody struct {
-	Title            string `json:"title"`
-	Text             string `json:"text"`
-	UnsubscribeLabel string `json:"unsubscribe_label"`
-	Color            string `json:"color"`
-	Background       string `json:"background"`
-	Language         string `json:"language"`
-}
-
 func showWorkspace(w workspaces.Workspace) workspaceBody {
-	return workspaceBody{ID: lemma.FormatID(lemma.PrefixWorkspace, w.ID), Name: w.Name, Page: pageBody(w.Page),
-		Tracking: orNull(w.TrackingURL), Keys: keyRules{keyTimes{iso(w.LockFor), iso(w.SealFor)}, &w.Strategy},
-		CreatedAt: w.CreatedAt.UTC(), version: w.Version}
+	return workspaceBody{client.Workspace{ID: lemma.FormatID(lemma.PrefixWorkspace, w.ID), Name: w.Name, Page: client.PreferencePage(w.Page),
+		TrackingURL: orNull(w.TrackingURL), CreatedAt: w.CreatedAt.UTC(),
+		Keys: client.KeyDefaults{LockFor: *iso(w.LockFor), SealFor: *iso(w.SealFor), Strategy: w.Strategy}}, w.Version}
 }
 
 func (s *server) whoAmI(ctx context.Context, c *call, _ none) (whoAmI, error) {
@@ -60,25 +47,13 @@ func (s *server) whoAmI(ctx context.Context, c *call, _ none) (whoAmI, error) {
 	if err != nil {
 		return whoAmI{}, err
 	}
-	return whoAmI{
-		Workspace: showWorkspace(w),
-		Key:       showKey(c.key),
-	}, nil
+	return whoAmI{client.CurrentWorkspace{Workspace: showWorkspace(w).Workspace, Key: showKey(c.key)}, w.Version}, nil
 }
 
 type workspacePatch struct {
-	Page     pagePatch `json:"page"`
-	Tracking *string   `json:"tracking_url"`
-	Keys     keyRules  `json:"keys"`
-}
-
-type pagePatch struct {
-	Title            *string `json:"title"`
-	Text             *string `json:"text"`
-	UnsubscribeLabel *string `json:"unsubscribe_label"`
-	Color            *string `json:"color"`
-	Background       *string `json:"background"`
-	Language         *string `json:"language"`
+	Page     client.PreferencePagePatch `json:"page"`
+	Tracking *string                    `json:"tracking_url"`
+	Keys     keyRules                   `json:"keys"`
 }
 
 func (s *server) updateWorkspace(ctx context.Context, c *call, in workspacePatch) (workspaceBody, error) {

@@ -1,8 +1,9 @@
 // Package client calls Lemma's HTTP API for flows, events, enrollments, A/B tests, direct
-// notifications, exports, the audit log and tests of providers. A call is carried out once, also when the network
-// or the server fails and the request is
-// repeated. A refusal is a Problem, which names the fields at fault. Lists are read to
-// their end.
+// notifications, exports, the audit log and tests of providers. A call is carried out once,
+// also when the network or the server fails and the request is repeated. A refusal is a
+// Problem, which names the fields at fault. Lists are read to their end.
+//
+// Its types are the JSON of the API, which the server answers with too.
 //
 //	lemma, err := client.New("https://lemma.example.com", os.Getenv("LEMMA_API_KEY"))
 //	recorded, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711"})

@@ -192,8 +192,8 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	},
 	"ExplainFlow": func(ctx context.Context, c *Client) (any, error) { return c.ExplainFlow(ctx, "flw_1", "c1") },
 	"SimulateFlowVersion": func(ctx context.Context, c *Client) (any, error) {
-		by := SimulatedTrigger{Type: "event", Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
 		did := SimulatedEvent{Event: "signed_up", Properties: properties, SourceID: "x", OccurredAt: &noon}
+		by := SimulatedTrigger{Type: "event", SimulatedEvent: did}
 		return c.SimulateFlowVersion(ctx, "flw_1", 2,
 			Simulation{ProfileKey: "c1", Trigger: &by, At: &noon, Events: []SimulatedEvent{did}, Webhooks: map[string]int{"crm": 410}})
 	},

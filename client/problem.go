@@ -17,8 +17,8 @@ type Problem struct {
 	Detail         string   `json:"detail"`
 	RequestID      string   `json:"request_id"` // for reports
 	Errors         []Fault  `json:"errors,omitempty"`
-	CurrentStatus  string   `json:"current_status,omitempty"`  // with invalid_status: the status now
-	AllowedActions []string `json:"allowed_actions,omitempty"` // with invalid_status: those that the status allows
+	CurrentStatus  string   `json:"current_status,omitempty"` // with invalid_status: the status now
+	AllowedActions []string `json:"allowed_actions,omitzero"` // with invalid_status: those that the status allows
 }
 
 // Fault is a fault of one field of a request.

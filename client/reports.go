@@ -110,11 +110,8 @@ type Simulation struct {
 
 // SimulatedTrigger is the trigger of a simulation.
 type SimulatedTrigger struct {
-	Type       string          `json:"type,omitempty"` // event, audience or direct; empty: event if Event is set, else direct
-	Event      string          `json:"event,omitempty"`
-	Properties json.RawMessage `json:"properties,omitempty"` // an object
-	SourceID   string          `json:"source_id,omitempty"`
-	OccurredAt *time.Time      `json:"occurred_at,omitempty"`
+	Type string `json:"type,omitempty"` // event, audience or direct; empty: event if Event is set, else direct
+	SimulatedEvent
 }
 
 // SimulatedEvent is an event that is not recorded.

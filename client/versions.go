@@ -31,7 +31,7 @@ type FlowVersion struct {
 // InFlight decides about active enrollments in other versions.
 type InFlight struct {
 	Mode string             `json:"mode,omitempty"` // stay (default), move or exit
-	Map  map[string]*string `json:"map,omitempty"`  // move: node of an old version -> node of the new one, nil: exit
+	Map  map[string]*string `json:"map,omitzero"`   // move: node of an old version -> node of the new one, nil: exit
 }
 
 // FlowValidation is the result of a check of a version.

@@ -182,7 +182,8 @@ type flowsSimulateCommand struct {
 func (s flowsSimulateCommand) request() (client.Simulation, error) {
 	request := client.Simulation{ProfileKey: s.Profile, At: notZero(s.At), Webhooks: s.Webhooks}
 	if s.Trigger != "" || s.Event != "" || s.Properties != "" {
-		request.Trigger = &client.SimulatedTrigger{Type: s.Trigger, Event: s.Event, Properties: s.Properties.raw()}
+		request.Trigger = &client.SimulatedTrigger{Type: s.Trigger,
+			SimulatedEvent: client.SimulatedEvent{Event: s.Event, Properties: s.Properties.raw()}}
 	}
 	for _, later := range s.Later {
 		name, text, _ := strings.Cut(later, "@")
