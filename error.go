@@ -108,3 +108,11 @@ func Public(err error) string {
 	}
 	return strings.Join(texts, ": ")
 }
+
+// Wrap adds to an error what was being done, in the words of format; nil stays nil.
+func Wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}

@@ -220,10 +220,7 @@ func (k idempotencyStore) claim(ctx context.Context, workspace uuid.UUID, key st
 		earlier, err := k.earlier(ctx, workspace, key, hash)
 		return nil, earlier, err
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("claim idempotency key: %w", err)
-	}
-	return held, nil, nil
+	return held, nil, lemma.Wrap(err, "claim idempotency key")
 }
 
 // earlier reads the answer of the request that has the key.
@@ -311,8 +308,5 @@ func purge(ctx context.Context, pool *pgxpool.Pool, most int) (int64, error) {
 			where created_at < now() - $1::interval and locked_until < now() order by created_at limit $2 for update skip locked
 		) old
 		where k.workspace_id = old.workspace_id and k.key = old.key and k.locked_until < now()`, keptFor, most)
-	if err != nil {
-		return 0, fmt.Errorf("purge idempotency keys: %w", err)
-	}
-	return tag.RowsAffected(), nil
+	return tag.RowsAffected(), lemma.Wrap(err, "purge idempotency keys")
 }

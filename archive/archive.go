@@ -197,10 +197,7 @@ const columns = `id, partition, source, month::timestamptz, row_count, bytes, st
 func (a *Archive) List(ctx context.Context) ([]Entry, error) {
 	rows, _ := a.pool.Query(ctx, `select `+columns+` from archives where stored_at is not null order by month, partition`)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Entry])
-	if err != nil {
-		return nil, fmt.Errorf("list archives: %w", err)
-	}
-	return all, nil
+	return all, lemma.Wrap(err, "list archives")
 }
 
 // Read writes the rows of an archived partition as CSV, with a header.

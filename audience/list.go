@@ -216,10 +216,7 @@ func (a *Audiences) UsersOf(ctx context.Context, ws, source uuid.UUID, most int)
 	rows, _ := a.pool.Query(ctx, `
 		select name from audiences where workspace_id = $1 and data_source_id = $2 order by id desc limit $3`, ws, source, most)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("find audiences on %s: %w", source, err)
-	}
-	return names, nil
+	return names, lemma.Wrap(err, "find audiences on %s", source)
 }
 
 // Delete removes an audience that no campaign and no flow uses.

@@ -22,15 +22,11 @@ type Found struct {
 	Bytes int             // of Rows
 }
 
-// Lookup reads the current rows of some profiles in one snapshot, with the columns
-// of the payload like Stream. Keys that are not in the audience are not in the
-// result. Of rows with one key the first is returned, and is opted out if any of
-// them is. Rows of more than so many bytes together are left, except the first. The
-// source can use an index on the key column.
-//
-// Errors of the source are *lemma.Error with a code of this package. Those of the
-// kind Unavailable are temporary. Others may be caused by one of the profiles, or by
-// their number.
+// Lookup reads the rows of profiles in one snapshot, with the columns of the payload
+// like Stream. Profiles that are not in the audience are left out. Of rows with one key
+// the first is returned, opted out if any of them is. Rows beyond so many bytes are left,
+// except the first. Errors of the source are *lemma.Error with a code of this package:
+// Unavailable ones are temporary, others may be due to a profile or to their number.
 func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string, bytes int) (Found, error) {
 	f := Found{Rows: make(map[string]Row, len(keys)), Left: map[string]bool{}}
 	err := a.LookupEach(ctx, ws, id, columns, keys, func(row Row) error { f.add(row, bytes); return nil })

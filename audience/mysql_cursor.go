@@ -39,8 +39,7 @@ func (c *mysqlCursor) next(dst [][]byte) (bool, error) {
 	return true, nil
 }
 
-// pause is true every thousand rows. The server sends until the network buffers are
-// full, and then waits for up to net_write_timeout.
+// pause is true every thousand rows, since the server waits only for net_write_timeout.
 func (c *mysqlCursor) pause() bool { return c.count%1000 == 0 }
 
 // close reads the rest of a short result.

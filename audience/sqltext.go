@@ -138,8 +138,7 @@ func (s *scanner) token() error {
 	return nil
 }
 
-// isSpace reports white space of both lexers. The vertical tab is white space in
-// MySQL, and in Postgres since version 16; before that it is an error.
+// isSpace reports white space of both lexers. Postgres before 16 refuses the vertical tab.
 func (s *scanner) isSpace(c byte) bool { return c == ' ' || c >= '\t' && c <= '\r' }
 
 // number skips digits. In Postgres the characters after them begin another token

@@ -11,7 +11,6 @@ package audit
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -60,10 +59,7 @@ func (r Record) write(ctx context.Context, tx pgx.Tx) error {
 		insert into audit_log (workspace_id, id, actor_type, actor_id, actor_name, action, resource_type, resource_id, request_id)
 		values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (workspace_id, id) do nothing`,
 		r.WorkspaceID, r.ID, r.ActorType, r.ActorID, r.ActorName, r.Action, r.ResourceType, r.ResourceID, r.RequestID)
-	if err != nil {
-		return fmt.Errorf("write the audit log: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "write the audit log")
 }
 
 // Recent counts the changes of a resource by actors of a type within a time. It counts the
@@ -74,10 +70,7 @@ func Recent(ctx context.Context, tx pgx.Tx, ws uuid.UUID, actorType, resourceID 
 			select at from audit_log where workspace_id = $1 and resource_id <> '' and resource_id = $2 and actor_type = $3
 			order by id desc limit $5
 		) last`, ws, resourceID, actorType, within, most).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("count changes: %w", err)
-	}
-	return n, nil
+	return n, lemma.Wrap(err, "count changes")
 }
 
 // Log reads the records.

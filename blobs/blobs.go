@@ -87,10 +87,7 @@ func (b *Blobs) Register(ctx context.Context, tx pgx.Tx, o Owner, folder, extens
 		select $1, $2, $3, $4, $5, now() + $6
 		where not exists (select from blobs where workspace_id = $1 and owner_id = $3 and status in ('registered', 'committed', 'published'))`,
 		o.Workspace, a.ID, o.ID, a.Name, a.token, Lease)
-	if err != nil {
-		return a, false, fmt.Errorf("register attempt of %s: %w", o.ID, err)
-	}
-	return a, tag.RowsAffected() == 1, nil
+	return a, tag.RowsAffected() == 1, lemma.Wrap(err, "register attempt of %s", o.ID)
 }
 
 // Hold renews the lease until the returned context ends, which it does when the lease
@@ -121,10 +118,7 @@ func (b *Blobs) Commit(ctx context.Context, tx pgx.Tx, a Attempt, c Content) (bo
 		where workspace_id = $1 and id = $2 and leased_by = $3 and status = 'registered' and lease_until >= now()
 		  and not exists (select from blobs o where o.workspace_id = $1 and o.owner_id = $6 and o.status in ('committed', 'published'))`,
 		a.Owner.Workspace, a.ID, a.token, c.Bytes, c.SHA256, a.Owner.ID)
-	if err != nil {
-		return false, fmt.Errorf("commit blob %s: %w", a.ID, err)
-	}
-	return tag.RowsAffected() == 1, nil
+	return tag.RowsAffected() == 1, lemma.Wrap(err, "commit blob %s", a.ID)
 }
 
 // Lost is the error for committed content that the store does not have whole.
@@ -171,10 +165,7 @@ func (b *Blobs) Publish(ctx context.Context, o Owner, first func(pgx.Tx) error) 
 	if errors.Is(err, errGone) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("publish blob %s: %w", found.ID, err)
-	}
-	return true, nil
+	return err == nil, lemma.Wrap(err, "publish blob %s", found.ID)
 }
 
 // errGone rolls a transaction back whose attempt another one has ended or published.
@@ -186,10 +177,7 @@ func (b *Blobs) Drop(ctx context.Context, tx pgx.Tx, o Owner) error {
 	_, err := tx.Exec(ctx, `
 		update blobs set status = 'ended', ended_at = now(), clean_at = now(), leased_by = null, lease_until = null
 		where workspace_id = $1 and owner_id = $2 and status <> 'ended'`, o.Workspace, o.ID)
-	if err != nil {
-		return fmt.Errorf("drop blobs of %s: %w", o.ID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "drop blobs of %s", o.ID)
 }
 
 // End ends an attempt that its worker gives up, in the caller's transaction. It returns
@@ -198,10 +186,7 @@ func (b *Blobs) End(ctx context.Context, tx pgx.Tx, a Attempt) (bool, error) {
 	tag, err := tx.Exec(ctx, `
 		update blobs set status = 'ended', ended_at = now(), clean_at = now(), leased_by = null, lease_until = null
 		where workspace_id = $1 and id = $2 and leased_by = $3 and status = 'registered'`, a.Owner.Workspace, a.ID, a.token)
-	if err != nil {
-		return false, fmt.Errorf("end attempt %s: %w", a.ID, err)
-	}
-	return tag.RowsAffected() == 1, nil
+	return tag.RowsAffected() == 1, lemma.Wrap(err, "end attempt %s", a.ID)
 }
 
 // Blob is stored content.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
@@ -55,7 +57,7 @@ type ended struct {
 // takeEnded takes the content that is to be deleted next: the first of each workspace that
 // has some, then the second, and of these what has been due longest.
 func (b *Blobs) takeEnded(ctx context.Context) ([]ended, error) {
-	rows, err := b.Pool.Query(ctx, `
+	rows, _ := b.Pool.Query(ctx, `
 		with recursive w as (
 			(select workspace_id from blobs where status = 'ended' order by workspace_id limit 1)
 			union all
@@ -72,9 +74,6 @@ func (b *Blobs) takeEnded(ctx context.Context) ([]ended, error) {
 		update blobs b set clean_at = now() + $4::interval
 		from due d where b.workspace_id = d.workspace_id and b.id = d.id and b.status = 'ended' and b.clean_at <= now()
 		returning b.workspace_id, b.id, b.name, b.ended_at < now() - $1::interval`, again, cleanShare, cleanMost, cleanRetry)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[ended])
 }
 
@@ -82,10 +81,7 @@ func (b *Blobs) endExpired(ctx context.Context) error {
 	_, err := b.Pool.Exec(ctx, `
 		update blobs set status = 'ended', ended_at = now(), clean_at = now(), leased_by = null, lease_until = null
 		where status = 'registered' and lease_until < now()`)
-	if err != nil {
-		return fmt.Errorf("end expired blobs: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "end expired blobs")
 }
 
 // clean deletes the content of an attempt, then records that.
@@ -98,8 +94,6 @@ func (b *Blobs) clean(ctx context.Context, e ended) error {
 	if !e.Last {
 		sql, args = `update blobs set clean_at = ended_at + $3 where workspace_id = $1 and id = $2 and status = 'ended'`, append(args, again)
 	}
-	if _, err := b.Pool.Exec(ctx, sql, args...); err != nil {
-		return fmt.Errorf("record the deletion of attempt %s: %w", e.ID, err)
-	}
-	return nil
+	_, err := b.Pool.Exec(ctx, sql, args...)
+	return lemma.Wrap(err, "record the deletion of attempt %s", e.ID)
 }

@@ -249,17 +249,11 @@ func (c *Campaigns) UsersOf(ctx context.Context, workspaceID, id uuid.UUID, limi
 				where i.workspace_id = c.workspace_id and i.campaign_id = c.id and $2 in (v.template_id, i.data_source_id)))
 		order by c.id desc limit $3`, workspaceID, id, limit)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("find campaigns that use %s: %w", id, err)
-	}
-	return names, nil
+	return names, lemma.Wrap(err, "find campaigns that use %s", id)
 }
 
 func (c *Campaigns) read(ctx context.Context, sql string, args ...any) ([]Campaign, error) {
-	rows, err := c.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := c.pool.Query(ctx, sql, args...)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[Campaign])
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package campaigns
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -140,8 +139,5 @@ func writeContent(ctx context.Context, tx pgx.Tx, now Campaign, id uuid.UUID, v 
 		on conflict (workspace_id, id) do nothing`,
 		now.WorkspaceID, id, now.Channel, template, version, fromName, now.FromEmail, now.ReplyTo,
 		orEmpty(now.Headers), now.Transactional, now.TopicID, replaced.Subject, replaced.Preheader, now.ConversionEvent, now.ConversionWithin)
-	if err != nil {
-		return fmt.Errorf("write content of %s: %w", now.ID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "write content of %s", now.ID)
 }

@@ -146,7 +146,7 @@ type iterationRow struct {
 
 // readIteration reads an iteration with its variants by one statement.
 func readIteration(ctx context.Context, q querier, where string, workspaceID, id uuid.UUID) (Iteration, error) {
-	rows, err := q.Query(ctx, `
+	rows, _ := q.Query(ctx, `
 		select i.id, i.campaign_id, i.status, coalesce(i.status_reason, ''), coalesce(i.status_detail, ''), i.sample_percent, i.holdout_percent,
 			i.metric, i.event_name, i.data_source_id, i.sql, i.duration, i.evaluate_at, i.min_sample, i.confidence, i.on_inconclusive,
 			i.guardrail, i.guardrail_limit, i.base_rate, i.effect,
@@ -157,9 +157,6 @@ func readIteration(ctx context.Context, q querier, where string, workspaceID, id
 				'StoppedAt', v.stopped_at, 'StoppedReason', coalesce(v.stopped_reason, ''), 'ContentID', v.content_id) order by v.ordinal)
 			from iteration_variants v where v.workspace_id = i.workspace_id and v.iteration_id = i.id)
 		from iterations i where i.workspace_id = $1 and `+where, workspaceID, id)
-	if err != nil {
-		return Iteration{}, fmt.Errorf("get iteration: %w", err)
-	}
 	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[iterationRow])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Iteration{}, lemma.Missing("iteration")
@@ -220,10 +217,7 @@ func logIteration(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, eve
 	_, err := tx.Exec(ctx, `
 		insert into iteration_log (workspace_id, iteration_id, id, event, detail) values ($1, $2, $3, $4, $5)`,
 		workspaceID, id, lemma.NewID(), event, detail)
-	if err != nil {
-		return fmt.Errorf("log iteration %s: %w", id, err)
-	}
-	return nil
+	return lemma.Wrap(err, "log iteration %s", id)
 }
 
 // startIteration begins the experiment of a campaign that starts, and fixes its cut-off.
@@ -292,10 +286,7 @@ func completeIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uui
 // forgetMembers deletes the hashes of the recipients: nothing is measured or written any more.
 func forgetMembers(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) error {
 	_, err := tx.Exec(ctx, `delete from iteration_members where workspace_id = $1 and origin_id = $2`, workspaceID, campaign)
-	if err != nil {
-		return fmt.Errorf("forget members of %s: %w", campaign, err)
-	}
-	return nil
+	return lemma.Wrap(err, "forget members of %s", campaign)
 }
 
 // undecided is true of a campaign c whose experiment has no winner yet: it is not
@@ -315,8 +306,5 @@ func (c *Campaigns) Timeline(ctx context.Context, workspaceID, id uuid.UUID) ([]
 	rows, _ := c.pool.Query(ctx, `
 		select at, event, detail from iteration_log where workspace_id = $1 and iteration_id = $2 order by id`, workspaceID, id)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[IterationEvent])
-	if err != nil {
-		return nil, fmt.Errorf("read timeline of iteration %s: %w", id, err)
-	}
-	return all, nil
+	return all, lemma.Wrap(err, "read timeline of iteration %s", id)
 }

@@ -2,8 +2,9 @@ package campaigns
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -27,10 +28,7 @@ func (FanoutArgs) Kind() string { return "campaign_fanout" }
 
 func (c *Campaigns) enqueue(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
 	_, err := c.jobs.InsertTx(ctx, tx, FanoutArgs{workspaceID, id}, &river.InsertOpts{Queue: QueueFanout, MaxAttempts: 5})
-	if err != nil {
-		return fmt.Errorf("enqueue fan-out of %s: %w", id, err)
-	}
-	return nil
+	return lemma.Wrap(err, "enqueue fan-out of %s", id)
 }
 
 type worker struct {

@@ -46,10 +46,7 @@ func (c *Campaigns) claimFanout(ctx context.Context, l lease) (run int, again ti
 		run, err = c.acquire(ctx, tx, l)
 		return err
 	})
-	if err != nil {
-		return 0, 0, fmt.Errorf("claim fan-out of %s: %w", l.campaignID, err)
-	}
-	return run, again, nil
+	return run, again, lemma.Wrap(err, "claim fan-out of %s", l.campaignID)
 }
 
 // fanoutState is the state that a claim depends on.
@@ -67,7 +64,7 @@ type querier interface {
 }
 
 func (c *Campaigns) readState(ctx context.Context, q querier, l lease) (fanoutState, error) {
-	rows, err := q.Query(ctx, `
+	rows, _ := q.Query(ctx, `
 		select c.status in ('preparing', 'sending') and f.finished_at is null, coalesce(f.lease_until >= now(), false),
 			greatest(extract(epoch from f.retry_at - now()), 0)::float8,
 			(select count(*) from fanouts o where o.workspace_id = $1 and o.leased_by is not null and o.lease_until >= now())::int,
@@ -82,9 +79,6 @@ func (c *Campaigns) readState(ctx context.Context, q querier, l lease) (fanoutSt
 		join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
 		join audiences a on a.workspace_id = c.workspace_id and a.id = c.audience_id
 		where c.workspace_id = $1 and c.id = $2`, l.workspaceID, l.campaignID, queued)
-	if err != nil {
-		return fanoutState{}, err
-	}
 	now, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[fanoutState])
 	if errors.Is(err, pgx.ErrNoRows) { // the campaign has not been sent
 		return fanoutState{}, nil
@@ -222,10 +216,7 @@ func (c *Campaigns) finishFanout(ctx context.Context, l lease, read int64) error
 		}
 		return sampled(ctx, tx, l.workspaceID, l.campaignID)
 	})
-	if err != nil {
-		return fmt.Errorf("finish fan-out of %s: %w", l.campaignID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "finish fan-out of %s", l.campaignID)
 }
 
 // countProfiles counts the profiles of a push campaign, once its notifications are
@@ -236,10 +227,7 @@ func (c *Campaigns) countProfiles(ctx context.Context, l lease) (profiles *int64
 		select case when o.channel = 'push' then (
 			select count(distinct n.profile_key) from notifications n where n.workspace_id = $1 and n.origin_id = $2) end
 		from contents o where o.workspace_id = $1 and o.id = $2`, l.workspaceID, l.campaignID).Scan(&profiles)
-	if err != nil {
-		return nil, fmt.Errorf("count profiles of %s: %w", l.campaignID, err)
-	}
-	return profiles, nil
+	return profiles, lemma.Wrap(err, "count profiles of %s", l.campaignID)
 }
 
 // sourceFailed decides what a failed run means. A source that does not answer
@@ -325,10 +313,7 @@ func (c *Campaigns) fail(ctx context.Context, l lease, reason, detail string) er
 	if lemma.KindOf(err) == lemma.WrongStatus { // the campaign was cancelled meanwhile
 		_, err = c.releaseFanout(ctx, l, release{})
 	}
-	if err != nil {
-		return fmt.Errorf("fail campaign %s: %w", l.campaignID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "fail campaign %s", l.campaignID)
 }
 
 // wasHeld reports whether a write found the lease of its run.

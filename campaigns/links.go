@@ -36,7 +36,7 @@ func (c *Campaigns) Links(ctx context.Context, ws, id uuid.UUID) ([]Link, error)
 	if _, err := c.Get(ctx, ws, id); err != nil {
 		return nil, err
 	}
-	rows, err := c.pool.Query(ctx, `
+	rows, _ := c.pool.Query(ctx, `
 		select o.variant, t.template_id, t.template_version, coalesce(t.subject, ''), coalesce(t.preheader, ''),
 			coalesce(l.clicks, '{}'), coalesce(l.machine, '{}')
 		from (
@@ -55,9 +55,6 @@ func (c *Campaigns) Links(ctx context.Context, ws, id uuid.UUID) ([]Link, error)
 			) s
 		) l
 		order by o.ordinal`, ws, id)
-	if err != nil {
-		return nil, fmt.Errorf("read links: %w", err)
-	}
 	contents, err := pgx.CollectRows(rows, pgx.RowToStructByPos[linked])
 	if err != nil {
 		return nil, fmt.Errorf("read links: %w", err)

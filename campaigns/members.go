@@ -145,10 +145,7 @@ func (c *Campaigns) readMembers(ctx context.Context, it Iteration, begun func())
 		m, err = readMembers(ctx, tx, it, maxMembers)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read members of iteration %s: %w", it.ID, err)
-	}
-	return m, nil
+	return m, lemma.Wrap(err, "read members of iteration %s", it.ID)
 }
 
 // membersPerRow is how many rows of iteration_members Postgres sends as one, of up to a
@@ -199,8 +196,5 @@ func (c *Campaigns) isMember(ctx context.Context, it Iteration, variant int, pro
 		select exists (select from iteration_members
 			where workspace_id = $1 and origin_id = $2 and ordinal = $3 and position($4::bytea in profiles) > 0)`,
 		it.WorkspaceID, it.CampaignID, variant, hash).Scan(&found)
-	if err != nil {
-		return false, fmt.Errorf("find a member of iteration %s: %w", it.ID, err)
-	}
-	return found, nil
+	return found, lemma.Wrap(err, "find a member of iteration %s", it.ID)
 }

@@ -62,10 +62,7 @@ func (c *Campaigns) unchecked(workspaceID, id uuid.UUID, cause error) error {
 		c.log.Error("campaign paused: its audience cannot be read again", "campaign_id", id, "reason", reason, "error", cause)
 		err = c.PauseFor(ctx, workspaceID, id, reason, detail)
 	}
-	if err != nil {
-		return fmt.Errorf("record why campaign %s waits: %w", id, err)
-	}
-	return nil
+	return lemma.Wrap(err, "record why campaign %s waits", id)
 }
 
 // checked clears the reason after the audience was read.
@@ -73,8 +70,5 @@ func (c *Campaigns) checked(ctx context.Context, workspaceID, id uuid.UUID) erro
 	_, err := c.pool.Exec(ctx, `
 		update campaigns set unchecked_since = null, status_reason = null, status_detail = null, updated_at = now()
 		where workspace_id = $1 and id = $2 and status = 'sending' and unchecked_since is not null`, workspaceID, id)
-	if err != nil {
-		return fmt.Errorf("clear why campaign %s waits: %w", id, err)
-	}
-	return nil
+	return lemma.Wrap(err, "clear why campaign %s waits", id)
 }

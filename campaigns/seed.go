@@ -2,8 +2,9 @@ package campaigns
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"lemma"
 
 	"github.com/google/uuid"
 )
@@ -14,8 +15,5 @@ func (c *Campaigns) SeedCutOff(ctx context.Context, ws, iteration uuid.UUID, sta
 	_, err := c.pool.Exec(ctx, `
 		update iterations set started_at = now() - $3::interval, cut_off_at = now() - $4::interval
 		where workspace_id = $1 and id = $2 and status = 'running' and evaluating_by is null`, ws, iteration, start, cutOff)
-	if err != nil {
-		return fmt.Errorf("seed cut-off: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "seed cut-off")
 }

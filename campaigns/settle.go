@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -42,7 +44,7 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 // they are paused, since notifications wait or the audience was not read to its end. One
 // campaign of each workspace precedes the second of any, in random order.
 func (c *Campaigns) checkDue(ctx context.Context) (ended, idle []ref, err error) {
-	rows, err := c.pool.Query(ctx, `
+	rows, _ := c.pool.Query(ctx, `
 		select c.workspace_id, c.id, `+hasEnded+`,
 			c.status = 'paused' and (coalesce((select b.status from batches b
 				where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased')
@@ -52,9 +54,6 @@ func (c *Campaigns) checkDue(ctx context.Context) (ended, idle []ref, err error)
 			select c.workspace_id, c.id, c.status from campaigns c
 			where c.status in ('sending', 'paused') and c.settle_at <= now()
 			order by row_number() over (partition by c.workspace_id order by random()), random() limit $1) c`, settleMost)
-	if err != nil {
-		return nil, nil, err
-	}
 	var r ref
 	var over, waits bool
 	_, err = pgx.ForEachRow(rows, []any{&r.WorkspaceID, &r.ID, &over, &waits}, func() error {
@@ -91,10 +90,7 @@ func (c *Campaigns) postpone(ctx context.Context, idle []ref) error {
 		update campaigns c set settle_at = least(c.send_deadline,
 			now() + least(greatest((now() - c.paused_at) / 10, interval '5 seconds'), interval '1 hour'))
 		from idle i where c.workspace_id = i.workspace_id and c.id = i.id`, workspaces, ids, settleMost)
-	if err != nil {
-		return fmt.Errorf("postpone the check of paused campaigns: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "postpone the check of paused campaigns")
 }
 
 // settle completes a campaign if it has ended.

@@ -3,7 +3,6 @@ package campaigns
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -113,17 +112,13 @@ func (c *Campaigns) Cancel(ctx context.Context, workspaceID, id, request uuid.UU
 // lock. It precedes the lock of the row because it is fair: a row lock that others
 // share again and again may never be acquired.
 func lockForVerb(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, lockKey(id)); err != nil {
-		return fmt.Errorf("wait for chunks of %s: %w", id, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, lockKey(id))
+	return lemma.Wrap(err, "wait for chunks of %s", id)
 }
 
 func lockForChunk(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, lockKey(id)); err != nil {
-		return fmt.Errorf("lock campaign %s for a chunk: %w", id, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, lockKey(id))
+	return lemma.Wrap(err, "lock campaign %s for a chunk", id)
 }
 
 // lockKey is the random half of an id. Campaigns with the same key only wait for each other.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -92,8 +94,5 @@ func resetErrors(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, limi
 				select coalesce(sum((skips->>'template_error')::int), 0), coalesce(sum(sent + failed + orphaned + skipped + retried), 0)
 				from batches where workspace_id = $1 and origin_id = $2 and attempt = 1)
 		where workspace_id = $1 and id = $2`, workspaceID, id, limit)
-	if err != nil {
-		return fmt.Errorf("reset template errors of %s: %w", id, err)
-	}
-	return nil
+	return lemma.Wrap(err, "reset template errors of %s", id)
 }

@@ -104,9 +104,6 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 const fairly = `row_number() over (partition by c.workspace_id order by c.id), random()`
 
 func (c *Campaigns) refs(ctx context.Context, sql string, args ...any) ([]ref, error) {
-	rows, err := c.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := c.pool.Query(ctx, sql, args...)
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[ref])
 }

@@ -43,15 +43,13 @@ type Client struct {
 // Option changes how a Client works.
 type Option func(*Client)
 
-// HTTPClient sets the client of the requests. The default ends a try after a minute and
-// follows no redirect, so that the key is sent to no other server.
+// HTTPClient sets the client of the requests. The default follows no redirect.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
 // Tries sets how often one request is sent at most: 5 by default.
 func Tries(n int) Option { return func(c *Client) { c.tries = max(n, 1) } }
 
-// BackOff sets the pause before the second try, 250 ms by default, which doubles before
-// each further one. A longer Retry-After of the server is respected.
+// BackOff sets the least pause before the second try: 250 ms by default. It then doubles.
 func BackOff(d time.Duration) Option { return func(c *Client) { c.backOff = d } }
 
 // UserAgent sets the User-Agent header.
@@ -84,12 +82,10 @@ func IdempotencyKey(key string) CallOption {
 	return func(r *request) { r.idempotency = key }
 }
 
-// IfMatch makes a change only if the resource still has this ETag. Otherwise the error is
-// a Problem of status 412.
+// IfMatch makes a change only if the resource has this ETag, or returns a Problem of 412.
 func IfMatch(etag string) CallOption { return func(r *request) { r.ifMatch = etag } }
 
-// DryRun makes Enroll and EnrollBulk return what would happen, without a change. For
-// publishing, use PlanFlowVersion.
+// DryRun makes Enroll and EnrollBulk return what would happen. See also PlanFlowVersion.
 func DryRun() CallOption { return func(r *request) { r.set("dry_run", "true") } }
 
 // AfterStep makes GetEnrollmentHistory begin behind a step.

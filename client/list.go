@@ -13,8 +13,7 @@ func PageSize(n int) CallOption {
 	return func(r *request) { r.query.Set("limit", strconv.Itoa(n)) }
 }
 
-// Sort sets the order of a list: -created_at (newest first, the default), created_at, and
-// name or -name if the entries have a name.
+// Sort sets the order of a list: -created_at (the default), created_at, name or -name.
 func Sort(order string) CallOption { return func(r *request) { r.query.Set("sort", order) } }
 
 // CreatedAfter filters a list by created_at: at this time or later.

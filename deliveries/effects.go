@@ -43,7 +43,7 @@ func (t *transaction) read(ctx context.Context, queued []events.Queued, raised [
 	for n := range wanted {
 		origins, keys = append(origins, n.origin), append(keys, n.key)
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select n.origin_id, n.key, n.address, coalesce(c.channel, ''), b.content_id
 		from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
 		cross join lateral (
@@ -55,21 +55,15 @@ func (t *transaction) read(ctx context.Context, queued []events.Queued, raised [
 		) b
 		left join lateral (select c.channel from contents c where c.workspace_id = $1 and c.id = b.content_id offset 0) c on true`,
 		t.ws, origins, keys)
-	if err != nil {
-		return nil, fmt.Errorf("read %d recipients: %w", len(wanted), err)
-	}
 	about := make(map[notification]recipient, len(wanted))
 	var n notification
 	var r recipient
-	_, err = pgx.ForEachRow(rows, []any{&n.origin, &n.key, &r.address, &r.channel, &r.content}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&n.origin, &n.key, &r.address, &r.channel, &r.content}, func() error {
 		about[n] = r
 		r = recipient{}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read %d recipients: %w", len(wanted), err)
-	}
-	return about, nil
+	return about, lemma.Wrap(err, "read %d recipients", len(wanted))
 }
 
 // counted is a row of delivery_counts.
@@ -128,10 +122,7 @@ func (t *transaction) count(ctx context.Context, about map[notification]recipien
 		) r
 		where d.workspace_id = r.workspace_id and d.origin_id = r.origin_id and d.content_id = r.content_id and d.state = r.state`,
 		t.ws, origins, contents, states, counts, len(counts))
-	if err != nil {
-		return fmt.Errorf("count deliveries: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "count deliveries")
 }
 
 // causeOf is the cause of the suppression that an event adds; empty for none.
@@ -200,16 +191,10 @@ func (t *transaction) channels(ctx context.Context, queued []events.Queued) (map
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	rows, err := t.tx.Query(ctx, `select id, channel from providers where workspace_id = $1 and id = any($2)`, t.ws, ids)
-	if err != nil {
-		return nil, fmt.Errorf("read channels of providers: %w", err)
-	}
+	rows, _ := t.tx.Query(ctx, `select id, channel from providers where workspace_id = $1 and id = any($2)`, t.ws, ids)
 	channels := map[uuid.UUID]lemma.Channel{}
 	var id uuid.UUID
 	var channel lemma.Channel
-	_, err = pgx.ForEachRow(rows, []any{&id, &channel}, func() error { channels[id] = channel; return nil })
-	if err != nil {
-		return nil, fmt.Errorf("read channels of providers: %w", err)
-	}
-	return channels, nil
+	_, err := pgx.ForEachRow(rows, []any{&id, &channel}, func() error { channels[id] = channel; return nil })
+	return channels, lemma.Wrap(err, "read channels of providers")
 }

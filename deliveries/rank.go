@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -128,22 +129,16 @@ func keysOf(changes []*change) (origins, keys []uuid.UUID) {
 
 func (t *transaction) insert(ctx context.Context, changes []*change) (map[notification]bool, error) {
 	origins, keys, states, ranks, times := columnsOf(changes)
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		insert into deliveries (workspace_id, origin_id, key, state, rank, at)
 		select $1, r.origin_id, r.key, r.state, r.rank, r.at
 		from unnest($2::uuid[], $3::uuid[], $4::text[], $5::smallint[], $6::timestamptz[]) as r (origin_id, key, state, rank, at)
 		on conflict (workspace_id, origin_id, key) do nothing
 		returning origin_id, key`, t.ws, origins, keys, states, ranks, times)
-	if err != nil {
-		return nil, fmt.Errorf("write %d deliveries: %w", len(changes), err)
-	}
 	inserted := make(map[notification]bool, len(changes))
 	var n notification
-	_, err = pgx.ForEachRow(rows, []any{&n.origin, &n.key}, func() error { inserted[n] = true; return nil })
-	if err != nil {
-		return nil, fmt.Errorf("write %d deliveries: %w", len(changes), err)
-	}
-	return inserted, nil
+	_, err := pgx.ForEachRow(rows, []any{&n.origin, &n.key}, func() error { inserted[n] = true; return nil })
+	return inserted, lemma.Wrap(err, "write %d deliveries", len(changes))
 }
 
 // exceeding locks stored rows and returns the changes that exceed them.
@@ -152,7 +147,7 @@ func (t *transaction) exceeding(ctx context.Context, changes []*change) (higher 
 		return nil, nil
 	}
 	origins, keys := keysOf(changes)
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select d.origin_id, d.key, d.state, d.rank, d.at
 		from unnest($2::uuid[], $3::uuid[]) with ordinality as r (origin_id, key, i)
 		cross join lateral (
@@ -160,9 +155,6 @@ func (t *transaction) exceeding(ctx context.Context, changes []*change) (higher 
 			where d.workspace_id = $1 and d.origin_id = r.origin_id and d.key = r.key
 			for update
 		) d`, t.ws, origins, keys)
-	if err != nil {
-		return nil, fmt.Errorf("lock %d deliveries: %w", len(changes), err)
-	}
 	by := make(map[notification]*change, len(changes))
 	for _, c := range changes {
 		by[c.notification] = c
@@ -178,10 +170,7 @@ func (t *transaction) exceeding(ctx context.Context, changes []*change) (higher 
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("lock %d deliveries: %w", len(changes), err)
-	}
-	return higher, nil
+	return higher, lemma.Wrap(err, "lock %d deliveries", len(changes))
 }
 
 func (t *transaction) update(ctx context.Context, changes []*change) error {
@@ -197,8 +186,5 @@ func (t *transaction) update(ctx context.Context, changes []*change) error {
 		) r
 		where d.workspace_id = r.workspace_id and d.origin_id = r.origin_id and d.key = r.key and d.rank <= r.rank`,
 		t.ws, origins, keys, states, ranks, times, len(changes))
-	if err != nil {
-		return fmt.Errorf("raise %d deliveries: %w", len(changes), err)
-	}
-	return nil
+	return lemma.Wrap(err, "raise %d deliveries", len(changes))
 }

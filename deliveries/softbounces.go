@@ -2,10 +2,11 @@ package deliveries
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -54,7 +55,7 @@ func (t *transaction) lastDelivered(ctx context.Context, soft []events.Queued) (
 		origins, keys, batches = append(origins, q.OriginID.UUID), append(keys, q.Key.UUID), append(batches, q.BatchID.UUID)
 		ordinals = append(ordinals, *q.Ordinal)
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select r.origin_id, r.key, p.at
 		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::smallint[]) as r (origin_id, key, batch_id, ordinal)
 		cross join lateral (
@@ -66,15 +67,9 @@ func (t *transaction) lastDelivered(ctx context.Context, soft []events.Queued) (
 			  and p.kind = 'accepted' and p.type = $6
 		) p
 		where d.rank >= $7 and p.at is not null`, t.ws, origins, keys, batches, ordinals, events.TypeDelivered, rankOf("delivered"))
-	if err != nil {
-		return nil, fmt.Errorf("read deliveries of %d notifications: %w", len(soft), err)
-	}
 	delivered := map[notification]time.Time{}
 	var n notification
 	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&n.origin, &n.key, &at}, func() error { delivered[n] = at; return nil })
-	if err != nil {
-		return nil, fmt.Errorf("read deliveries of %d notifications: %w", len(soft), err)
-	}
-	return delivered, nil
+	_, err := pgx.ForEachRow(rows, []any{&n.origin, &n.key, &at}, func() error { delivered[n] = at; return nil })
+	return delivered, lemma.Wrap(err, "read deliveries of %d notifications", len(soft))
 }

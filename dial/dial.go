@@ -78,8 +78,7 @@ type Dialer struct {
 	Own func() ([]netip.Addr, error)
 }
 
-// Allowed reports whether ip may be dialled. When the machine's own addresses
-// cannot be read, no address is allowed without AllowPrivate.
+// Allowed reports whether ip may be dialled.
 func (d Dialer) Allowed(ip netip.Addr) bool { return d.check(ip) == nil }
 
 // Plausible reports whether a host could be dialled, without resolving it, for early

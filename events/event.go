@@ -7,7 +7,6 @@ package events
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -66,7 +65,7 @@ func Record(ctx context.Context, db DB, workspaceID uuid.UUID, events []Event) (
 		return 0, nil
 	}
 	c := columnsOf(events)
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		with new as (
 			insert into provider_events (workspace_id, id, provider_id, source, source_event_id,
 				origin_id, batch_id, ordinal, attempt, kind, code, carrier_id, detail, occurred_at)
@@ -84,14 +83,8 @@ func Record(ctx context.Context, db DB, workspaceID uuid.UUID, events []Event) (
 		select id from new`,
 		workspaceID, c.ids, c.providers, c.sources, c.sourceIDs, c.origins, c.batches, c.ordinals, c.attempts,
 		c.kinds, c.codes, c.carrierIDs, c.details, c.times)
-	if err != nil {
-		return 0, fmt.Errorf("record %d events: %w", len(events), err)
-	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return 0, fmt.Errorf("record %d events: %w", len(events), err)
-	}
-	return len(ids), nil
+	return len(ids), lemma.Wrap(err, "record %d events", len(events))
 }
 
 // columns are the columns of events, as unnest takes them.

@@ -2,8 +2,9 @@ package events
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"lemma"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -22,8 +23,5 @@ func Purge(ctx context.Context, pool *pgxpool.Pool) (deleted int64, err error) {
 		) old
 		where e.workspace_id = old.workspace_id and e.origin_id = old.origin_id and e.provider_id = old.provider_id
 		  and e.source = old.source and e.source_event_id = old.source_event_id and e.id = old.id and e.batch_id is null`, unmatchedAge)
-	if err != nil {
-		return 0, fmt.Errorf("delete old events: %w", err)
-	}
-	return tag.RowsAffected(), nil
+	return tag.RowsAffected(), lemma.Wrap(err, "delete old events")
 }

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -33,7 +32,7 @@ type Queued struct {
 
 // Waiting returns workspaces with queued events. It skips from one to the next.
 func Waiting(ctx context.Context, db DB) ([]uuid.UUID, error) {
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		with recursive w as (
 			(select workspace_id from event_queue order by workspace_id limit 1)
 			union all
@@ -41,29 +40,21 @@ func Waiting(ctx context.Context, db DB) ([]uuid.UUID, error) {
 				select q.workspace_id from event_queue q where q.workspace_id > w.workspace_id order by q.workspace_id limit 1) n
 		)
 		select workspace_id from w`)
-	if err != nil {
-		return nil, fmt.Errorf("find queued events: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return found, lemma.Wrap(err, "find queued events")
 }
 
 // Take deletes the oldest queued events of a workspace, in the transaction that applies
 // them. Events that another transaction takes are left out. Rows are deleted by ctid: a
 // join may read the whole queue.
 func Take(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, most int) ([]Queued, error) {
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		delete from event_queue q where ctid = any(array(
 			select ctid from event_queue where workspace_id = $1 order by id limit $2 for update skip locked))
 		returning q.provider_id, q.origin_id, q.key, q.batch_id, q.ordinal, q.type, q.attempt, q.address, q.detail, q.occurred_at, q.recorded_at`,
 		workspaceID, most)
-	if err != nil {
-		return nil, fmt.Errorf("take queued events: %w", err)
-	}
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Queued])
-	if err != nil {
-		return nil, fmt.Errorf("take queued events: %w", err)
-	}
-	return all, nil
+	return all, lemma.Wrap(err, "take queued events")
 }
 
 // Postpone puts the oldest queued event of a workspace behind all others.
@@ -71,10 +62,7 @@ func Postpone(ctx context.Context, pool *pgxpool.Pool, workspaceID uuid.UUID) er
 	_, err := pool.Exec(ctx, `
 		update event_queue q set id = $2 where ctid = any(array(
 			select ctid from event_queue where workspace_id = $1 order by id limit 1 for update skip locked))`, workspaceID, lemma.NewID())
-	if err != nil {
-		return fmt.Errorf("postpone a queued event: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "postpone a queued event")
 }
 
 // QueueOrphaned queues rows of a root batch that are orphaned in the caller's
@@ -91,8 +79,5 @@ func QueueOrphaned(ctx context.Context, tx pgx.Tx, workspaceID, provider, origin
 		insert into event_queue (workspace_id, id, provider_id, origin_id, batch_id, ordinal, type, occurred_at)
 		select $1, r.id, $2, $3, $4, r.ordinal, '`+string(TypeOrphaned)+`', now() from unnest($5::uuid[], $6::smallint[]) as r (id, ordinal)`,
 		workspaceID, provider, origin, rootBatch, ids, ordinals)
-	if err != nil {
-		return fmt.Errorf("queue %d orphaned rows: %w", len(ordinals), err)
-	}
-	return nil
+	return lemma.Wrap(err, "queue %d orphaned rows", len(ordinals))
 }

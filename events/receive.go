@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -45,21 +44,15 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 		return done, nil
 	}
 	c, places := reportColumns(all)
-	rows, err := db.Query(ctx, receive, workspaceID, uuid.Nil, c.ids, c.providers, c.sourceIDs, c.origins, c.keys, c.attempts, c.types,
+	rows, _ := db.Query(ctx, receive, workspaceID, uuid.Nil, c.ids, c.providers, c.sourceIDs, c.origins, c.keys, c.attempts, c.types,
 		c.kinds, c.codes, c.reasons, c.carrierIDs, c.details, c.addresses, c.times, c.prompt, c.nths, mostWithoutID, clockSkew)
-	if err != nil {
-		return nil, fmt.Errorf("record %d reports: %w", len(all), err)
-	}
 	var id uuid.UUID
 	var matched bool
-	_, err = pgx.ForEachRow(rows, []any{&id, &matched}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &matched}, func() error {
 		done[places[id]] = Recorded{New: true, Matched: matched}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("record %d reports: %w", len(all), err)
-	}
-	return done, nil
+	return done, lemma.Wrap(err, "record %d reports", len(all))
 }
 
 // receive inserts in the order of the unique index, so that two transactions with the

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
@@ -168,10 +170,7 @@ func (r *reader) batches(ctx context.Context, after batch, first, most uuid.UUID
 		where workspace_id = $1 and id = root_id and (origin_id, id) > ($2, $3) and origin_id >= $4 and origin_id <= $5
 		order by origin_id, id limit $6`, r.job.workspace, after.OriginID, after.ID, first, most, listed)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[batch])
-	if err != nil {
-		return nil, fmt.Errorf("list batches: %w", err)
-	}
-	return all, nil
+	return all, lemma.Wrap(err, "list batches")
 }
 
 // enough returns how many of the batches have the rows of a page, at least one.

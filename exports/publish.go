@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -50,10 +52,7 @@ func (e *Exports) writeAgain(ctx context.Context, o blobs.Owner, lost uuid.UUID)
 		}
 		return e.Blobs.Drop(ctx, tx, o)
 	})
-	if err != nil {
-		return fmt.Errorf("write export %s again: %w", o.ID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "write export %s again", o.ID)
 }
 
 // backOff is when an export is tried again after its next failure.

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lemma"
+
 	"lemma/exports/format"
 )
 
@@ -53,10 +55,7 @@ func (e *Exports) write(ctx context.Context, j job, to io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return err // pages may be missing
 	}
-	if err := file.Close(); err != nil {
-		return fmt.Errorf("end the file of an export: %w", err)
-	}
-	return nil
+	return lemma.Wrap(file.Close(), "end the file of an export")
 }
 
 // writePage writes the rows of a page, and frees them.

@@ -3,7 +3,6 @@ package exports
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -107,10 +106,7 @@ func (e *Exports) exists(ctx context.Context, what, table string, ws, id uuid.UU
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lemma.Fault("/filters/"+what+"_id", "unknown_id", "no such %s", what)
 	}
-	if err != nil {
-		return fmt.Errorf("find the %s of an export: %w", what, err)
-	}
-	return nil
+	return lemma.Wrap(err, "find the %s of an export", what)
 }
 
 func id(name, prefix string) format.Column {

@@ -3,7 +3,6 @@ package exports
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -139,10 +138,7 @@ func (e *Exports) claim(ctx context.Context, except ...uuid.UUID) (j job, found 
 			where workspace_id = $1 and id = $2`, owner.Workspace, owner.ID)
 		return err
 	})
-	if err != nil {
-		return j, false, fmt.Errorf("claim export: %w", err)
-	}
-	return j, found, nil
+	return j, found, lemma.Wrap(err, "claim export")
 }
 
 // prepare writes the file of an attempt while it holds the lease.
@@ -198,10 +194,7 @@ func (e *Exports) commit(ctx context.Context, j job, content blobs.Content) (hel
 			where workspace_id = $1 and id = $2 and status = 'running'`, j.workspace, j.ID)
 		return err
 	})
-	if err != nil {
-		return false, fmt.Errorf("commit export %s: %w", j.ID, err)
-	}
-	return held, nil
+	return held, lemma.Wrap(err, "commit export %s", j.ID)
 }
 
 // failTime bounds the record of a failure, also during a shutdown.
@@ -285,8 +278,5 @@ func (e *Exports) expire(ctx context.Context) (n int64, err error) {
 		}
 		return e.Blobs.Drop(ctx, tx, all[0])
 	})
-	if err != nil {
-		return 0, fmt.Errorf("delete expired exports: %w", err)
-	}
-	return n, nil
+	return n, lemma.Wrap(err, "delete expired exports")
 }

@@ -117,30 +117,24 @@ func (f *Flows) lockMoving(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) e
 // due and still at the place where they were read: a compare-and-set of node and step.
 func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*execution.Execution) ([]*execution.Execution, error) {
 	of := execution.ByID(all)
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select e.id, e.node, e.step, e.waiting_since is not null, e.matched_event, coalesce(e.answer_step, 0) from `+enrollment.OneByOne+` (
 			select id, node, step, waiting_since, matched_event, answer_step from enrollments e
 			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.resume_at <= now() for update
 		) e`, ws, execution.IDs(all))
-	if err != nil {
-		return nil, fmt.Errorf("lock enrollments: %w", err)
-	}
 	var there []*execution.Execution
 	var id, matched pgtype.UUID
 	var at execution.Place
 	var waiting bool
 	var answer int
-	_, err = pgx.ForEachRow(rows, []any{&id, &at.NodeID, &at.Step, &waiting, &matched, &answer}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &at.NodeID, &at.Step, &waiting, &matched, &answer}, func() error {
 		t := of[id.Bytes]
 		if t.From == at && t.FromWaiting == waiting && matched.Valid == t.FromMatched && answer == t.Read.AnswerStep {
 			there = append(there, t)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("lock enrollments: %w", err)
-	}
-	return there, nil
+	return there, lemma.Wrap(err, "lock enrollments")
 }
 
 // messages are the notifications of one origin and one node.
@@ -216,10 +210,7 @@ func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l messages
 		on conflict (workspace_id, id) do nothing`,
 		ws, l.ContentID, l.Channel, l.TemplateID, l.TemplateVersion, from.Name, envelope.FromEmail, envelope.ReplyTo, headers, l.FlowID, l.node,
 		n.Transactional, idOf(lemma.PrefixTopic, n.TopicID), conversion.Event, l.Converts)
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("write content of node %s: %w", l.node, err)
-	}
-	return nil
+	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "write content of node %s", l.node)
 }
 
 // queueWebhooks writes the webhooks' messages of all steps.
@@ -263,10 +254,7 @@ func writeSteps(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, shard int16,
 	if batch.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("write steps of enrollments: %w", err)
-	}
-	return nil
+	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "write steps of enrollments")
 }
 
 // queueReleases releases the uniqueness keys of enrollments that were refused at the

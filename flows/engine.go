@@ -146,10 +146,7 @@ func (f *Flows) releaseShard(t shardLease, rest time.Duration) error {
 	_, err := f.pool.Exec(ctx, `
 		update flow_shards set leased_by = null, lease_until = null, worked_at = now(), retry_at = now() + $5, released = released + $6
 		where workspace_id = $1 and flow_id = $2 and shard = $3 and leased_by = $4`, t.ws, t.flow, t.shard, t.token, rest, t.released)
-	if err != nil {
-		return fmt.Errorf("release shard: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "release shard")
 }
 
 // advance advances one chunk of a shard.

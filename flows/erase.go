@@ -105,14 +105,11 @@ func (e *erasure) run(ctx context.Context) error {
 // lock locks all enrollments of the profile, erased before or not, in the order of their
 // ids, so that no worker moves one during the erasure.
 func (e *erasure) lock(ctx context.Context) ([]lasting, error) {
-	rows, err := e.tx.Query(ctx, `
+	rows, _ := e.tx.Query(ctx, `
 		select id, flow_id, version, node, step, status = 'active', profile_key = $2 and $2 <> $3 from enrollments
 		where workspace_id = $1 and (profile_key = any(array[$2, $3]) and status = 'active' or profile_key = any(array[$2, $3])
 			and status <> 'active')
 		order by id for update`, e.ws, e.key, e.as)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l lasting, err error) {
 		err = row.Scan(&l.id, &l.flow, &l.version, &l.node, &l.step, &l.active, &l.named)
 		return l, err
@@ -178,18 +175,15 @@ func (e *erasure) messages(ctx context.Context, found []lasting) ([]notification
 	for i, h := range found {
 		ids[i], flow[h.id] = enrollment.PgUUID(h.id), h.flow
 	}
-	rows, err := e.tx.Query(ctx, `
+	rows, _ := e.tx.Query(ctx, `
 		select enrollment_id, node, coalesce(data::jsonb ->> $4, '1')::int from enrollment_steps
 		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids,
 		[]string{enrollment.StepSent, enrollment.StepSkipped}, enrollment.StepMessages)
-	if err != nil {
-		return nil, err
-	}
 	var names []notifications.Name
 	var id uuid.UUID
 	var node string
 	var n int
-	_, err = pgx.ForEachRow(rows, []any{&id, &node, &n}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &node, &n}, func() error {
 		for i := range n {
 			names = append(names, notifications.Name{OriginID: enrollment.OriginOf(flow[id], id), Key: enrollment.MessageKey(id, node, i)})
 		}

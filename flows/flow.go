@@ -84,10 +84,7 @@ func (f *Flows) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Flow, s
 }
 
 func (f *Flows) readFlows(ctx context.Context, sql string, args ...any) ([]Flow, error) {
-	rows, err := f.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := f.pool.Query(ctx, sql, args...)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[Flow])
 	if err != nil {
 		return nil, err

@@ -135,12 +135,9 @@ func unasked(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID, by *Actor) error 
 	if !by.repeatable() {
 		return nil
 	}
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select data from enrollment_steps
 		where workspace_id = $1 and enrollment_id = $2 and event in ('moved', 'exited') and data is not null`, ws, id)
-	if err != nil {
-		return err
-	}
 	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err

@@ -30,10 +30,7 @@ func startMove(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *int, node
 	_, err := tx.Exec(ctx, `
 		insert into flow_moves (workspace_id, flow_id, id, to_version, node_map, exit_reason) values ($1, $2, $3, $4, $5, nullif($6, ''))`,
 		ws, flow, lemma.NewID(), to, nodes, exit)
-	if err != nil {
-		return fmt.Errorf("start move of flow %s: %w", flow, err)
-	}
-	return nil
+	return lemma.Wrap(err, "start move of flow %s", flow)
 }
 
 // endMoves ends the open move at its current state. It waits for the chunk that is being
@@ -42,10 +39,7 @@ func endMoves(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	_, err := tx.Exec(ctx, `
 		update flow_moves set finished_at = now(), leased_by = null, lease_until = null
 		where workspace_id = $1 and flow_id = $2 and finished_at is null`, ws, flow)
-	if err != nil {
-		return fmt.Errorf("end moves of flow %s: %w", flow, err)
-	}
-	return nil
+	return lemma.Wrap(err, "end moves of flow %s", flow)
 }
 
 // moveLease is an open move that this worker has leased.
@@ -138,10 +132,7 @@ func (f *Flows) releaseMove(o moveLease, rest time.Duration) error {
 	_, err := f.pool.Exec(ctx, `
 		update flow_moves set leased_by = null, lease_until = null, retry_at = now() + $5
 		where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4`, o.ws, o.flow, o.id, o.token, rest)
-	if err != nil {
-		return fmt.Errorf("release move: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "release move")
 }
 
 func (f *Flows) finishMove(ctx context.Context, o moveLease) error {
@@ -154,23 +145,17 @@ func (f *Flows) finishMove(ctx context.Context, o moveLease) error {
 		}
 		return unlisten(ctx, tx, o.ws, o.flow)
 	})
-	if err != nil {
-		return fmt.Errorf("finish move of flow %s: %w", o.flow, err)
-	}
-	return nil
+	return lemma.Wrap(err, "finish move of flow %s", o.flow)
 }
 
 // leftBehind finds enrollments that are not moved yet.
 func (f *Flows) leftBehind(ctx context.Context, o moveLease, limit int) ([]pgtype.UUID, error) {
-	rows, err := f.pool.Query(ctx, `
+	rows, _ := f.pool.Query(ctx, `
 		select e.id from unnest('{0,1,2,3}'::smallint[]) as t (shard) cross join lateral (
 			select id from enrollments
 			where workspace_id = $1 and shard = t.shard and flow_id = $2 and status = 'active' and ($3::int is null or version <> $3)
 			order by resume_at limit $4
 		) e limit $4`, o.ws, o.flow, o.to, limit)
-	if err != nil {
-		return nil, fmt.Errorf("find enrollments to move in flow %s: %w", o.flow, err)
-	}
 	left, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
 	if err != nil {
 		return nil, fmt.Errorf("find enrollments to move in flow %s: %w", o.flow, err)
@@ -269,18 +254,16 @@ const (
 // lockActive locks the active enrollments that are not in version but, in the order of
 // their ids. A worker that has read them has moved them before, or finds them moved.
 func lockActive(ctx context.Context, tx pgx.Tx, ws uuid.UUID, ids []pgtype.UUID, but *int) ([]activeRow, error) {
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select e.id, e.version, e.node, e.step, e.shard, e.`+entering+` from `+enrollment.OneByOne+` (
 			select id, version, node, step, shard, waiting_since from enrollments e
 			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and ($3::int is null or e.version <> $3) for update
 		) e`, ws, ids, but)
-	if err != nil {
-		return nil, fmt.Errorf("lock enrollments: %w", err)
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (w activeRow, err error) {
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w activeRow, err error) {
 		err = row.Scan(&w.id, &w.version, &w.node, &w.step, &w.shard, &w.entering)
 		return w, err
 	})
+	return found, lemma.Wrap(err, "lock enrollments")
 }
 
 // relocated are the rows of enrollments that a move or a request changes, column by
@@ -391,8 +374,5 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 	if batch.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("write moves: %w", err)
-	}
-	return nil
+	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "write moves")
 }

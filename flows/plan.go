@@ -182,22 +182,16 @@ type group struct {
 
 // countGroups counts the active enrollments of versions other than n, by node.
 func countGroups(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int) ([]group, error) {
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select version, node, count(*) filter (where resume_at > now()), count(*) filter (where resume_at <= now()),
 			count(*) filter (where not (`+entering+`)), count(*) filter (where not (`+entering+` or `+hasMatched+`))
 		from enrollments where workspace_id = $1 and `+enrollment.AnyShard+` and flow_id = $2 and status = 'active' and version <> $3
 		group by version, node order by version, node`, ws, flow, n)
-	if err != nil {
-		return nil, fmt.Errorf("count active enrollments in flow %s: %w", flow, err)
-	}
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g group, err error) {
 		err = row.Scan(&g.Version, &g.Node, &g.Waiting, &g.Due, &g.begun, &g.open)
 		return g, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("count active enrollments in flow %s: %w", flow, err)
-	}
-	return found, nil
+	return found, lemma.Wrap(err, "count active enrollments in flow %s", flow)
 }
 
 func versionsOf(groups []group) []int {
@@ -227,12 +221,9 @@ func checkMap(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, to *graph.Defi
 		return nil
 	}
 	names := slices.Sorted(maps.Keys(nodes))
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select distinct n.name from flow_versions v cross join unnest(v.nodes) as n (name)
 		where v.workspace_id = $1 and v.flow_id = $2 and n.name = any($3)`, ws, flow, names)
-	if err != nil {
-		return fmt.Errorf("read nodes of flow %s: %w", flow, err)
-	}
 	var name string
 	known := map[string]bool{}
 	if _, err := pgx.ForEachRow(rows, []any{&name}, func() error { known[name] = true; return nil }); err != nil {

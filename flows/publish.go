@@ -181,12 +181,9 @@ func (f *Flows) stayLive(ctx context.Context, now Flow, to int, ifMatch *int, by
 // before finds the previously live version: publishing pushes a version, rolling back pops
 // one.
 func (f *Flows) before(ctx context.Context, ws, flow uuid.UUID) (*int, error) {
-	rows, err := f.pool.Query(ctx, `
+	rows, _ := f.pool.Query(ctx, `
 		select version from flow_log where workspace_id = $1 and flow_id = $2 and action in ('published', 'rolled_back') and version is not null
 		order by at, id`, ws, flow)
-	if err != nil {
-		return nil, fmt.Errorf("read history of flow %s: %w", flow, err)
-	}
 	lives, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	if err != nil {
 		return nil, fmt.Errorf("read history of flow %s: %w", flow, err)

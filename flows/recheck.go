@@ -69,10 +69,7 @@ func (f *Flows) recheckFailed(v versionRef, cause error) error {
 		update flow_versions set recheck_failed_at = coalesce(recheck_failed_at, now()), recheck_reason = $4, recheck_detail = $5
 		where workspace_id = $1 and flow_id = $2 and version = $3 and recheck_reason is distinct from $4`,
 		v.ws, v.flow, v.version, reason, lemma.Public(cause))
-	if err != nil {
-		return fmt.Errorf("record why messages of flow %s wait: %w", v.flow, err)
-	}
-	return nil
+	return lemma.Wrap(err, "record why messages of flow %s wait", v.flow)
 }
 
 // rechecked deletes the reason when the audience could be read.
@@ -80,10 +77,7 @@ func (f *Flows) rechecked(ctx context.Context, v versionRef) error {
 	_, err := f.pool.Exec(ctx, `
 		update flow_versions set recheck_failed_at = null, recheck_reason = null, recheck_detail = null
 		where workspace_id = $1 and flow_id = $2 and version = $3 and recheck_failed_at is not null`, v.ws, v.flow, v.version)
-	if err != nil {
-		return fmt.Errorf("record that messages of flow %s are sent again: %w", v.flow, err)
-	}
-	return nil
+	return lemma.Wrap(err, "record that messages of flow %s are sent again", v.flow)
 }
 
 // audienceOf finds the version that a content belongs to, and its audience: the content's

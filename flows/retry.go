@@ -2,8 +2,9 @@ package flows
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"lemma"
 
 	"github.com/google/uuid"
 
@@ -76,10 +77,7 @@ func (f *Flows) retry(ctx context.Context, about admission.Blocked, after, most 
 			  and e.resume_at > now() + ($3::int + 3) * interval '1 second'
 			order by e.resume_at limit $4 for update skip locked)) and ended_at is null`,
 		append([]any{enrollment.PgUUID(about.Workspace), passing, after, most, spread}, args...)...)
-	if err != nil {
-		return 0, fmt.Errorf("retry enrollments that wait for a data source: %w", err)
-	}
-	return tag.RowsAffected(), nil
+	return tag.RowsAffected(), lemma.Wrap(err, "retry enrollments that wait for a data source")
 }
 
 // usersOf are the flows of workspace $1 that use a data source.
@@ -95,8 +93,5 @@ func (f *Flows) retryPolls(ctx context.Context, about admission.Blocked) error {
 		update flow_polls set next_at = now()
 		where workspace_id = $1 and failures > 0 and next_at > now() and leased_by is null and flow_id in (`+usersOf("$2")+`)`, about.Workspace,
 		about.Source)
-	if err != nil {
-		return fmt.Errorf("retry polls of a data source: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "retry polls of a data source")
 }

@@ -32,10 +32,7 @@ func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow,
 // A paused flow does not change.
 func (f *Flows) PauseFor(ctx context.Context, ws, origin, provider uuid.UUID, reason, detail string) (found bool, err error) {
 	var flow uuid.UUID
-	rows, err := f.pool.Query(ctx, `select flow_id from flow_origins where workspace_id = $1 and origin_id = $2`, ws, origin)
-	if err != nil {
-		return false, fmt.Errorf("find flow of origin %s: %w", origin, err)
-	}
+	rows, _ := f.pool.Query(ctx, `select flow_id from flow_origins where workspace_id = $1 and origin_id = $2`, ws, origin)
 	flows, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil || len(flows) == 0 {
 		return false, err
@@ -76,10 +73,7 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, reason,
 // eachOrigin opens or closes the gate of all notifications of a flow.
 func eachOrigin(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, gate func(ctx context.Context, tx pgx.Tx, ws,
 	origin uuid.UUID) error) error {
-	rows, err := tx.Query(ctx, `select origin_id from flow_origins where workspace_id = $1 and flow_id = $2 order by origin_id`, ws, flow)
-	if err != nil {
-		return err
-	}
+	rows, _ := tx.Query(ctx, `select origin_id from flow_origins where workspace_id = $1 and flow_id = $2 order by origin_id`, ws, flow)
 	origins, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return err
@@ -227,13 +221,10 @@ const noneActive = `not exists (select from flow_shards t where t.workspace_id =
 
 // archiveDrained archives draining flows without active enrollments and open messages.
 func (f *Flows) archiveDrained(ctx context.Context) error {
-	rows, err := f.pool.Query(ctx, `
+	rows, _ := f.pool.Query(ctx, `
 		select f.workspace_id, f.id from flows f where f.status = 'draining'
 		and `+noneActive+`
 		order by random() limit 100`)
-	if err != nil {
-		return fmt.Errorf("find drained flows: %w", err)
-	}
 	type ref struct{ WorkspaceID, ID uuid.UUID }
 	empties, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ref])
 	if err != nil {

@@ -60,17 +60,13 @@ func idOf(prefix, text string) pgtype.UUID {
 
 // unuse deletes the uses of an archived flow's versions.
 func unuse(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
-	if _, err := tx.Exec(ctx, `delete from flow_uses where workspace_id = $1 and flow_id = $2`, ws, flow); err != nil {
-		return fmt.Errorf("delete uses of flow %s: %w", flow, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `delete from flow_uses where workspace_id = $1 and flow_id = $2`, ws, flow)
+	return lemma.Wrap(err, "delete uses of flow %s", flow)
 }
 
 // unlisten deletes the events that an archived flow listened to, once it has no active
 // enrollment: otherwise every archived flow would slow down every event.
 func unlisten(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
-	if _, err := tx.Exec(ctx, `delete from flow_listeners where workspace_id = $1 and flow_id = $2`, ws, flow); err != nil {
-		return fmt.Errorf("unlisten flow %s: %w", flow, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `delete from flow_listeners where workspace_id = $1 and flow_id = $2`, ws, flow)
+	return lemma.Wrap(err, "unlisten flow %s", flow)
 }

@@ -94,19 +94,13 @@ func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.Ra
 
 // GetVersion reads one version.
 func (f *Flows) GetVersion(ctx context.Context, ws, flow uuid.UUID, n int) (Version, error) {
-	rows, err := f.pool.Query(ctx, selectVersion+` where v.workspace_id = $1 and v.flow_id = $2 and v.version = $3`, ws, flow,
+	rows, _ := f.pool.Query(ctx, selectVersion+` where v.workspace_id = $1 and v.flow_id = $2 and v.version = $3`, ws, flow,
 		enrollment.VersionNumber(n))
-	if err != nil {
-		return Version{}, fmt.Errorf("get version %d of flow %s: %w", n, flow, err)
-	}
 	v, err := pgx.CollectExactlyOneRow(rows, scanFlowVersion)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Version{}, lemma.Missing("flow version")
 	}
-	if err != nil {
-		return Version{}, fmt.Errorf("get version %d of flow %s: %w", n, flow, err)
-	}
-	return v, nil
+	return v, lemma.Wrap(err, "get version %d of flow %s", n, flow)
 }
 
 func scanFlowVersion(row pgx.CollectableRow) (Version, error) {

@@ -83,10 +83,7 @@ func (l *Links) Signer(ctx context.Context, ws uuid.UUID, created time.Time) (*S
 			s, err = l.signer(ctx, ws, created)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("find link key: %w", err)
-	}
-	return s, nil
+	return s, lemma.Wrap(err, "find link key")
 }
 
 func (l *Links) signer(ctx context.Context, ws uuid.UUID, created time.Time) (*Signer, error) {

@@ -109,14 +109,11 @@ func (l *Links) read(one *lookup) error {
 	for ref := range one.keys {
 		workspaces, numbers = append(workspaces, ref.workspace), append(numbers, int32(ref.number))
 	}
-	rows, err := l.pool.Query(ctx, `
+	rows, _ := l.pool.Query(ctx, `
 		select k.workspace_id, k.number, k.id, k.secret from unnest($1::uuid[], $2::int[]) as r (workspace_id, number)
 		cross join lateral (
 			select workspace_id, number, id, secret from link_keys where workspace_id = r.workspace_id and number = r.number offset 0
 		) k`, workspaces, numbers)
-	if err != nil {
-		return err
-	}
 	var ref keyRef
 	var id uuid.UUID
 	var sealed []byte

@@ -42,15 +42,12 @@ func Partitioned() []string { return slices.Clone(partitioned) }
 // Months lists the partitions of all tables, also those that were detached. The oldest
 // month is first, and the tables of a month are in the order of Partitioned.
 func Months(ctx context.Context, q querier) ([]Partition, error) {
-	rows, err := q.Query(ctx, `
+	rows, _ := q.Query(ctx, `
 		select t.name, to_date(right(c.relname, 7), 'YYYY_MM')::timestamp at time zone 'UTC', c.relispartition, pg_total_relation_size(c.oid)
 		from unnest($1::text[]) with ordinality as t (name, place)
 		join pg_class c on c.relname like replace(t.name, '_', '\_') || '\_____\___' and right(c.relname, 7) ~ '^\d{4}_\d\d$'
 			and c.relkind = 'r' and c.relnamespace = to_regnamespace(current_schema())
 		order by 2, t.place`, partitioned)
-	if err != nil {
-		return nil, fmt.Errorf("list partitions: %w", err)
-	}
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Partition])
 	if err != nil {
 		return nil, fmt.Errorf("list partitions: %w", err)

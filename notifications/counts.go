@@ -2,8 +2,9 @@ package notifications
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -55,7 +56,7 @@ func (l *Ledger) CountsOf(ctx context.Context, workspaceID uuid.UUID, origins []
 }
 
 func readCounts(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uuid.UUID) (map[uuid.UUID]Counts, error) {
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		select o.id, (c.created + f.skipped)::bigint, b.sent::bigint, b.failed::bigint, b.orphaned::bigint, b.cancelled::bigint,
 			(b.skipped + f.skipped)::bigint, coalesce(s.reasons, '{}'),
 			(b.first + b.second - b.sent - b.failed - b.orphaned - b.cancelled - b.skipped - b.retried)::bigint,
@@ -91,22 +92,16 @@ func readCounts(ctx context.Context, db DB, workspaceID uuid.UUID, origins []uui
 			select coalesce(sum(k.value::bigint), 0) as skipped from fanout_chunks f, jsonb_each_text(f.skipped) k
 			where f.workspace_id = $1 and f.origin_id = o.id
 		) f`, workspaceID, origins)
-	if err != nil {
-		return nil, fmt.Errorf("read counts of %d origins: %w", len(origins), err)
-	}
 	all := make(map[uuid.UUID]Counts, len(origins))
 	var id uuid.UUID
 	var b Counts
 	into := []any{&id, &b.Audience, &b.Sent, &b.Failed, &b.Orphaned, &b.Cancelled, &b.Skipped, &b.SkippedBy,
 		&b.Pending, &b.Processing, &b.Retried, &b.Balanced, &b.Open, &b.LastEnd, &b.Deliveries, &b.Engagement}
-	_, err = pgx.ForEachRow(rows, into, func() error {
+	_, err := pgx.ForEachRow(rows, into, func() error {
 		b.Pending -= b.Processing
 		all[id] = b
 		b = Counts{} // two origins share no map and no time
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read counts of %d origins: %w", len(origins), err)
-	}
-	return all, nil
+	return all, lemma.Wrap(err, "read counts of %d origins", len(origins))
 }

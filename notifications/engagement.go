@@ -39,13 +39,10 @@ type engagementLine struct {
 // readEngagement adds opens and clicks, the first mostEngagement of them.
 func readEngagement(ctx context.Context, db DB, e *Explanation, _ *deliveries) error {
 	n := e.Notification
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		select occurred_at, type, link, times, machine from tracking_events
 		where workspace_id = $1 and origin_id = $2 and key = $3 and type <> 'probed' order by id limit $4`,
 		n.WorkspaceID, n.OriginID, n.Key, mostEngagement)
-	if err != nil {
-		return err
-	}
 	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[engagementLine])
 	if err != nil {
 		return err

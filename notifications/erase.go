@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -41,8 +43,5 @@ func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, na
 		select count(*) from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
 		join notifications n on n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key
 		where n.profile_key <> $4`, workspaceID, origins, keys, as).Scan(&inFlight)
-	if err != nil {
-		return 0, 0, fmt.Errorf("count notifications that cannot be erased yet: %w", err)
-	}
-	return tag.RowsAffected(), inFlight, nil
+	return tag.RowsAffected(), inFlight, lemma.Wrap(err, "count notifications that cannot be erased yet")
 }

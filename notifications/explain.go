@@ -92,7 +92,7 @@ type logLine struct {
 // rows whose outcome is unknown.
 func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	n := e.Notification
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		select g.at, g.event, b.attempt::int as attempt, g.token, g.first, g.last, g.until, g.detail
 		from notifications n
 		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id
@@ -111,9 +111,6 @@ func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) erro
 			where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id
 			  and d.attempt = b.attempt and n.ordinal = any(d.members) and d.created_at > b.created_at and d.created_at < g.at)
 		order by g.at`, n.WorkspaceID, n.OriginID, n.Key)
-	if err != nil {
-		return err
-	}
 	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[logLine])
 	if err != nil {
 		return err
@@ -173,14 +170,11 @@ type attemptLine struct {
 
 func readAttempts(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	n := e.Notification
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		select a.attempt::int as attempt, a.outcome, a.final, a.basis, a.reason, a.code, a.carrier_id, a.detail, a.at
 		from notifications n
 		join attempts a on a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal
 		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3 order by a.attempt`, n.WorkspaceID, n.OriginID, n.Key)
-	if err != nil {
-		return err
-	}
 	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[attemptLine])
 	if err != nil {
 		return err
@@ -228,16 +222,13 @@ func (s Step) put(reason *string, code *int16, carrierID, detail *string) {
 
 func readResolution(ctx context.Context, db DB, e *Explanation, _ *deliveries) error {
 	n := e.Notification
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		select resolution, note, at, api_key_id is null from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`,
 		n.WorkspaceID, n.OriginID, n.Key)
-	if err != nil {
-		return err
-	}
 	var resolution, note string
 	var at time.Time
 	var late bool
-	_, err = pgx.ForEachRow(rows, []any{&resolution, &note, &at, &late}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&resolution, &note, &at, &late}, func() error {
 		detail := "a user recorded whether it was sent"
 		if late {
 			detail = "an event of the carrier that came later proves whether it was sent"

@@ -57,10 +57,7 @@ const countEvents = `
 // readEvents adds what carriers reported, the first mostEvents of it. All evidence counts.
 func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	n := e.Notification
-	rows, err := db.Query(ctx, firstEvents, n.WorkspaceID, n.OriginID, n.Key, mostEvents)
-	if err != nil {
-		return err
-	}
+	rows, _ := db.Query(ctx, firstEvents, n.WorkspaceID, n.OriginID, n.Key, mostEvents)
 	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[eventLine])
 	if err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
@@ -43,13 +45,10 @@ func (l *Ledger) Unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 }
 
 func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Job, error) {
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		update batches set gate = 'open', enqueued_at = now()
 		where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'held'
 		returning id, extract(epoch from greatest(least(due_at - now(), interval '100 years'), interval '0'))::float8`, workspaceID, origin)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Job, error) {
 		j := Job{Ref: Ref{WorkspaceID: workspaceID, OriginID: origin}}
 		var after float64
@@ -80,29 +79,20 @@ func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 // that were never called.
 func (l *Ledger) CancelOf(ctx context.Context, tx pgx.Tx, workspaceID, origin, provider uuid.UUID) (cancelled int64, err error) {
 	cancelled, err = cancel(ctx, tx, cancelBatches+` and provider_id = $3`, workspaceID, origin, provider)
-	if err != nil {
-		return 0, fmt.Errorf("cancel batches of %s: %w", origin, err)
-	}
-	return cancelled, nil
+	return cancelled, lemma.Wrap(err, "cancel batches of %s", origin)
 }
 
 // CancelContent is CancelOf for the batches of one content.
 func (l *Ledger) CancelContent(ctx context.Context, tx pgx.Tx, workspaceID, origin, content uuid.UUID) (cancelled int64, err error) {
 	cancelled, err = cancel(ctx, tx, cancelBatches+` and content_id = $3`, workspaceID, origin, content)
-	if err != nil {
-		return 0, fmt.Errorf("cancel batches of content %s: %w", content, err)
-	}
-	return cancelled, nil
+	return cancelled, lemma.Wrap(err, "cancel batches of content %s", content)
 }
 
 // cancel runs an update of batches. It settles the second attempts that the update has
 // ended, and returns how many rows it cancels that were never called.
 func cancel(ctx context.Context, tx pgx.Tx, update string, workspaceID, origin uuid.UUID, more ...any) (cancelled int64, err error) {
 	for range passes {
-		rows, err := tx.Query(ctx, update+cancelledRows, append([]any{workspaceID, origin}, more...)...)
-		if err != nil {
-			return 0, err
-		}
+		rows, _ := tx.Query(ctx, update+cancelledRows, append([]any{workspaceID, origin}, more...)...)
 		var second []Ended
 		b := Ended{Ref: Ref{WorkspaceID: workspaceID, OriginID: origin}}
 		var n int64
@@ -144,17 +134,11 @@ const cancelledRows = `
 // ReadCancelled counts what a cancel of an origin has found, or would find now. The
 // rest of a leased batch counts as cancelled: no window opens behind its gate.
 func ReadCancelled(ctx context.Context, db DB, workspaceID, origin uuid.UUID) (Cancelled, error) {
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		select coalesce(sum(calling) filter (where status = 'leased'), 0)::bigint,
 			(coalesce(sum(cancelled), 0) + coalesce(sum(size - sent - failed - orphaned - skipped - cancelled - retried - calling)
 				filter (where status in ('ready', 'leased') and attempt = 1), 0))::bigint
 		from batches where workspace_id = $1 and origin_id = $2`, workspaceID, origin)
-	if err != nil {
-		return Cancelled{}, fmt.Errorf("count cancelled notifications of %s: %w", origin, err)
-	}
 	c, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Cancelled])
-	if err != nil {
-		return Cancelled{}, fmt.Errorf("count cancelled notifications of %s: %w", origin, err)
-	}
-	return c, nil
+	return c, lemma.Wrap(err, "count cancelled notifications of %s", origin)
 }

@@ -222,14 +222,11 @@ func countBatches(ctx context.Context, tx pgx.Tx, c Chunk, planned []newBatch) (
 	for i, b := range planned {
 		ids[i] = b.id
 	}
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select b.i::int, n.size::int from unnest($3::uuid[]) with ordinality as b (id, i)
 		cross join lateral (
 			select count(*) as size from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = b.id) n
 		where n.size > 0`, c.WorkspaceID, c.OriginID, ids)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (newBatch, error) {
 		var i, size int
 		err := row.Scan(&i, &size)
@@ -274,8 +271,7 @@ func enrollmentsOf(c Chunk, send []Recipient) []pgtype.UUID {
 // after is how long from now the i-th batch of a chunk is due.
 func (c Chunk) after(i int) time.Duration { return c.DueAfter + time.Duration(i)*c.DueStep }
 
-// wire converts an id for pgx: for the thousands of ids of a chunk, the
-// driver.Valuer of uuid.UUID costs more than all other encoding.
+// wire converts an id for pgx, since the driver.Valuer of uuid.UUID is slow for thousands.
 func wire(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
 // intentColumns are the columns of recipients, as unnest takes them.
@@ -324,8 +320,6 @@ func recordChunk(ctx context.Context, tx pgx.Tx, c Chunk, w Written, m members) 
 	if len(m.ordinals) > 0 {
 		sql, args = insertMembers+record, append(args, m.ids(), m.ordinals, m.profiles)
 	}
-	if _, err := tx.Exec(ctx, sql, args...); err != nil {
-		return fmt.Errorf("record chunk of %s: %w", c.OriginID, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, sql, args...)
+	return lemma.Wrap(err, "record chunk of %s", c.OriginID)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
@@ -41,21 +43,15 @@ func ResolveByEvidence(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, ro
 
 // unknownRows are the few rows that have an attempt with an unknown outcome.
 func unknownRows(ctx context.Context, tx pgx.Tx, ws uuid.UUID, origins, batches []uuid.UUID, ordinals []int16) ([]Row, error) {
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select distinct r.origin_id, r.batch_id, r.ordinal
 		from unnest($2::uuid[], $3::uuid[], $4::smallint[]) as r (origin_id, batch_id, ordinal)
 		cross join lateral (
 			select from attempts a
 			where a.workspace_id = $1 and a.batch_id = r.batch_id and a.ordinal = r.ordinal and a.outcome = 'unknown' limit 1
 		) a order by 1, 2, 3`, ws, origins, batches, ordinals)
-	if err != nil {
-		return nil, fmt.Errorf("find unknown outcomes: %w", err)
-	}
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Row])
-	if err != nil {
-		return nil, fmt.Errorf("find unknown outcomes: %w", err)
-	}
-	return found, nil
+	return found, lemma.Wrap(err, "find unknown outcomes")
 }
 
 // resolveByEvidence: an event that names no attempt proves a rejection only of a

@@ -12,8 +12,9 @@ package notifications
 
 import (
 	"context"
-	"fmt"
 	"time"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -79,10 +80,8 @@ func (l *Ledger) Enqueue(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 	for i, j := range jobs {
 		params[i] = river.InsertManyParams{Args: BatchSend{j.Ref}, InsertOpts: j.options()}
 	}
-	if _, err := l.jobs.InsertManyTx(ctx, tx, params); err != nil {
-		return fmt.Errorf("enqueue %d batches: %w", len(jobs), err)
-	}
-	return nil
+	_, err := l.jobs.InsertManyTx(ctx, tx, params)
+	return lemma.Wrap(err, "enqueue %d batches", len(jobs))
 }
 
 // options allow few attempts, since the sweep enqueues a batch again whose job was

@@ -47,10 +47,7 @@ func (l *Ledger) Get(ctx context.Context, workspaceID, origin, key uuid.UUID) (N
 }
 
 func get(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Notification, error) {
-	rows, err := db.Query(ctx, selectStatus+` where workspace_id = $1 and origin_id = $2 and key = $3`, workspaceID, origin, key)
-	if err != nil {
-		return Notification{}, fmt.Errorf("get notification: %w", err)
-	}
+	rows, _ := db.Query(ctx, selectStatus+` where workspace_id = $1 and origin_id = $2 and key = $3`, workspaceID, origin, key)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
 	if err != nil {
 		return Notification{}, fmt.Errorf("get notification: %w", err)
@@ -64,15 +61,9 @@ func get(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Notifi
 // Some reads notifications by their origins and keys, in one statement. Those that are not
 // stored are left out.
 func (l *Ledger) Some(ctx context.Context, workspaceID uuid.UUID, origins, keys []uuid.UUID) ([]Notification, error) {
-	rows, err := l.pool.Query(ctx, some, workspaceID, origins, keys)
-	if err != nil {
-		return nil, fmt.Errorf("read notifications: %w", err)
-	}
+	rows, _ := l.pool.Query(ctx, some, workspaceID, origins, keys)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
-	if err != nil {
-		return nil, fmt.Errorf("read notifications: %w", err)
-	}
-	return found, nil
+	return found, lemma.Wrap(err, "read notifications")
 }
 
 //nolint:unqueryvet // the columns are those of selectStatus
@@ -91,12 +82,9 @@ type State struct {
 // States reads notifications of one origin by their keys. Keys that are not stored
 // are left out.
 func (l *Ledger) States(ctx context.Context, workspaceID, origin uuid.UUID, keys []uuid.UUID) (map[uuid.UUID]State, error) {
-	rows, err := l.pool.Query(ctx, `
+	rows, _ := l.pool.Query(ctx, `
 		select key, status, reason from notification_status
 		where workspace_id = $1 and origin_id = $2 and key = any($3)`, workspaceID, origin, keys)
-	if err != nil {
-		return nil, fmt.Errorf("read states of notifications: %w", err)
-	}
 	all := make(map[uuid.UUID]State, len(keys))
 	var key uuid.UUID
 	var s State

@@ -3,8 +3,9 @@ package notifications
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -17,7 +18,7 @@ const SeedBatch = 500
 // returns the ids of the batches. Their attempts are inserted by
 // sender.SeedAttempts. It is for benchmarks beside a large ledger.
 func (l *Ledger) SeedSent(ctx context.Context, ws, origin uuid.UUID, n int) ([]uuid.UUID, error) {
-	rows, err := l.pool.Query(ctx, `
+	rows, _ := l.pool.Query(ctx, `
 		with made as (
 			select gen_random_uuid() as id from generate_series(1, $3::int / $4::int)
 		), numbered as (
@@ -31,10 +32,8 @@ func (l *Ledger) SeedSent(ctx context.Context, ws, origin uuid.UUID, n int) ([]u
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, status, sent, finished_at)
 		select $1, $2, id, id as root_id, $2, $2, $4::int, 2, 'done', $4::int, now() from made
 		returning id`, ws, origin, n, SeedBatch)
-	if err != nil {
-		return nil, fmt.Errorf("seed notifications: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return found, lemma.Wrap(err, "seed notifications")
 }
 
 // CopyIntents inserts recipients by COPY, without batches, jobs and counts. Benchmarks

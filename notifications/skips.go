@@ -21,7 +21,7 @@ func skipUnsubscribed(ctx context.Context, tx pgx.Tx, c Chunk) error {
 	for i, r := range c.Recipients {
 		profiles[i], ids[i] = r.ProfileKey, wire(OptOutOf(r.ProfileKey))
 	}
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select r.i::int from unnest($3::text[], $4::uuid[]) with ordinality as r (profile_key, id, i)
 		cross join lateral (
 			(select from notifications n
@@ -30,11 +30,8 @@ func skipUnsubscribed(ctx context.Context, tx pgx.Tx, c Chunk) error {
 			(select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2 and o.id = r.id limit 1)
 			limit 1
 		) n`, c.WorkspaceID, c.OriginID, profiles, ids)
-	if err != nil {
-		return err
-	}
 	var i int
-	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i}, func() error {
 		if r := &c.Recipients[i-1]; r.Skip == "" {
 			r.Skip = Unsubscribed
 		}
@@ -144,19 +141,16 @@ func holders(ctx context.Context, tx pgx.Tx, c Chunk, all []Recipient) ([]*holde
 	if !keyed {
 		return held, nil
 	}
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select r.i::int, n.profile_key, n.skip_reason is null
 		from unnest($3::uuid[]) with ordinality as r (key, i)
 		cross join lateral (
 			select n.profile_key, n.skip_reason from notifications n
 			where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key limit 1
 		) n`, c.WorkspaceID, c.OriginID, keys)
-	if err != nil {
-		return nil, err
-	}
 	var i int
 	var h holder
-	_, err = pgx.ForEachRow(rows, []any{&i, &h.profile, &h.intent}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i, &h.profile, &h.intent}, func() error {
 		held[i-1] = &holder{h.profile, h.intent}
 		return nil
 	})
@@ -191,7 +185,7 @@ func writeSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, count
 	for i, r := range skip {
 		keys[i], profiles[i], addresses[i], reasons[i] = r.Key, r.ProfileKey, r.Address, r.Skip
 	}
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		with written as (
 			insert into notifications (workspace_id, origin_id, key, profile_key, address, skip_reason, enrollment_id, content_id)
 			select $1, $2, r.key, r.profile_key, nullif(r.address, ''), r.reason, r.enrollment_id, case when $8 then $9::uuid end
@@ -203,9 +197,6 @@ func writeSkips(ctx context.Context, tx pgx.Tx, c Chunk, skip []Recipient, count
 			select from webhook_subscriptions where workspace_id = $1 and type = '`+eventsout.NotificationSkipped+`') then array_agg(key) end
 		from written group by skip_reason`,
 		c.WorkspaceID, c.OriginID, keys, profiles, addresses, reasons, enrollmentsOf(c, skip), c.OfFlow, c.ContentID)
-	if err != nil {
-		return 0, err
-	}
 	var reason string
 	var n int
 	var written []uuid.UUID

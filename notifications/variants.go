@@ -40,10 +40,7 @@ func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UU
 	if errors.Is(err, pgx.ErrNoRows) {
 		return content, false, nil
 	}
-	if err != nil {
-		return content, false, fmt.Errorf("read the content of a notification: %w", err)
-	}
-	return content, true, nil
+	return content, err == nil, lemma.Wrap(err, "read the content of a notification")
 }
 
 // dealer places recipients in batches. Each batch has one variant. The batches of a
@@ -166,17 +163,14 @@ func readInserted(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch, p
 	for i, b := range batches {
 		ids[i], variants[b.id] = b.id, b.variant
 	}
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select b.id, n.profile_key from unnest($3::uuid[]) as b (id)
 		cross join lateral (
 			select n.profile_key from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = b.id) n`,
 		c.WorkspaceID, c.OriginID, ids)
-	if err != nil {
-		return err
-	}
 	var batch uuid.UUID
 	var profile string
-	_, err = pgx.ForEachRow(rows, []any{&batch, &profile}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&batch, &profile}, func() error {
 		v := variants[batch]
 		profiles[v] = binary.LittleEndian.AppendUint64(profiles[v], c.Fingerprint(profile))
 		return nil

@@ -33,7 +33,7 @@ type batchState struct {
 
 // readBatchState returns nil for a row that was inserted as skipped.
 func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, error) {
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		select b.status, b.gate, b.attempt::int as attempt, b.max_attempts::int as max_attempts, b.due_at, b.lease_until,
 			coalesce(b.expires_at <= now(), false) as late, now() as now,
 			coalesce(m.first_error, '') as first_error, m.failing_since, m.open_until,
@@ -47,9 +47,6 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 		left join campaigns c on c.workspace_id = b.workspace_id and c.id = b.origin_id
 		left join flows f on f.workspace_id = b.workspace_id and f.id = b.origin_id
 		where s.workspace_id = $1 and s.origin_id = $2 and s.key = $3`, n.WorkspaceID, n.OriginID, n.Key)
-	if err != nil {
-		return nil, err
-	}
 	found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[batchState])
 	if err != nil || len(found) == 0 {
 		return nil, err

@@ -116,12 +116,10 @@ func New(pool *pgxpool.Pool, box *secrets.Box, check Check) *Providers {
 		receives: func(string, lemma.Channel, json.RawMessage, json.RawMessage) bool { return false }}
 }
 
-// OnChannel sets the function that returns the channels of a kind. Without it all
-// kinds carry email. It is called once, before any request.
+// OnChannel sets, before any request, the channels of each kind: email by default.
 func (p *Providers) OnChannel(c Channels) { p.channels = c }
 
-// OnReceive sets the function that decides whether an account receives webhooks.
-// Without it none does. It is called once, before any request.
+// OnReceive sets, before any request, which accounts receive webhooks: none by default.
 func (p *Providers) OnReceive(r Receives) { p.receives = r }
 
 // channelOf returns the channel of a new provider: the requested one, or the default.
@@ -140,8 +138,7 @@ func (p *Providers) channelOf(n NewProvider) (lemma.Channel, error) {
 	return "", lemma.Fault("/channel", "wrong_channel", "this kind of provider carries %s", strings.Join(names, ", "))
 }
 
-// OnMove sets the function that decides whether a change of config may keep the
-// secrets. Without it none may. It is called once, before any request.
+// OnMove sets, before any request, which changes of config keep secrets: none by default.
 func (p *Providers) OnMove(m Moves) { p.moves = m }
 
 // anyMember returns every member in which two configs differ.

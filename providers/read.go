@@ -2,7 +2,8 @@ package providers
 
 import (
 	"context"
-	"fmt"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -74,8 +75,5 @@ func (p *Providers) account(ctx context.Context, db interface {
 		return found, nil
 	}
 	found.Secrets, err = p.box.Open(sealed, place(ws, id)...)
-	if err != nil {
-		return stored{}, fmt.Errorf("open secrets of provider %s: %w", id, err)
-	}
-	return found, nil
+	return found, lemma.Wrap(err, "open secrets of provider %s", id)
 }

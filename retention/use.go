@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"lemma"
+
 	"github.com/jackc/pgx/v5"
 
 	"lemma/migrations"
@@ -116,8 +118,5 @@ func begins(ctx context.Context, q querier, p migrations.Partition, kept time.Du
 			where c.id >= $1 and c.id < $2
 			  and (c.status in ('scheduled', 'preparing', 'sending', 'paused') or c.finished_at > now() - $3::interval))`,
 		from, to, kept).Scan(&begun)
-	if err != nil {
-		return false, fmt.Errorf("read what began to need %s: %w", p.Name(), err)
-	}
-	return begun, nil
+	return begun, lemma.Wrap(err, "read what began to need %s", p.Name())
 }

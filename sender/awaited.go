@@ -66,10 +66,7 @@ func (s *Sender) reapLater(ctx context.Context, tx pgx.Tx, ref notifications.Ref
 		update batches set lease_until = now() + $5
 		where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and leased_by = $4`,
 		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, s.cfg.ReapEvery)
-	if err != nil {
-		return fmt.Errorf("wait for events: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "wait for events")
 }
 
 // moveWaiting moves the rows that wait for events into a batch of their own, which is
@@ -91,8 +88,5 @@ func (s *Sender) moveWaiting(ctx context.Context, tx pgx.Tx, ref notifications.R
 		insert into batch_log (workspace_id, batch_id, event, token, until, detail)
 		select workspace_id, id, 'unresolved', leased_by, lease_until, 'waits for events of the carrier' from split`,
 		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, lemma.NewID(), waiting, s.cfg.ReapEvery)
-	if err != nil {
-		return fmt.Errorf("move rows that wait for events: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "move rows that wait for events")
 }

@@ -2,7 +2,6 @@ package sender
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -107,14 +106,11 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 			on conflict (workspace_id, provider_id) do nothing`, c.WorkspaceID, c.providerID); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `
+		rows, _ := tx.Query(ctx, `
 			select failures, refusals, rejections, hangs, coalesce(first_error, '') as first_error, failing_since,
 				coalesce(last_error, '') as last_error, failed_at, asked_until,
 				opened_at, open_until, probes::int as probes, probe_token, probe_until, now() as now
 			from provider_meters where workspace_id = $1 and provider_id = $2 for update`, c.WorkspaceID, c.providerID)
-		if err != nil {
-			return err
-		}
 		if before, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[meter]); err != nil {
 			return err
 		}
@@ -147,7 +143,7 @@ func (s *Sender) recovered(ctx context.Context, c *claim) error {
 	if !c.failing {
 		return nil
 	}
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		with was as (
 			select workspace_id, provider_id, opened_at from provider_meters
 			where workspace_id = $1 and provider_id = $2 and failures > 0 and (opened_at is null or probe_token = $3)
@@ -157,12 +153,9 @@ func (s *Sender) recovered(ctx context.Context, c *claim) error {
 			asked_until = null, opened_at = null, open_until = null, probes = 0, probe_token = null, probe_until = null
 		from was where m.workspace_id = was.workspace_id and m.provider_id = was.provider_id
 		returning was.opened_at, now()`, c.WorkspaceID, c.providerID, c.token)
-	if err != nil {
-		return fmt.Errorf("end failures of provider %s: %w", c.providerID, err)
-	}
 	var opened *time.Time
 	var now time.Time
-	_, err = pgx.ForEachRow(rows, []any{&opened, &now}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&opened, &now}, func() error {
 		c.failing = false
 		if opened != nil {
 			s.closed(c, *opened, now)

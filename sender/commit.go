@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
+
+	"lemma"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -107,10 +108,7 @@ func (s *Sender) persist(c *claim, write func() error) error {
 		time.Sleep(commitRetry)
 		err = write()
 	}
-	if err != nil {
-		return fmt.Errorf("commit batch %s: %w", c.BatchID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "commit batch %s", c.BatchID)
 }
 
 // mayYetCommit reports that a write may still succeed. The token is the fence, not the

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -51,10 +53,7 @@ func (s *Sender) renderAlone(ctx context.Context, c *claim, done []outcome) (ok 
 		select workspace_id, id, 'rendering', leased_by, $5, $5 from batches
 		where workspace_id = $1 and origin_id = $2 and id = $3 and leased_by = $4`,
 		c.WorkspaceID, c.OriginID, c.BatchID, c.token, c.rows[c.next].Ordinal)
-	if err != nil {
-		return false, fmt.Errorf("log the next row of batch %s: %w", c.BatchID, err)
-	}
-	return tag.RowsAffected() == 1, nil
+	return tag.RowsAffected() == 1, lemma.Wrap(err, "log the next row of batch %s", c.BatchID)
 }
 
 // findCrashed returns the rows that are ended, of those that were not called: the one

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"lemma"
+
 	"github.com/jackc/pgx/v5"
 )
 
@@ -63,7 +65,7 @@ func (s *Sender) readDates(ctx context.Context, c *claim) error {
 	for i, r := range c.rows {
 		ordinals[i] = r.Ordinal
 	}
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		select a.ordinal, w.message_date from attempts a
 		cross join lateral (select least(a.at, (
 			select min(d.created_at) from batches d where d.workspace_id = a.workspace_id and d.origin_id = $4
@@ -74,18 +76,12 @@ func (s *Sender) readDates(ctx context.Context, c *claim) error {
 			order by greatest(w.at - unknown.at, interval '0'), w.at desc limit 1) w
 		where a.workspace_id = $1 and a.batch_id = $2 and a.ordinal = any($3) and a.attempt = 1`,
 		c.WorkspaceID, c.root, ordinals, c.OriginID)
-	if err != nil {
-		return fmt.Errorf("read dates of batch %s: %w", c.BatchID, err)
-	}
 	c.dates = make(map[int16]time.Time, len(ordinals))
 	var ordinal int16
 	var date time.Time
-	_, err = pgx.ForEachRow(rows, []any{&ordinal, &date}, func() error { c.dates[ordinal] = date.UTC(); return nil })
+	_, err := pgx.ForEachRow(rows, []any{&ordinal, &date}, func() error { c.dates[ordinal] = date.UTC(); return nil })
 	if err == nil && len(c.dates) < len(ordinals) {
 		err = fmt.Errorf("%d of %d first attempts have no window", len(ordinals)-len(c.dates), len(ordinals))
 	}
-	if err != nil {
-		return fmt.Errorf("read dates of batch %s: %w", c.BatchID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "read dates of batch %s", c.BatchID)
 }

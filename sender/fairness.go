@@ -128,7 +128,7 @@ func (s *Sender) pickWorkspace(ctx context.Context, f *fairness, own uuid.UUID) 
 // readWorkspaces reads the workspaces with ready batches by one index search each,
 // however many batches are ready.
 func (f *fairness) readWorkspaces(ctx context.Context, pool *pgxpool.Pool) error {
-	rows, err := pool.Query(ctx, `
+	rows, _ := pool.Query(ctx, `
 		with recursive w as (
 			(select workspace_id, due_at, 1 as n from batches
 			where status = 'ready' and gate = 'open' and `+f.of+` and workspace_id > $1 order by workspace_id, due_at limit 1)
@@ -140,14 +140,11 @@ func (f *fairness) readWorkspaces(ctx context.Context, pool *pgxpool.Pool) error
 			where w.n < $2
 		)
 		select workspace_id, due_at <= now() from w`, f.after, mostWorkspaces)
-	if err != nil {
-		return fmt.Errorf("read workspaces with due batches: %w", err)
-	}
 	f.workspaces, f.after = f.workspaces[:0], uuid.Nil
 	var workspace uuid.UUID
 	var due bool
 	n := 0
-	_, err = pgx.ForEachRow(rows, []any{&workspace, &due}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&workspace, &due}, func() error {
 		if n++; due {
 			f.workspaces = append(f.workspaces, workspace)
 		}
@@ -164,15 +161,12 @@ func (f *fairness) readWorkspaces(ctx context.Context, pool *pgxpool.Pool) error
 
 // dueFirst chooses one of a workspace's first due batches.
 func (s *Sender) dueFirst(ctx context.Context, f *fairness, workspace uuid.UUID) (notifications.Ref, error) {
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from batches
 		where workspace_id = $1 and status = 'ready' and gate = 'open' and `+f.of+` and due_at <= now()
 		  and not exists (select from provider_meters m
 			where m.workspace_id = $1 and m.provider_id = batches.provider_id and m.open_until > now())
 		order by due_at limit $2`, workspace, mostDue)
-	if err != nil {
-		return notifications.Ref{}, fmt.Errorf("find due batches of workspace %s: %w", workspace, err)
-	}
 	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil || len(due) == 0 {
 		return notifications.Ref{}, err

@@ -106,7 +106,7 @@ func (s *Sender) unknownRows(ctx context.Context, ref notifications.Ref) (*unkno
 }
 
 func (s *Sender) readUnknownRows(ctx context.Context, d *unknownRows, ordinals []int16) error {
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		select n.ordinal, n.key, n.address, coalesce(n.payload, '{}'), w.at
 		from notifications n
 		cross join lateral (
@@ -116,20 +116,14 @@ func (s *Sender) readUnknownRows(ctx context.Context, d *unknownRows, ordinals [
 			where b.workspace_id = $1 and b.origin_id = $2 and (b.id = $3 or b.root_id = $3 and b.id <> b.root_id)) w
 		where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $3 and n.ordinal = any($4) and w.at is not null
 		order by n.ordinal`, d.WorkspaceID, d.OriginID, d.root, ordinals)
-	if err != nil {
-		return fmt.Errorf("read rows of batch %s: %w", d.BatchID, err)
-	}
 	d.since = map[int16]time.Time{}
 	var r row
 	var since time.Time
-	_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, &r.Key, &r.Address, &r.Payload, &since}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&r.Ordinal, &r.Key, &r.Address, &r.Payload, &since}, func() error {
 		d.rows, d.since[r.Ordinal] = append(d.rows, r), since
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read rows of batch %s: %w", d.BatchID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "read rows of batch %s", d.BatchID)
 }
 
 // ask returns the carrier's ids of messages by ordinal. A row is left out if there are
@@ -204,20 +198,14 @@ func (s *Sender) dropOthers(ctx context.Context, d *unknownRows, found map[int16
 	if len(ordinals) == 0 {
 		return nil
 	}
-	rows, err := s.pool.Query(ctx, otherCalls, d.WorkspaceID, d.providerID, since.Add(-lookupSkew), ordinals, addresses, d.root)
-	if err != nil {
-		return fmt.Errorf("read other calls to the addresses of batch %s: %w", d.BatchID, err)
-	}
+	rows, _ := s.pool.Query(ctx, otherCalls, d.WorkspaceID, d.providerID, since.Add(-lookupSkew), ordinals, addresses, d.root)
 	var ordinal int16
 	var id string
-	_, err = pgx.ForEachRow(rows, []any{&ordinal, &id}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&ordinal, &id}, func() error {
 		found[ordinal] = slices.DeleteFunc(found[ordinal], func(one string) bool { return id == "" || one == id })
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read other calls to the addresses of batch %s: %w", d.BatchID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "read other calls to the addresses of batch %s", d.BatchID)
 }
 
 // recordFound stores an acceptance for each row with a message of its own.

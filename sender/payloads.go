@@ -21,13 +21,10 @@ func (s *Sender) readPayloads(ctx context.Context, c *claim) error {
 	for i, r := range next {
 		ordinals[i] = r.Ordinal
 	}
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		select coalesce(n.payload, '{}') from notifications n
 		where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $3 and n.ordinal = any($4) order by n.ordinal`,
 		c.WorkspaceID, c.OriginID, c.root, ordinals)
-	if err != nil {
-		return fmt.Errorf("read data of batch %s: %w", c.BatchID, err)
-	}
 	payloads, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil && len(payloads) != len(next) {
 		err = fmt.Errorf("%d of %d rows found", len(payloads), len(next))

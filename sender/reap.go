@@ -72,15 +72,13 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 // one do not delay those of another. At random within a workspace, since some cannot be
 // decided yet.
 func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from (
 			select workspace_id, origin_id, id, row_number() over (partition by workspace_id order by random()) as n
 			from batches where status = 'leased' and lease_until < now()
 		) b order by n limit $1`, reapMost)
-	if err != nil {
-		return nil, fmt.Errorf("find expired leases: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	return found, lemma.Wrap(err, "find expired leases")
 }
 
 // stale is a batch whose lease has expired, locked by this reaper.
@@ -154,15 +152,12 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 // lockStale locks the batch if its lease is still expired. The reaper holds the lock
 // until it has decided, so that no commit comes between.
 func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bool, error) {
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select root_id, provider_id, content_id, attempt, max_attempts, gate,
 			expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals
 		from batches
 		where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and lease_until < now()
 		for update skip locked`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
-	if err != nil {
-		return stale{}, false, err
-	}
 	b, err := pgx.CollectExactlyOneRow(rows, scanStale)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return stale{}, false, nil
@@ -178,7 +173,7 @@ func scanStale(row pgx.CollectableRow) (b stale, err error) {
 // partition returns the open rows of a stale batch: those that may have been called
 // and have no outcome, and those that were not called or not accepted.
 func partition(ctx context.Context, db events.DB, ref notifications.Ref, root uuid.UUID) (called, untouched []int16, err error) {
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		select n.ordinal, n.ordinal <= b.called_through and not n.ordinal = any(b.deferred)
 		from batches b
 		cross join lateral (
@@ -188,9 +183,6 @@ func partition(ctx context.Context, db events.DB, ref notifications.Ref, root uu
 		  and not exists (select from attempts a where a.workspace_id = $1 and a.batch_id = $4
 			and a.ordinal = n.ordinal and a.attempt = b.attempt)
 		order by n.ordinal`, ref.WorkspaceID, ref.OriginID, ref.BatchID, root)
-	if err != nil {
-		return nil, nil, err
-	}
 	untouched = []int16{}
 	var ordinal int16
 	var mayBeCalled bool
@@ -333,10 +325,7 @@ func insertOutcomes(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b sta
 		from unnest($4::smallint[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::smallint[], $10::text[], $11::text[])
 			as o (ordinal, kind, final, basis, reason, code, carrier_id, detail)`,
 		ref.WorkspaceID, b.Root, b.Attempt, col.ordinals, col.kinds, finals, col.bases, col.reasons, col.codes, col.carrierIDs, col.details)
-	if err != nil {
-		return fmt.Errorf("insert outcomes: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "insert outcomes")
 }
 
 // makeRetry inserts the only batch that may call these rows a second time.
@@ -348,10 +337,7 @@ func makeRetry(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, r
 		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12, $12, $13)`,
 		second.WorkspaceID, second.OriginID, second.BatchID, b.Root, b.ProviderID, b.ContentID, len(retry), b.Attempt, b.MaxAttempts,
 		b.Gate, b.Expires, retry, b.Refusals)
-	if err != nil {
-		return second, fmt.Errorf("make retry batch: %w", err)
-	}
-	return second, nil
+	return second, lemma.Wrap(err, "make retry batch")
 }
 
 func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
@@ -382,8 +368,5 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
 		fmt.Sprintf("%d uncalled, %d settled or orphaned, %d to a second attempt, %d skipped after crashes",
 			len(untouched), len(done)-t.retried-t.skipped, t.retried, t.skipped), t.skipped, after,
 		slices.ContainsFunc(done, func(o outcome) bool { return o.reason == batchCrashed }))
-	if err != nil {
-		return fmt.Errorf("end lease: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "end lease")
 }

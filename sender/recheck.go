@@ -82,7 +82,7 @@ func (s *Sender) skipOptedOut(ctx context.Context, c *claim) (gone []outcome, er
 	for i, r := range c.rows {
 		keys[i], profiles[i] = r.Key, notifications.OptOutOf(of[i])
 	}
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		select r.i::int - 1 from unnest($3::uuid[], $4::uuid[]) with ordinality as r (key, profile, i)
 		cross join lateral (
 			(select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2 and o.id = r.key limit 1)
@@ -90,9 +90,6 @@ func (s *Sender) skipOptedOut(ctx context.Context, c *claim) (gone []outcome, er
 			(select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2 and o.id = r.profile limit 1)
 			limit 1
 		) o`, c.WorkspaceID, c.OriginID, keys, profiles)
-	if err != nil {
-		return nil, fmt.Errorf("read opt-outs of batch %s: %w", c.BatchID, err)
-	}
 	found, err := pgx.CollectRows(rows, pgx.RowTo[int])
 	if err != nil {
 		return nil, fmt.Errorf("read opt-outs of batch %s: %w", c.BatchID, err)
@@ -151,21 +148,15 @@ func (s *Sender) profilesOf(ctx context.Context, c *claim) ([]string, error) {
 	for i, r := range c.rows {
 		ordinals[i] = r.Ordinal
 	}
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		select n.profile_key from notifications n
 		where n.workspace_id = $1 and n.origin_id = $2 and n.batch_id = $3 and n.ordinal = any($4) order by n.ordinal`,
 		c.WorkspaceID, c.OriginID, c.root, ordinals)
-	if err != nil {
-		return nil, fmt.Errorf("read profiles of batch %s: %w", c.BatchID, err)
-	}
 	profiles, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil && len(profiles) != len(ordinals) {
 		err = fmt.Errorf("%d of %d rows found", len(profiles), len(ordinals))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read profiles of batch %s: %w", c.BatchID, err)
-	}
-	return profiles, nil
+	return profiles, lemma.Wrap(err, "read profiles of batch %s", c.BatchID)
 }
 
 // readAgain reads the audience, if the origin has a free slot for it. It ends before

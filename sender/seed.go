@@ -2,7 +2,8 @@ package sender
 
 import (
 	"context"
-	"fmt"
+
+	"lemma"
 
 	"github.com/google/uuid"
 
@@ -17,8 +18,5 @@ func (s *Sender) SeedAttempts(ctx context.Context, ws uuid.UUID, batches []uuid.
 		select $1, b.id, o, 1, 'accepted', true, 'response', 250 from unnest($2::uuid[]) as b (id), generate_series(0, $3::int - 1) o
 		order by b.id, o`,
 		ws, batches, notifications.SeedBatch)
-	if err != nil {
-		return fmt.Errorf("seed attempts: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "seed attempts")
 }

@@ -237,8 +237,7 @@ func (s *Sender) token() string {
 	return fmt.Sprintf("%s/%d", s.process, s.claims.Add(1))
 }
 
-// Drain makes workers commit their current window and give the rest back. They wait
-// for the answers of current calls, so that a shutdown leaves no outcome unknown.
+// Drain makes workers commit the current window, with its answers, and give the rest back.
 func (s *Sender) Drain() { s.drain.Do(func() { close(s.draining) }) }
 
 func (s *Sender) isDraining() bool {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"lemma"
+
 	"github.com/jackc/pgx/v5"
 
 	"lemma/notifications"
@@ -36,11 +38,8 @@ func (s *Sender) Sweep(ctx context.Context) (int, error) {
 // expireLate ends waiting batches whose send deadline has passed, so that they do not
 // keep a campaign open. One that fails does not stop the others.
 func (s *Sender) expireLate(ctx context.Context) error {
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from batches where status = 'ready' and expires_at <= now() order by random() limit $1`, sweepMost)
-	if err != nil {
-		return fmt.Errorf("find expired batches: %w", err)
-	}
 	late, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil {
 		return fmt.Errorf("find expired batches: %w", err)
@@ -61,7 +60,7 @@ func (s *Sender) expireLate(ctx context.Context) error {
 // clocks of processes, which may be wrong. Batches behind an open circuit count when their
 // probe is overdue.
 func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
-	rows, err := s.pool.Query(ctx, `
+	rows, _ := s.pool.Query(ctx, `
 		select b.workspace_id, b.origin_id, b.id from batches b
 		where b.status = 'ready' and b.gate = 'open' and b.due_at < now() - $1::interval and b.enqueued_at < now() - $1::interval
 		  and not exists (
@@ -73,14 +72,8 @@ func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
 			select from provider_meters m
 			where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.open_until > now() - $1::interval)
 		order by b.due_at limit $2`, s.cfg.SweepGrace, sweepMost)
-	if err != nil {
-		return nil, fmt.Errorf("find batches without a job: %w", err)
-	}
 	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
-	if err != nil {
-		return nil, fmt.Errorf("find batches without a job: %w", err)
-	}
-	return due, nil
+	return due, lemma.Wrap(err, "find batches without a job")
 }
 
 // enqueueAgain sets enqueued_at by compare-and-set, so that of several sweeps one
@@ -97,8 +90,5 @@ func (s *Sender) enqueueAgain(ctx context.Context, ref notifications.Ref) (enque
 		enqueued = true
 		return s.ledger.Enqueue(ctx, tx, []notifications.Job{{Ref: ref}})
 	})
-	if err != nil {
-		return false, fmt.Errorf("enqueue batch %s: %w", ref.BatchID, err)
-	}
-	return enqueued, nil
+	return enqueued, lemma.Wrap(err, "enqueue batch %s", ref.BatchID)
 }

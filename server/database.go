@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"lemma"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/dial"
@@ -65,10 +67,7 @@ func OpenReserved(ctx context.Context, of *pgxpool.Pool) (*pgxpool.Pool, error) 
 	config := of.Config()
 	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, reservedConnections
 	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the database: %w", err)
-	}
-	return pool, nil
+	return pool, lemma.Wrap(err, "connect to the database")
 }
 
 // deadAfter bounds how long a connection to Lemma's database waits for a peer that

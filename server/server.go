@@ -253,10 +253,7 @@ func (s *Server) checkGuards(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := migrations.Red(guards); err != nil {
-		return fmt.Errorf("refusing to send, see `lemma doctor`: %w", err)
-	}
-	return nil
+	return lemma.Wrap(migrations.Red(guards), "refusing to send, see `lemma doctor`")
 }
 
 // StartWorkers is Start without the guards, for databases that may be lost.

@@ -54,10 +54,7 @@ func (w *Workspaces) findKeys(ctx context.Context, _ uuid.UUID, sums []hash) ([]
 	for i := range sums {
 		all[i] = sums[i][:]
 	}
-	rows, err := w.auth.Query(ctx, `select `+keyColumns+`, hash from api_keys where hash = any($1)`, all)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := w.auth.Query(ctx, `select `+keyColumns+`, hash from api_keys where hash = any($1)`, all)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[hashedKey])
 	if err != nil {
 		return nil, err
@@ -81,8 +78,5 @@ func (w *Workspaces) touch(ctx context.Context, k Key) error {
 	}
 	_, err := w.auth.Exec(ctx, `update api_keys set last_used_at = now()
 		where workspace_id = $1 and id = $2 and (last_used_at is null or last_used_at < now() - interval '1 minute')`, k.WorkspaceID, k.ID)
-	if err != nil {
-		return fmt.Errorf("record use of key %s: %w", k.ID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "record use of key %s", k.ID)
 }

@@ -143,9 +143,6 @@ func (w *Workspaces) RevokeKey(ctx context.Context, workspaceID, id uuid.UUID) (
 }
 
 func (w *Workspaces) keys(ctx context.Context, sql string, args ...any) ([]Key, error) {
-	rows, err := w.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := w.pool.Query(ctx, sql, args...)
 	return pgx.CollectRows(rows, pgx.RowToStructByName[Key])
 }

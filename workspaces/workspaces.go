@@ -12,7 +12,6 @@ package workspaces
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -82,10 +81,7 @@ func (w *Workspaces) find(ctx context.Context, sql string, arg any) (Workspace, 
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Workspace{}, &lemma.Error{Kind: lemma.NotFound, Message: "no such workspace"}
 	}
-	if err != nil {
-		return Workspace{}, fmt.Errorf("find workspace: %w", err)
-	}
-	return found, nil
+	return found, lemma.Wrap(err, "find workspace")
 }
 
 func (w *Workspaces) one(ctx context.Context, sql string, args ...any) (Workspace, error) {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"lemma"
+
 	"github.com/jackc/pgx/v5"
 
 	"lemma/audience"
@@ -253,10 +255,7 @@ func (c Config) blobs() (blobs.Store, error) {
 		return nil, nil
 	}
 	store, err := blobs.OpenURL(c.Blobs, blobs.Credentials{AccessKey: c.S3AccessKey, SecretKey: c.S3SecretKey})
-	if err != nil {
-		return nil, fmt.Errorf("LEMMA_BLOBS: %w", err)
-	}
-	return store, nil
+	return store, lemma.Wrap(err, "LEMMA_BLOBS")
 }
 
 // box encrypts and decrypts the secrets in the database.

@@ -272,11 +272,8 @@ func (e *env) claims(ctx context.Context, b *instance, name string) (figure, err
 	if err != nil {
 		return figure{}, err
 	}
-	rows, err := b.Pool.Query(ctx,
+	rows, _ := b.Pool.Query(ctx,
 		`select workspace_id, origin_id, id from batches where workspace_id = $1 and origin_id = $2`, b.workspace, origin)
-	if err != nil {
-		return figure{}, err
-	}
 	refs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil {
 		return figure{}, err

@@ -115,10 +115,8 @@ func ensureDatabase(ctx context.Context, conn *pgx.Conn, name string) error {
 	if err := conn.QueryRow(ctx, `select exists (select from pg_database where datname = $1)`, name).Scan(&there); err != nil || there {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "create database "+pgx.Identifier{name}.Sanitize()); err != nil {
-		return fmt.Errorf("create database %s: %w", name, err)
-	}
-	return nil
+	_, err := conn.Exec(ctx, "create database "+pgx.Identifier{name}.Sanitize())
+	return lemma.Wrap(err, "create database %s", name)
 }
 
 // inDatabase returns the DSN of another database on the same server.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"lemma"
+
 	"lemma/client"
 	"lemma/dev/catcher"
 	"lemma/dev/shop"
@@ -134,10 +136,7 @@ func (d *flowDemo) makeLive(ctx context.Context) (err error) {
 	case d.flow.Status == "paused":
 		d.flow, err = d.api.ResumeFlow(ctx, d.flow.ID, client.Resumption{CatchUp: "PT0S"})
 	}
-	if err != nil {
-		return fmt.Errorf("publish the demo flow: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "publish the demo flow")
 }
 
 // definition uses the resources of the campaign, and two templates of its own.

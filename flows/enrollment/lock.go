@@ -3,8 +3,9 @@ package enrollment
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"time"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -45,19 +46,15 @@ func Transact(ctx context.Context, pool *pgxpool.Pool, work func(pgx.Tx) error) 
 // flow's row in share mode can follow each other without a gap and starve a verb; this
 // lock is fair.
 func LockFlow(ctx context.Context, tx pgx.Tx, flow uuid.UUID) error {
-	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, flowLock(flow)); err != nil {
-		return fmt.Errorf("lock flow %s: %w", flow, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock($1)`, flowLock(flow))
+	return lemma.Wrap(err, "lock flow %s", flow)
 }
 
 // ShareFlow locks a flow in share mode, before its row, for transactions that enroll or
 // advance. None overtakes a waiting verb.
 func ShareFlow(ctx context.Context, tx pgx.Tx, flow uuid.UUID) error {
-	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, flowLock(flow)); err != nil {
-		return fmt.Errorf("lock flow %s: %w", flow, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock_shared($1)`, flowLock(flow))
+	return lemma.Wrap(err, "lock flow %s", flow)
 }
 
 // flowLock is the random half of an id. Flows with the same half only wait for each other.

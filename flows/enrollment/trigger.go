@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -48,27 +49,21 @@ func ReadObject(text []byte) map[string]any {
 // ReadTriggers reads the data of the first steps of enrollments, which TriggerOf decodes:
 // most bytes of it in all, and the first id's in any case. Of the others it is nil.
 func ReadTriggers(ctx context.Context, q Querier, ws uuid.UUID, ids []pgtype.UUID, most int) (map[uuid.UUID]*string, error) {
-	rows, err := q.Query(ctx, `
+	rows, _ := q.Query(ctx, `
 		select s.id, case when s.total <= $3 or s.id = $4 then s.data end from (
 			select r.id, s.data, sum(octet_length(s.data)) over (rows unbounded preceding) as total from `+OneByOne+` (
 				select coalesce(s.data, '{}') as data from enrollment_steps s
 				where s.workspace_id = $1 and s.enrollment_id = r.id and s.step = 0 limit 1
 			) s
 		) s`, ws, ids, most, ids[0])
-	if err != nil {
-		return nil, fmt.Errorf("read triggers: %w", err)
-	}
 	triggers := make(map[uuid.UUID]*string, len(ids))
 	var id pgtype.UUID
 	var data *string
-	_, err = pgx.ForEachRow(rows, []any{&id, &data}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &data}, func() error {
 		triggers[id.Bytes] = data
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read triggers: %w", err)
-	}
-	return triggers, nil
+	return triggers, lemma.Wrap(err, "read triggers")
 }
 
 // TriggerOf reads the trigger from the first step's data.

@@ -38,20 +38,17 @@ func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution, b
 	if len(keys) == 0 {
 		return nil
 	}
-	rows, err := e.pool.Query(ctx, `
+	rows, _ := e.pool.Query(ctx, `
 		select key, name, source_id, occurred_at, case when total <= $3 or key = $4 then properties end from (
 			select key, name, coalesce(source_id, '') as source_id, occurred_at, properties,
 				sum(octet_length(properties)) over (rows unbounded preceding) as total
 			from trigger_events where workspace_id = $1 and key = any($2)
 		) e`, execs[0].WorkspaceID, keys, b.left(needMatchedEvent), keys[0])
-	if err != nil {
-		return fmt.Errorf("read awaited events: %w", err)
-	}
 	var key pgtype.UUID
 	var name, id string
 	var properties *string
 	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&key, &name, &id, &at, &properties}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key, &name, &id, &at, &properties}, func() error {
 		for _, t := range waiting[key.Bytes] {
 			if properties == nil {
 				t.leaveForNextChunk()

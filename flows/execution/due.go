@@ -45,16 +45,13 @@ type Due struct {
 // another, the earliest first. Both times are parameters: see "values as bounds" in
 // enrollment/plans.go.
 func ReadDue(ctx context.Context, q enrollment.Querier, s enrollment.Shard, after, until time.Time, limit int) ([]Due, error) {
-	rows, err := q.Query(ctx, `
+	rows, _ := q.Query(ctx, `
 		select id, version, profile_key, source, node, step, enrolled_at, failures, coalesce(blocked_reason, ''), moved,
 			waiting_since, coalesce(awaits, ''),
 			matched_event, coalesce(answer_step, 0), coalesce(first_due_at, resume_at), now()
 		from enrollments
 		where workspace_id = $1 and flow_id = $2 and shard = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
 		order by resume_at limit $6`, s.Workspace, s.Flow, s.Number, after, until, limit)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, scanDue)
 }
 

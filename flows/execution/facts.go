@@ -217,7 +217,7 @@ func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []strin
 	for i, t := range execs {
 		profiles[i], since[i] = t.ProfileKey, pgtype.Timestamptz{Time: t.EnrolledAt, Valid: true}
 	}
-	rows, err := e.pool.Query(ctx, `
+	rows, _ := e.pool.Query(ctx, `
 		select i, name, times, first_at, last_at, case when total <= $6 or i = 1 then properties end from (
 		select r.i::int as i, n.name, e.times, e.first_at, e.last_at, l.properties,
 			sum(octet_length(l.properties)) over (rows unbounded preceding) as total
@@ -235,15 +235,12 @@ func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []strin
 			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = n.name and v.received_at > r.since
 			order by v.received_at desc limit 1
 		) l ) e`, execs[0].WorkspaceID, profiles, since, names, MaxTimes, b.left(needEvents))
-	if err != nil {
-		return err
-	}
 	var i, times int
 	var name string
 	var last *string
 	var first, latest time.Time
 	left := map[*Execution]bool{}
-	_, err = pgx.ForEachRow(rows, []any{&i, &name, &times, &first, &latest, &last}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i, &name, &times, &first, &latest, &last}, func() error {
 		if last == nil {
 			left[execs[i-1]] = true
 			return nil
@@ -313,16 +310,13 @@ func (e *Evaluator) readActed(ctx context.Context, execs []*Execution) error {
 	for _, t := range execs {
 		t.acted = map[string]string{}
 	}
-	rows, err := e.pool.Query(ctx, `
+	rows, _ := e.pool.Query(ctx, `
 		select enrollment_id, node, event, coalesce(data, '{}') from enrollment_steps
 		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, execs[0].WorkspaceID, IDs(execs),
 		[]string{enrollment.StepSent, enrollment.StepSkipped, enrollment.StepWebhook})
-	if err != nil {
-		return fmt.Errorf("read what nodes have done: %w", err)
-	}
 	var id pgtype.UUID
 	var node, event, data string
-	_, err = pgx.ForEachRow(rows, []any{&id, &node, &event, &data}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &node, &event, &data}, func() error {
 		acted := of[id.Bytes].acted
 		if event != enrollment.StepSkipped || acted[node] == "" && enrollment.ReadObject([]byte(data))["reason"] != TooLarge {
 			acted[node] = event

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -236,7 +238,7 @@ type request struct {
 // Active and ended enrollments are found separately, each by its own index: see "order by
 // the index" in enrollment/plans.go.
 func (t *transaction) made(ctx context.Context, flow uuid.UUID, again []*Trigger) (map[uuid.UUID]request, error) {
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select v.key, v.profile_key, e.id from `+enrollment.OneByOne+` (
 			select v.key, v.profile_key, v.received_at from trigger_events v where v.workspace_id = $1 and v.key = r.id limit 1
 		) v
@@ -248,13 +250,10 @@ func (t *transaction) made(ctx context.Context, flow uuid.UUID, again []*Trigger
 				and e.status <> 'active' and e.source = 'direct' and e.enrolled_at = v.received_at
 			limit 1
 		) e on true`, t.ws, keysOf(again), flow, uuid.Nil)
-	if err != nil {
-		return nil, err
-	}
 	known := make(map[uuid.UUID]request, len(again))
 	var key, id pgtype.UUID
 	var profile string
-	_, err = pgx.ForEachRow(rows, []any{&key, &profile, &id}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key, &profile, &id}, func() error {
 		one := request{profile: profile}
 		if id.Valid {
 			enrollment := uuid.UUID(id.Bytes)
@@ -277,8 +276,5 @@ func (t *transaction) letGo(ctx context.Context, all []*Trigger, recorded []Reco
 			}
 		}
 	}
-	if err := t.forget(ctx, keys); err != nil {
-		return fmt.Errorf("delete refused direct requests: %w", err)
-	}
-	return nil
+	return lemma.Wrap(t.forget(ctx, keys), "delete refused direct requests")
 }

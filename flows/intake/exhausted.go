@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -76,10 +75,7 @@ func (t *transaction) forgetOverloaded(ctx context.Context, all []*Trigger, done
 			keys = append(keys, enrollment.PgUUID(o.Key))
 		}
 	}
-	if err := t.forget(ctx, keys); err != nil {
-		return fmt.Errorf("delete events whose conditions were not evaluated: %w", err)
-	}
-	return nil
+	return lemma.Wrap(t.forget(ctx, keys), "delete events whose conditions were not evaluated")
 }
 
 // forget deletes triggers that this transaction has recorded: see "rows by ctid" in

@@ -79,7 +79,7 @@ func (t *transaction) readExits(ctx context.Context, exits []graph.CompiledExit,
 	for i, a := range asked {
 		profiles[i], names[i], after[i], a.read, a.left = a.profile, a.name, a.after, 0, false
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select r.i::int, v.key, r.name, coalesce(v.source_id, ''), v.properties, v.occurred_at, v.received_at
 		from unnest($2::text[], $3::text[], $4::timestamptz[]) with ordinality as r (profile_key, name, after, i)
 		cross join lateral (
@@ -87,12 +87,9 @@ func (t *transaction) readExits(ctx context.Context, exits []graph.CompiledExit,
 			where workspace_id = $1 and profile_key = r.profile_key and name = r.name and received_at > r.after
 			order by received_at fetch first ($5::int) rows with ties
 		) v`, t.ws, profiles, names, after, exitsPage)
-	if err != nil {
-		return err
-	}
 	var i int
 	var e Trigger
-	_, err = pgx.ForEachRow(rows, []any{&i, &e.Key, &e.Name, &e.sourceID, &e.properties, &e.At, &e.received}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i, &e.Key, &e.Name, &e.sourceID, &e.properties, &e.At, &e.received}, func() error {
 		a, event := asked[i-1], e
 		a.read++
 		a.after = pgtype.Timestamptz{Time: event.received, Valid: true}

@@ -32,7 +32,7 @@ func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 			overlapKeys[i] = ids[i]
 		}
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		with held as (
 			insert into enrollment_keys (workspace_id, flow_id, uniqueness_key, enrollment_id)
 			select $1, r.flow_id, r.key, r.id from unnest($2::uuid[], $3::uuid[], $4::uuid[]) as r (id, flow_id, key)
@@ -48,9 +48,6 @@ func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 		on conflict (workspace_id, profile_key, flow_id, overlap_key) where status = 'active' do nothing returning id`,
 		t.ws, ids, flows, keys, enrollment.OrNone(overlapKeys), versions, shards, profiles, asking[0].source, places,
 		enrollment.OrNone(times), t.base, uuid.Nil)
-	if err != nil {
-		return err
-	}
 	inserted := make(map[uuid.UUID]bool, n)
 	var id pgtype.UUID
 	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error { inserted[id.Bytes] = true; return nil }); err != nil {
@@ -82,17 +79,14 @@ func (t *transaction) refuseTooMany(ctx context.Context, asking []*candidate) ([
 	if len(overlapping) == 0 {
 		return asking, nil
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select r.i::int from unnest($2::text[]) with ordinality as r (profile_key, i)
 		cross join lateral (
 			select id from enrollments where workspace_id = $1 and profile_key = r.profile_key and status = 'active'
 			order by flow_id, overlap_key offset $3 limit 1
 		) e`, t.ws, profiles, t.mostActive-1)
-	if err != nil {
-		return nil, err
-	}
 	var i int
-	_, err = pgx.ForEachRow(rows, []any{&i}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i}, func() error {
 		overlapping[i-1].refuse(enrollment.TooManyActive, "the profile has %d active enrollments", t.mostActive)
 		return nil
 	})
@@ -115,19 +109,16 @@ func (t *transaction) refuseOverlap(ctx context.Context, asking []*candidate) ([
 	if len(overlapping) == 0 {
 		return asking, nil
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select r.i::int, e.id from unnest($2::uuid[], $3::text[]) with ordinality as r (flow_id, profile_key, i)
 		cross join lateral (
 			select id from enrollments where workspace_id = $1 and profile_key = r.profile_key and flow_id = r.flow_id and overlap_key > $4
 				and status = 'active'
 			order by overlap_key limit 1
 		) e`, t.ws, flows, profiles, uuid.Nil)
-	if err != nil {
-		return nil, err
-	}
 	var i int
 	var id uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&i, &id}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i, &id}, func() error {
 		conflicting := id
 		overlapping[i-1].conflicting = &conflicting
 		overlapping[i-1].refuse(enrollment.AlreadyActive, "the profile has an active enrollment in the flow")
@@ -151,7 +142,7 @@ func (t *transaction) findConflicts(ctx context.Context, asking []*candidate) er
 		c.refuse(enrollment.AlreadyActive, "the profile has an active enrollment in the flow")
 		flows[i], keys[i], profiles[i] = enrollment.PgUUID(c.flow.id), enrollment.PgUUID(c.key), c.profile
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select r.i::int, case when e.profile_key = r.profile_key then e.id end, e.same
 		from unnest($2::uuid[], $3::uuid[], $4::text[]) with ordinality as r (flow_id, key, profile_key, i)
 		cross join lateral (
@@ -164,13 +155,10 @@ func (t *transaction) findConflicts(ctx context.Context, asking []*candidate) er
 			order by overlap_key limit 1)
 			order by same desc limit 1
 		) e`, t.ws, flows, keys, profiles, uuid.Nil)
-	if err != nil {
-		return err
-	}
 	var i int
 	var id *uuid.UUID
 	var same bool
-	_, err = pgx.ForEachRow(rows, []any{&i, &id, &same}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i, &id, &same}, func() error {
 		c := left[i-1]
 		c.conflicting, id = id, nil
 		if same {

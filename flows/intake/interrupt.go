@@ -77,15 +77,12 @@ func (t *transaction) find(ctx context.Context, profiles []string, flows map[uui
 	for id := range flows {
 		ids = append(ids, enrollment.PgUUID(id))
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select e.id, p.profile_key from unnest($2::text[]) as p (profile_key) cross join unnest($3::uuid[]) as f (id)
 		cross join lateral (
 			select id from enrollments where workspace_id = $1 and profile_key = p.profile_key and flow_id = f.id and overlap_key >= $4
 				and status = 'active' order by overlap_key
 		) e`, t.ws, profiles, ids, uuid.Nil)
-	if err != nil {
-		return nil, nil, err
-	}
 	var id pgtype.UUID
 	var profile string
 	_, err = pgx.ForEachRow(rows, []any{&id, &profile}, func() error {
@@ -273,8 +270,5 @@ func (w *woken) write(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 	if batch.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("end and wake enrollments: %w", err)
-	}
-	return nil
+	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "end and wake enrollments")
 }

@@ -229,10 +229,7 @@ func (in *Intake) finishPoll(ctx context.Context, p poll, d polled) error {
 			next_at = case when next_at = $8 then $4::timestamptz + $9::interval else next_at end
 		where workspace_id = $1 and flow_id = $2 and leased_by = $3`,
 		p.ws, p.flow, p.token, p.start, d.rows, d.enrolled, d.refused, p.due, d.every)
-	if err != nil {
-		return fmt.Errorf("finish poll of flow %s: %w", p.flow, err)
-	}
-	return nil
+	return lemma.Wrap(err, "finish poll of flow %s", p.flow)
 }
 
 func (in *Intake) failPoll(ctx context.Context, p poll, cause error) error {
@@ -242,10 +239,7 @@ func (in *Intake) failPoll(ctx context.Context, p poll, cause error) error {
 			next_at = case when next_at = $5 then now() + $6::interval else next_at end
 		where workspace_id = $1 and flow_id = $2 and leased_by = $3`,
 		p.ws, p.flow, p.token, execution.BlockedReason(cause)+": "+lemma.Public(cause), p.due, in.exec.BackOff(p.failures))
-	if err != nil {
-		return fmt.Errorf("postpone poll of flow %s: %w", p.flow, err)
-	}
-	return nil
+	return lemma.Wrap(err, "postpone poll of flow %s", p.flow)
 }
 
 // releasePoll releases the lease, also during a shutdown. The poll stays due.
@@ -255,10 +249,7 @@ func (in *Intake) releasePoll(p poll) error {
 	_, err := in.pool.Exec(ctx, `
 		update flow_polls set leased_by = null, lease_until = null
 		where workspace_id = $1 and flow_id = $2 and leased_by = $3`, p.ws, p.flow, p.token)
-	if err != nil {
-		return fmt.Errorf("release poll of flow %s: %w", p.flow, err)
-	}
-	return nil
+	return lemma.Wrap(err, "release poll of flow %s", p.flow)
 }
 
 // Wait returns when no audience is being read.

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -138,10 +137,7 @@ func (c *chunk) spread(ctx context.Context, tx pgx.Tx, recorded []Recorded) erro
 		from flows f, (select $1::uuid as workspace_id, r.* from unnest($3::uuid[]) as r (id) limit $4) r
 		where f.workspace_id = $1 and f.id = $2 and e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, c.ws, c.flow, ids,
 		len(ids))
-	if err != nil {
-		return fmt.Errorf("delay enrollments of the poll: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "delay enrollments of the poll")
 }
 
 func (c *chunk) writeRefused(ctx context.Context, tx pgx.Tx) error {
@@ -152,10 +148,7 @@ func (c *chunk) writeRefused(ctx context.Context, tx pgx.Tx) error {
 	}
 	batch := &pgx.Batch{}
 	r.Queue(batch, c.ws)
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("write refusals of flow %s: %w", c.flow, err)
-	}
-	return nil
+	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "write refusals of flow %s", c.flow)
 }
 
 func (c *chunk) count(outcome, reason string) {

@@ -98,17 +98,14 @@ func (in *Intake) notEnrolled(ctx context.Context, ws, flow uuid.UUID, asking []
 	for i, a := range asking {
 		profiles[i], keys[i] = a.ProfileKey, enrollment.PgUUID(a.Key)
 	}
-	rows, err := in.pool.Query(ctx, `
+	rows, _ := in.pool.Query(ctx, `
 		select r.i::int from unnest($3::text[], $4::uuid[]) with ordinality as r (profile_key, key, i)
 		where (select true from enrollment_keys k where k.workspace_id = $1 and k.flow_id = $2 and k.uniqueness_key = r.key limit 1) is null
 		  and ($5 or (select true from enrollments e where e.workspace_id = $1 and e.profile_key = r.profile_key and e.flow_id = $2
 			and e.overlap_key >= $6
 				and e.status = 'active' order by e.overlap_key limit 1) is null)`, ws, flow, profiles, keys, overlap, uuid.Nil)
-	if err != nil {
-		return nil, err
-	}
 	var left []Repetition
 	var i int
-	_, err = pgx.ForEachRow(rows, []any{&i}, func() error { left = append(left, asking[i-1]); return nil })
+	_, err := pgx.ForEachRow(rows, []any{&i}, func() error { left = append(left, asking[i-1]); return nil })
 	return left, err
 }

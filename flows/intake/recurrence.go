@@ -80,15 +80,12 @@ func everEnrolled(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked
 	if len(which) == 0 {
 		return nil
 	}
-	rows, err := q.Query(ctx, `select r.i, e.id, e.profile_key = r.profile_key from `+enrollmentsOf+` limit 1) e`,
+	rows, _ := q.Query(ctx, `select r.i, e.id, e.profile_key = r.profile_key from `+enrollmentsOf+` limit 1) e`,
 		enrollmentArgs(ws, asked, which)...)
-	if err != nil {
-		return err
-	}
 	var i int
 	var id uuid.UUID
 	var named bool
-	_, err = pgx.ForEachRow(rows, []any{&i, &id, &named}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i, &id, &named}, func() error {
 		found[i] = Earlier{id, named}
 		return nil
 	})
@@ -102,19 +99,16 @@ func enrolledForTheSame(ctx context.Context, q enrollment.Querier, ws uuid.UUID,
 	if len(which) == 0 {
 		return nil
 	}
-	rows, err := q.Query(ctx, `
+	rows, _ := q.Query(ctx, `
 		select r.i, e.id, e.profile_key = r.profile_key, e.enrolled_at, coalesce(s.data, '{}') from `+enrollmentsOf+`) e
 		cross join lateral (select s.data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = e.id
 			and s.step = 0 limit 1) s`, enrollmentArgs(ws, asked, which)...)
-	if err != nil {
-		return err
-	}
 	var i int
 	var id uuid.UUID
 	var named bool
 	var at time.Time
 	var data string
-	_, err = pgx.ForEachRow(rows, []any{&i, &id, &named, &at, &data}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i, &id, &named, &at, &data}, func() error {
 		if key, ok := keyNow(asked[i].Graph, asked[i].ProfileKey, at, data); ok && key == asked[i].Key {
 			found[i] = Earlier{id, named}
 		}

@@ -44,10 +44,7 @@ func (in *Intake) LockProfiles(ctx context.Context, tx pgx.Tx, ws uuid.UUID, pro
 		buckets[bucketOf(p)] = true
 	}
 	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock`+eachBucket, lockSpace(ws), slices.Collect(maps.Keys(buckets)))
-	if err != nil {
-		return fmt.Errorf("lock profiles: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "lock profiles")
 }
 
 // Reoffered is what came of triggers that were offered again.
@@ -172,7 +169,7 @@ func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names [
 	for i, id := range refused {
 		ids[i] = enrollment.PgUUID(id)
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select e.id, n.refusal, n.at, n.profile_key, n.key, coalesce(n.source_id, ''), n.name, n.properties, n.occurred_at, n.received_at,
 			greatest(n.received_at, now() - $4::interval)
 		from unnest($2::uuid[]) as e (id)
@@ -183,9 +180,6 @@ func (t *transaction) takeBack(ctx context.Context, refused []uuid.UUID, names [
 			) v
 			where `+refusedBehind+` order by r.at desc, v.received_at desc limit 1
 		) n order by n.received_at desc`, t.ws, ids, names, offeredSince)
-	if err != nil {
-		return nil, nil, err
-	}
 	var id pgtype.UUID
 	var refusal pgtype.TID
 	var refusals []pgtype.TID
@@ -210,17 +204,14 @@ func (t *transaction) putBehind(ctx context.Context, ids, next []pgtype.UUID) er
 	if len(ids) == 0 {
 		return nil
 	}
-	rows, err := t.tx.Query(ctx, `
+	rows, _ := t.tx.Query(ctx, `
 		select r.ctid, e.next from unnest($2::uuid[], $3::uuid[]) as e (id, next)
 		cross join lateral (select r.ctid from refusals r where `+refusedBehind+` order by r.at desc limit $4) r`, t.ws, ids, next, offeredMost)
-	if err != nil {
-		return fmt.Errorf("find triggers behind enrollments: %w", err)
-	}
 	var refusal pgtype.TID
 	var to pgtype.UUID
 	var refusals []pgtype.TID
 	var tos []pgtype.UUID
-	_, err = pgx.ForEachRow(rows, []any{&refusal, &to}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&refusal, &to}, func() error {
 		refusals, tos = append(refusals, refusal), append(tos, to)
 		return nil
 	})
@@ -234,8 +225,5 @@ func (t *transaction) putBehind(ctx context.Context, ids, next []pgtype.UUID) er
 		update refusals u set enrollment_id = r.next
 		from (select at, next from unnest($2::tid[], $3::uuid[]) as r (at, next) limit $4) r
 		where u.ctid = r.at and (u.workspace_id = $1) is true`, t.ws, refusals, tos, len(refusals))
-	if err != nil {
-		return fmt.Errorf("name enrollments in refusals: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "name enrollments in refusals")
 }

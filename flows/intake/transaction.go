@@ -191,15 +191,12 @@ func (t *transaction) compare(ctx context.Context, all []*Trigger, done []Record
 	if len(keys) == 0 {
 		return nil
 	}
-	rows, err := t.tx.Query(ctx, `select key, profile_key, name from trigger_events where workspace_id = $1 and key = any($2)`, t.ws, keys)
-	if err != nil {
-		return err
-	}
+	rows, _ := t.tx.Query(ctx, `select key, profile_key, name from trigger_events where workspace_id = $1 and key = any($2)`, t.ws, keys)
 	type reported struct{ profile, name string }
 	before := map[uuid.UUID]reported{}
 	var key pgtype.UUID
 	var one reported
-	if _, err = pgx.ForEachRow(rows, []any{&key, &one.profile, &one.name},
+	if _, err := pgx.ForEachRow(rows, []any{&key, &one.profile, &one.name},
 		func() error { before[key.Bytes] = one; return nil }); err != nil {
 		return err
 	}
@@ -322,10 +319,7 @@ func (t *transaction) listen(ctx context.Context, all []*Trigger) error {
 			})
 			return err
 		})
-	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("find the flows that listen: %w", err)
-	}
-	return nil
+	return lemma.Wrap(t.tx.SendBatch(ctx, batch).Close(), "find the flows that listen")
 }
 
 // readFlow locks the flow that profiles are to be enrolled in.

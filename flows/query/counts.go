@@ -135,17 +135,14 @@ var becomes = []string{"written", "sent", "failed", "orphaned", "skipped", "canc
 // countEnrollments is one statement. Enrollments of a paused flow are due like any others:
 // the flow's status shows that they do not advance.
 func (r *Reader) countEnrollments(ctx context.Context, ws, flow uuid.UUID, c *Counts, nodes map[string]*NodeCount) error {
-	rows, err := r.pool.Query(ctx, `
+	rows, _ := r.pool.Query(ctx, `
 		select status, coalesce(exit_reason, ''), case when status = 'active' then node else '' end, coalesce(blocked_reason, ''), count(*),
 			count(*) filter (where status = 'active' and resume_at <= now())
 		from enrollments where workspace_id = $1 and flow_id = $2 and version = $3
 		group by 1, 2, 3, 4`, ws, flow, enrollment.VersionNumber(c.Version))
-	if err != nil {
-		return err
-	}
 	var status, reason, node, blocked string
 	var n, due int64
-	_, err = pgx.ForEachRow(rows, []any{&status, &reason, &node, &blocked, &n, &due}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&status, &reason, &node, &blocked, &n, &due}, func() error {
 		c.add(status, reason, n)
 		if status == enrollment.Active && blocked != "" {
 			c.BlockedBy[blocked] += n
@@ -184,15 +181,12 @@ func (c *Counts) add(status, reason string, n int64) {
 
 // countProcessed adds up the shards.
 func (r *Reader) countProcessed(ctx context.Context, ws, flow uuid.UUID, version int, nodes map[string]*NodeCount) error {
-	rows, err := r.pool.Query(ctx, `
+	rows, _ := r.pool.Query(ctx, `
 		select node, event, next, sum(processed)::bigint from flow_node_counts
 		where workspace_id = $1 and flow_id = $2 and version = $3 group by node, event, next`, ws, flow, enrollment.VersionNumber(version))
-	if err != nil {
-		return err
-	}
 	var node, event, next string
 	var n int64
-	_, err = pgx.ForEachRow(rows, []any{&node, &event, &next, &n}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&node, &event, &next, &n}, func() error {
 		if at := nodes[node]; at != nil {
 			at.Processed[event] += n
 			switch {
@@ -220,18 +214,15 @@ func (r *Reader) countMessages(ctx context.Context, ws, flow uuid.UUID, version 
 	if len(contents) == 0 {
 		return nil
 	}
-	rows, err := r.pool.Query(ctx, `
+	rows, _ := r.pool.Query(ctx, `
 		select b.content_id, sum(b.size) filter (where b.attempt = 1), sum(b.sent), sum(b.failed), sum(b.orphaned), sum(b.skipped),
 			sum(b.cancelled), sum(b.calling)
 		from flow_origins o join batches b on b.workspace_id = o.workspace_id and b.origin_id = o.origin_id
 		where o.workspace_id = $1 and o.flow_id = $2 and b.content_id = any($3)
 		group by b.content_id`, ws, flow, slices.Collect(maps.Keys(contents)))
-	if err != nil {
-		return err
-	}
 	var content uuid.UUID
 	var written, sent, failed, orphaned, skipped, cancelled, processing int64
-	_, err = pgx.ForEachRow(rows, []any{&content, &written, &sent, &failed, &orphaned, &skipped, &cancelled, &processing}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&content, &written, &sent, &failed, &orphaned, &skipped, &cancelled, &processing}, func() error {
 		m := contents[content].Messages
 		m["written"], m["sent"], m["failed"], m["orphaned"], m["skipped"], m["cancelled"] = written, sent, failed, orphaned, skipped, cancelled
 		m["processing"] = processing
@@ -249,18 +240,15 @@ func (r *Reader) countMessages(ctx context.Context, ws, flow uuid.UUID, version 
 
 // countDeliveries adds up the delivery states of the notifications of send nodes.
 func (r *Reader) countDeliveries(ctx context.Context, ws, flow uuid.UUID, contents map[uuid.UUID]*NodeCount) error {
-	rows, err := r.pool.Query(ctx, `
+	rows, _ := r.pool.Query(ctx, `
 		select d.content_id, d.state, sum(d.count)::bigint
 		from flow_origins o join delivery_counts d on d.workspace_id = o.workspace_id and d.origin_id = o.origin_id
 		where o.workspace_id = $1 and o.flow_id = $2 and d.content_id = any($3)
 		group by d.content_id, d.state`, ws, flow, slices.Collect(maps.Keys(contents)))
-	if err != nil {
-		return err
-	}
 	var content uuid.UUID
 	var state string
 	var n int64
-	_, err = pgx.ForEachRow(rows, []any{&content, &state, &n}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&content, &state, &n}, func() error {
 		contents[content].Deliveries[state] = n
 		return nil
 	})
@@ -269,17 +257,14 @@ func (r *Reader) countDeliveries(ctx context.Context, ws, flow uuid.UUID, conten
 
 // countEngagement adds up what recipients did with the notifications of send nodes.
 func (r *Reader) countEngagement(ctx context.Context, ws, flow uuid.UUID, contents map[uuid.UUID]*NodeCount) error {
-	rows, err := r.pool.Query(ctx, `
+	rows, _ := r.pool.Query(ctx, `
 		select e.content_id, `+notifications.EngagementSums+`
 		from flow_origins o join engagement_counts e on e.workspace_id = o.workspace_id and e.origin_id = o.origin_id
 		where o.workspace_id = $1 and o.flow_id = $2 and e.content_id = any($3)
 		group by e.content_id`, ws, flow, slices.Collect(maps.Keys(contents)))
-	if err != nil {
-		return err
-	}
 	var content uuid.UUID
 	var sum notifications.Engagement
-	_, err = pgx.ForEachRow(rows, []any{&content, &sum}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&content, &sum}, func() error {
 		contents[content].Engagement = sum
 		return nil
 	})

@@ -45,10 +45,7 @@ func (r *Reader) GetEnrollment(ctx context.Context, ws, id uuid.UUID) (Enrollmen
 }
 
 func (r *Reader) readEnrollments(ctx context.Context, sql string, args ...any) ([]Enrollment, error) {
-	rows, err := r.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := r.pool.Query(ctx, sql, args...)
 	return pgx.CollectRows(rows, pgx.RowToStructByName[Enrollment])
 }
 
@@ -120,7 +117,7 @@ func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID, after int) (e Enro
 	if err != nil {
 		return Enrollment{}, nil, false, err
 	}
-	rows, err := r.pool.Query(ctx, `
+	rows, _ := r.pool.Query(ctx, `
 		select s.step, s.version, s.node, s.event, coalesce(s.data, '{}'), s.at, w.truncated from (
 			select step, count(*) over () < count as truncated from (
 				select step, sum(octet_length(data)) over w as bytes, row_number() over w as nth, count(*) over () as count
@@ -128,9 +125,6 @@ func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID, after int) (e Enro
 			) a where nth = 1 or bytes is null or bytes <= $4
 		) w join enrollment_steps s on s.workspace_id = $1 and s.enrollment_id = $2 and s.step = w.step
 		order by s.step`, ws, id, after, page.MaxBytes)
-	if err != nil {
-		return Enrollment{}, nil, false, fmt.Errorf("read steps of enrollment %s: %w", id, err)
-	}
 	steps, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Step, err error) {
 		var data string
 		if err := row.Scan(&s.Step, &s.Version, &s.Node, &s.Event, &data, &s.At, &truncated); err != nil {
@@ -148,10 +142,7 @@ func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID, after int) (e Enro
 	if err == nil {
 		err = r.readOutcomes(ctx, e, steps)
 	}
-	if err != nil {
-		return Enrollment{}, nil, false, fmt.Errorf("read steps of enrollment %s: %w", id, err)
-	}
-	return e, steps, truncated, nil
+	return e, steps, truncated, lemma.Wrap(err, "read steps of enrollment %s", id)
 }
 
 // skipped are the reasons for which a webhook node is skipped: there is no notification to

@@ -68,10 +68,7 @@ func (r *Reader) readPast(ctx context.Context, ws uuid.UUID, profileKey string, 
 
 // GetEvent reads one event and its results.
 func (r *Reader) GetEvent(ctx context.Context, ws, key uuid.UUID) (StoredEvent, []intake.Result, error) {
-	rows, err := r.pool.Query(ctx, selectEvent+` where workspace_id = $1 and key = $2`, ws, key)
-	if err != nil {
-		return StoredEvent{}, nil, fmt.Errorf("get event: %w", err)
-	}
+	rows, _ := r.pool.Query(ctx, selectEvent+` where workspace_id = $1 and key = $2`, ws, key)
 	found, err := pgx.CollectRows(rows, scanEvent)
 	if err != nil {
 		return StoredEvent{}, nil, fmt.Errorf("get event: %w", err)
@@ -91,7 +88,7 @@ func (r *Reader) GetEvent(ctx context.Context, ws, key uuid.UUID) (StoredEvent, 
 // listens. An enrollment has no such key, but the time of its event, to the microsecond
 // that is unique in the transaction; and its first step has the event's name and id.
 func (r *Reader) resultsOf(ctx context.Context, ws uuid.UUID, e StoredEvent) ([]intake.Result, error) {
-	rows, err := r.pool.Query(ctx, `
+	rows, _ := r.pool.Query(ctx, `
 		select e.flow_id, e.id, e.status = 'refused', coalesce(e.exit_reason, ''), ''
 		from (
 			select id, flow_id, status, exit_reason, source from enrollments
@@ -110,9 +107,6 @@ func (r *Reader) resultsOf(ctx context.Context, ws uuid.UUID, e StoredEvent) ([]
 		) r where f.workspace_id = $1
 		order by 1, 2`,
 		ws, e.ProfileKey, e.ReceivedAt, e.Name, e.ID, enrollment.RefusalKey(e.Key))
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r intake.Result, err error) {
 		var refused bool
 		err = row.Scan(&r.FlowID, &r.EnrollmentID, &refused, &r.Reason, &r.Detail)

@@ -144,14 +144,11 @@ func (q *inquiry) readProfileEnrollments(ctx context.Context) ([]Enrollment, err
 // since other events that the flow listens to may be many.
 func (q *inquiry) readTriggering(ctx context.Context) ([]StoredEvent, error) {
 	//nolint:unqueryvet // the columns are those of selectEvent
-	rows, err := q.pool.Query(ctx, `
+	rows, _ := q.pool.Query(ctx, `
 		select e.* from unnest($3::text[]) as n (name) cross join lateral (
 			`+selectEvent+` where workspace_id = $1 and profile_key = $2 and name = n.name
 			order by received_at desc, key desc limit $4
 		) e order by e.received_at desc, e.key desc`, q.flow.WorkspaceID, q.key, q.triggerNames(), explained)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, scanEvent)
 }
 

@@ -23,15 +23,12 @@ func (r *Reader) MissingColumns(ctx context.Context, ws, audience uuid.UUID) ([]
 		Name    string
 		Version int
 	}
-	rows, err := r.pool.Query(ctx, `
+	rows, _ := r.pool.Query(ctx, `
 		select u.flow_id, f.name, u.version from flow_uses u join flows f on f.workspace_id = u.workspace_id and f.id = u.flow_id
 		where u.workspace_id = $1 and u.audience_id = $2 and (u.version = f.live_version or
 			(select true from enrollments e where e.workspace_id = u.workspace_id and e.`+enrollment.AnyShard+` and e.flow_id = u.flow_id
 				and e.status = 'active' and e.version = u.version limit 1))
 		order by f.name, u.version`, ws, audience)
-	if err != nil {
-		return nil, fmt.Errorf("find flows that use audience %s: %w", audience, err)
-	}
 	users, err := pgx.CollectRows(rows, pgx.RowToStructByPos[user])
 	if err != nil || len(users) == 0 {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
@@ -91,20 +93,14 @@ func (r *Reader) readRefusals(ctx context.Context, ws, flow uuid.UUID, profileKe
 
 // countRefusals counts a flow's refused triggers by reason, within their retention.
 func (r *Reader) countRefusals(ctx context.Context, ws, flow uuid.UUID) (map[string]int64, error) {
-	rows, err := r.pool.Query(ctx, `select reason, count(*) from refusals where workspace_id = $1 and flow_id = $2 group by reason`, ws,
+	rows, _ := r.pool.Query(ctx, `select reason, count(*) from refusals where workspace_id = $1 and flow_id = $2 group by reason`, ws,
 		flow)
-	if err != nil {
-		return nil, fmt.Errorf("count refusals of flow %s: %w", flow, err)
-	}
 	counts := map[string]int64{}
 	var reason string
 	var n int64
-	_, err = pgx.ForEachRow(rows, []any{&reason, &n}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&reason, &n}, func() error {
 		counts[reason] = n
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("count refusals of flow %s: %w", flow, err)
-	}
-	return counts, nil
+	return counts, lemma.Wrap(err, "count refusals of flow %s", flow)
 }

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -41,10 +40,7 @@ func (r *Reader) Simulate(ctx context.Context, ws, flow uuid.UUID, version int, 
 		return execution.Simulated{}, err
 	}
 	made, err := r.exec.Simulate(ctx, route, script)
-	if err != nil {
-		return execution.Simulated{}, fmt.Errorf("simulate version %d of flow %s: %w", v.Version, flow, err)
-	}
-	return made, nil
+	return made, lemma.Wrap(err, "simulate version %d of flow %s", v.Version, flow)
 }
 
 // script checks the input, all at once.

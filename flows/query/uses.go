@@ -2,7 +2,8 @@ package query
 
 import (
 	"context"
-	"fmt"
+
+	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -16,8 +17,5 @@ func (r *Reader) UsersOf(ctx context.Context, ws, id uuid.UUID, most int) ([]str
 		where u.workspace_id = $1 and $2 in (u.audience_id, u.data_source_id, u.template_id, u.provider_id, u.endpoint_id, u.topic_id)
 		order by f.name limit $3`, ws, id, most)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("find flows that use %s: %w", id, err)
-	}
-	return names, nil
+	return names, lemma.Wrap(err, "find flows that use %s", id)
 }

@@ -93,8 +93,7 @@ func Present(raw json.RawMessage) bool {
 	return len(raw) > 0 && string(raw) != "null"
 }
 
-// IsHost accepts an IP address or a name of letters, digits, hyphens, underscores and
-// dots: nothing that could inject a command.
+// IsHost accepts an IP address or a name by IsName: nothing that could inject a command.
 func IsHost(s string) bool { return IsName(s) || net.ParseIP(s) != nil }
 
 // IsName accepts the name of a host or domain.

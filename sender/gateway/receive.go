@@ -19,8 +19,7 @@ import (
 	"lemma/signing"
 )
 
-// NewReceiver reads webhooks in the generic format, which docs/concepts/provider-events.md
-// describes: JSON, signed as Standard Webhooks describes with the key of a secret.
+// NewReceiver reads webhooks in the format of docs/concepts/provider-events.md.
 func NewReceiver(key []byte) sender.Receiver { return receiver{key} }
 
 // receiverOf returns ErrNoReceiver for an account without a webhook secret.

@@ -5,10 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
+
+	"lemma"
 
 	"lemma/sender"
 	"lemma/sender/mime"
@@ -76,8 +77,5 @@ func (c *carrier) sign(ctx context.Context, body []byte) (http.Header, error) {
 		Header: http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Lemma"}}}
 	sum := sha256.Sum256(body)
 	err := c.signer.SignHTTP(ctx, c.keys, r, hex.EncodeToString(sum[:]), "ses", c.region, time.Now())
-	if err != nil {
-		return nil, fmt.Errorf("sign the request: %w", err)
-	}
-	return r.Header, nil
+	return r.Header, lemma.Wrap(err, "sign the request")
 }

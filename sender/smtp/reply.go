@@ -37,8 +37,7 @@ type replies struct {
 // pending is how many bytes have arrived that belong to no command.
 func (r *replies) pending() int { return r.end - r.start }
 
-// drop discards what has arrived. After STARTTLS, bytes from before the handshake may
-// have been inserted by an attacker (RFC 3207, 4.2).
+// drop discards what arrived before a handshake: it may be an attacker's (RFC 3207, 4.2).
 func (r *replies) drop() { r.start, r.end = 0, 0 }
 
 // next reads one answer, which may have several lines (RFC 5321, 4.2.1).

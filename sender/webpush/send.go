@@ -81,10 +81,7 @@ func (c *carrier) vapid(audience string, now time.Time) (string, error) {
 			Expires  int64  `json:"exp"`
 			Subject  string `json:"sub"`
 		}{audience, now.Truncate(time.Hour).Add(13 * time.Hour).Unix(), c.subject})
-	if err != nil {
-		return "", fmt.Errorf("authenticate: %w", err)
-	}
-	return token, nil
+	return token, lemma.Wrap(err, "authenticate")
 }
 
 // topic is what the attempts of a notification, and no others, have in common: 22

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"lemma"
+
 	"golang.org/x/sync/singleflight"
 
 	"lemma/dial"
@@ -89,10 +91,8 @@ func (c *Client) Confirm(ctx context.Context, topic Topic, m *Message) error {
 	if m.Type != Subscription || !topic.confirms(m.SubscribeURL) {
 		return fmt.Errorf("the URL does not confirm a subscription to the topic: %w", sender.ErrForged)
 	}
-	if _, err := c.get(ctx, m.SubscribeURL); err != nil {
-		return fmt.Errorf("confirm the subscription: %w", err)
-	}
-	return nil
+	_, err := c.get(ctx, m.SubscribeURL)
+	return lemma.Wrap(err, "confirm the subscription")
 }
 
 // key returns the public key of a certificate.
