@@ -3,18 +3,14 @@ package api
 import (
 	"context"
 	"errors"
-	"io"
 	"maps"
-	"net"
 	"net/http"
-	"slices"
 	"strings"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
 	"lemma/audience"
 	"lemma/client"
+	"lemma/pgerr"
 )
 
 // statuses maps kinds of errors to statuses.
@@ -89,24 +85,15 @@ func explain(err error) (client.Problem, map[string]string) {
 // databaseAway reports whether an error is due to the connection to Postgres or its state,
 // so that the same request can succeed later.
 func databaseAway(err error) bool {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return slices.Contains(passingStates, pg.Code) || slices.Contains(passingClasses, pg.Code[:2])
-	}
-	var dial *pgconn.ConnectError
-	var network net.Error
-	return errors.As(err, &dial) || errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) ||
-		errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed)
+	return pgerr.Is(err, passing...) || pgerr.Disconnected(err)
 }
 
-// SQLSTATEs that are temporary (Postgres, appendix A): connection
-// exceptions, transaction rollbacks (serialization, deadlock), insufficient
-// resources, operator intervention (shutdown, starting up) ...
-var passingClasses = []string{"08", "40", "53", "57"}
-
-// ... a lock that was not available in time, a server that is not the primary, and a
-// transaction that was ended because this process was idle in it.
-var passingStates = []string{"55P03", "25006", "25P03"}
+// passing are the classes of SQLSTATE that are temporary (Postgres, appendix A): connection
+// exceptions, transaction rollbacks (serialization, deadlock), insufficient resources,
+// operator intervention (shutdown, starting up); and the states of a lock that was not
+// available in time, of a server that is not the primary, and of a transaction that was
+// ended because this process was idle in it.
+var passing = []string{"08", "40", "53", "57", "55P03", "25006", "25P03"}
 
 func explainDomain(e *lemma.Error) (client.Problem, map[string]string) {
 	status, known := statuses[e.Kind]

@@ -5,14 +5,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma"
 	"lemma/address"
+	"lemma/pgerr"
 )
 
 // MaxKey is the longest profile key, in bytes.
@@ -186,15 +185,8 @@ func noLongerValid(err error) error {
 // isDataException reports errors of class 22 of SQLSTATE, data exceptions (ISO 9075-2,
 // 24.1): the query is valid, but fails on a row.
 func isDataException(err error) bool {
-	var pg *pgconn.PgError
-	var my *mysql.MySQLError
-	switch {
-	case errors.As(err, &pg):
-		return strings.HasPrefix(pg.Code, "22")
-	case errors.As(err, &my):
-		return string(my.SQLState[:2]) == "22"
-	}
-	return false
+	my, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && string(my.SQLState[:2]) == "22" || pgerr.Is(err, "22")
 }
 
 // stream turns the values of a cursor into rows.

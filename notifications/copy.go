@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"slices"
 
+	"lemma/pgerr"
+
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // ErrRepeated reports that a chunk with Copy set has a key that is stored already.
 // The transaction is aborted: repeat the chunk in a new one, with Copy unset.
 var ErrRepeated = errors.New("a key of the chunk is stored already")
-
-// uniqueViolation is the SQLSTATE of a conflict on a unique key.
-const uniqueViolation = "23505"
 
 var copiedColumns = []string{"workspace_id", "origin_id", "key", "batch_id", "ordinal", "profile_key", "address", "payload"}
 
@@ -38,9 +36,8 @@ func copyIntents(ctx context.Context, tx pgx.Tx, c Chunk, col intentColumns) err
 		return row, nil
 	})
 	n, err := tx.CopyFrom(ctx, pgx.Identifier{"notifications"}, columns, rows)
-	var pg *pgconn.PgError
 	switch {
-	case errors.As(err, &pg) && pg.Code == uniqueViolation:
+	case pgerr.Is(err, pgerr.Unique):
 		return ErrRepeated
 	case err == nil && int(n) != len(col.keys):
 		return fmt.Errorf("%d of %d rows were copied", n, len(col.keys))

@@ -6,6 +6,10 @@ package pgerr
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -70,16 +74,28 @@ func Row(err error, what, doing string) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
+// Is reports whether Postgres returned an error whose SQLSTATE begins with one of states,
+// such as a class.
+func Is(err error, states ...string) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.ContainsFunc(states, func(state string) bool { return strings.HasPrefix(pg.Code, state) })
+}
+
 // Violation reports whether a row cannot be stored: a value has the wrong form (class 22)
 // or violates a constraint (23), or a trigger refuses it (P0001).
-func Violation(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (pg.Code[:2] == "22" || pg.Code[:2] == "23" || pg.Code == "P0001")
-}
+func Violation(err error) bool { return Is(err, "22", "23", "P0001") }
 
 // Retryable reports whether the transaction can be repeated: it was the victim of
 // a deadlock, or could not be serialized.
-func Retryable(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && (pg.Code == deadlock || pg.Code == serializing)
+func Retryable(err error) bool { return Is(err, deadlock, serializing) }
+
+// Disconnected reports an error of the connection to Postgres that Postgres did not return.
+func Disconnected(err error) bool {
+	if Is(err, "") {
+		return false
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connect) || errors.As(err, &network) || pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }

@@ -3,6 +3,8 @@ package pgerr_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
 	"testing"
 
@@ -66,6 +68,21 @@ func TestRetryable(t *testing.T) {
 	for code, want := range map[string]bool{"40P01": true, "40001": true, "23505": false} {
 		if got := pgerr.Retryable(fmt.Errorf("x: %w", &pgconn.PgError{Code: code})); got != want {
 			t.Errorf("%s: %v", code, got)
+		}
+	}
+}
+
+func TestDisconnected(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{fmt.Errorf("x: %w", io.ErrUnexpectedEOF), true}, {&net.OpError{Err: errors.New("reset")}, true}, {errors.New("x"), false}, {nil, false},
+		{errors.Join(&pgconn.PgError{Code: "28P01"}, io.EOF), false}, // Postgres has answered
+	} {
+		if got := pgerr.Disconnected(c.err); got != c.want {
+			t.Errorf("%v: %v", c.err, got)
 		}
 	}
 }

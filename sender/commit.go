@@ -4,16 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"lemma"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"lemma/events"
 	"lemma/notifications"
+	"lemma/pgerr"
 )
 
 // gate is the gate of a batch as a commit found it.
@@ -130,20 +129,13 @@ func (s *Sender) commitAgain(ctx context.Context, c *claim, done []outcome, e en
 		return g, err
 	}
 	g, err := s.commitOnce(ctx, c, done, e)
-	if (err == nil && g != lost) || (err != nil && !conflicting(err)) {
+	if (err == nil && g != lost) || (err != nil && !pgerr.Is(err, "23")) {
 		return g, err
 	}
 	if was, failed := s.applied(ctx, c, done, e); failed != nil || was != "" {
 		return was, failed
 	}
 	return g, err
-}
-
-// conflicting reports a violated constraint, as when an earlier attempt has inserted
-// the same outcomes.
-func conflicting(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code[:2] == "23"
 }
 
 func (s *Sender) commitOnce(ctx context.Context, c *claim, done []outcome, e ending) (g gate, err error) {
@@ -301,10 +293,7 @@ func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending
 
 // retryable is false for errors that last (data, constraints, syntax). All others are
 // retried, since a known outcome that is given up may become a second delivery.
-func retryable(err error) bool {
-	var pg *pgconn.PgError
-	return !errors.As(err, &pg) || !slices.Contains([]string{"22", "23", "42"}, pg.Code[:2])
-}
+func retryable(err error) bool { return !pgerr.Is(err, "22", "23", "42") }
 
 // rest is every row that can be called again: rows that no window contained, and rows
 // that were called and not accepted.

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/notifications"
+	"lemma/pgerr"
 )
 
 // wire dials, and closes the client's ends of its connections when a test calls cut.
@@ -105,7 +106,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	b.commits(s, c, nil, opening(c, w), open)
 	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
 	b.commits(s, c, done, ending{state: stateKeep}, open)
-	if _, err := s.commitOnce(bg, c, done, ending{state: stateKeep}); err == nil || !conflicting(err) {
+	if _, err := s.commitOnce(bg, c, done, ending{state: stateKeep}); err == nil || !pgerr.Is(err, "23") {
 		t.Errorf("written again: %v", err)
 	}
 	if g, err := s.commitAgain(bg, c, done, ending{state: stateKeep}); g != open || err != nil {
