@@ -28,7 +28,7 @@
 //  4. It sends the messages of the window to a carrier.
 //  5. It appends the outcomes and closes the window.
 //
-// When a worker dies between steps 3 and 5, the outcome of the window is unknown.
+// When a worker is killed between steps 3 and 5, the outcome of the window is unknown.
 // The reaper finds the expired lease. It reads what the carrier has reported, and
 // then decides for each notification whether it may be sent again.
 //
@@ -46,6 +46,7 @@
 //	campaigns      drafts, schedules and fan-outs
 //	flows          flows, events, enrollments; flows/graph has definitions
 //	direct         one message to one recipient by one request, and its key
+//	abtest         assigns variants, and compares them
 //	notifications  notifications, batches, statuses, counts
 //
 // Delivery:
@@ -80,7 +81,14 @@
 // Access and infrastructure:
 //
 //	api            the HTTP API
-//	client         the Go client for it
+//	client         the Go client for it, and its JSON types
+//	audit          records each change with its actor
+//	exports        rows of a workspace in files
+//	blobs          files in a folder or an S3 store
+//	archive        copies of old months, before they are dropped
+//	page           pages of lists: cursors, orders, filters
+//	pgerr          errors of Postgres as errors for callers
+//	lifecycle      which status allows which verb
 //	workspaces     tenants and their API keys
 //	secrets        encryption of stored secrets
 //	signing        signatures of requests (Standard Webhooks)

@@ -86,11 +86,7 @@ func (in newNotification) inline() *message.Content {
 }
 
 // sentBody is the answer to a direct notification.
-type sentBody struct {
-	Notification client.Notification `json:"notification"`
-	Filtered     bool                `json:"filtered_by_idempotency"`
-	Others       *int                `json:"other_addresses"`
-}
+type sentBody struct{ client.SentNotification }
 
 func (b sentBody) location() string { return "/v1/notifications/" + b.Notification.ID }
 
@@ -107,7 +103,8 @@ func (s *server) sendNotification(ctx context.Context, c *call, in newNotificati
 		return sentBody{}, err
 	}
 	sent, err := s.Direct.Send(ctx, c.workspace(), r)
-	return sentBody{showNotification(sent.Notification), sent.Filtered, othersOf(sent)}, locked(err)
+	return sentBody{client.SentNotification{Notification: showNotification(sent.Notification), Filtered: sent.Filtered,
+		Others: othersOf(sent)}}, locked(err)
 }
 
 // othersOf is null for an earlier notification.
@@ -138,31 +135,10 @@ type newNotifications struct {
 	Notifications []json.RawMessage `json:"notifications"`
 }
 
-type sentNotifications struct {
-	Results []sentItem `json:"results"`
-	Counts  sentCounts `json:"counts"`
-}
-
-type sentCounts struct {
-	Accepted int `json:"accepted"`
-	Filtered int `json:"filtered"`
-	Locked   int `json:"locked"`
-	Invalid  int `json:"invalid"`
-}
-
-type sentItem struct {
-	Index  int            `json:"index"`
-	ID     *string        `json:"id"`
-	Key    *string        `json:"key"`
-	Status string         `json:"status"`
-	Others *int           `json:"other_addresses"`
-	Errors []client.Fault `json:"errors"`
-}
-
-func (s *server) sendNotifications(ctx context.Context, c *call, in newNotifications) (sentNotifications, error) {
+func (s *server) sendNotifications(ctx context.Context, c *call, in newNotifications) (client.SentNotifications, error) {
 	all, err := readItems[newNotification](ctx, s, c, "notifications", "NewNotification", in.Notifications)
 	if err != nil {
-		return sentNotifications{}, err
+		return client.SentNotifications{}, err
 	}
 	requests := make([]direct.Request, 0, len(all.sound))
 	kept := all.sound[:0]
@@ -176,7 +152,7 @@ func (s *server) sendNotifications(ctx context.Context, c *call, in newNotificat
 	all.sound = kept
 	done, err := s.Direct.SendAll(ctx, c.workspace(), requests)
 	if err != nil {
-		return sentNotifications{}, err
+		return client.SentNotifications{}, err
 	}
 	return sentItems(all, done)
 }
@@ -191,8 +167,8 @@ func itemID(request uuid.UUID, i int) uuid.UUID {
 }
 
 // sentItems merges the results of the valid items with the faults of the others.
-func sentItems(l items[newNotification], done []direct.Result) (sentNotifications, error) {
-	out := sentNotifications{Results: make([]sentItem, len(l.items))}
+func sentItems(l items[newNotification], done []direct.Result) (client.SentNotifications, error) {
+	out := client.SentNotifications{Results: make([]client.SentItem, len(l.items))}
 	for i, d := range done {
 		r := &out.Results[l.sound[i]]
 		err := locked(d.Err)

@@ -9,19 +9,13 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/client"
 	"lemma/webhooks"
 )
 
-// subscriptionBody selects events for an endpoint.
-type subscriptionBody struct {
-	Types       []string          `json:"types"`
-	CampaignIDs []string          `json:"campaign_ids,omitempty"`
-	FlowIDs     []string          `json:"flow_ids,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-}
-
-func showSubscription(s webhooks.Subscription) subscriptionBody {
-	return subscriptionBody{s.Types, formatIDs(lemma.PrefixCampaign, s.CampaignIDs), formatIDs(lemma.PrefixFlow, s.FlowIDs), s.Metadata}
+func showSubscription(s webhooks.Subscription) client.WebhookSubscription {
+	return client.WebhookSubscription{Types: s.Types, CampaignIDs: formatIDs(lemma.PrefixCampaign, s.CampaignIDs),
+		FlowIDs: formatIDs(lemma.PrefixFlow, s.FlowIDs), Metadata: s.Metadata}
 }
 
 func formatIDs(prefix string, ids []uuid.UUID) (all []string) {
@@ -31,7 +25,7 @@ func formatIDs(prefix string, ids []uuid.UUID) (all []string) {
 	return all
 }
 
-func readSubscriptions(in []subscriptionBody) ([]webhooks.Subscription, error) {
+func readSubscriptions(in []client.WebhookSubscription) ([]webhooks.Subscription, error) {
 	all := make([]webhooks.Subscription, len(in))
 	for i, s := range in {
 		at := fmt.Sprintf("/subscriptions/%d", i)
@@ -67,69 +61,47 @@ type resend struct {
 	Statuses      []string   `json:"statuses"`
 }
 
-type resentBody struct {
-	Resent int64 `json:"resent"`
-}
-
-func (s *server) resendMessages(ctx context.Context, c *call, in resend) (resentBody, error) {
+func (s *server) resendMessages(ctx context.Context, c *call, in resend) (client.WebhookResent, error) {
 	if in.MessageID == nil {
 		r := webhooks.Range{After: in.CreatedAfter, Before: in.CreatedBefore, Statuses: in.Statuses}
 		n, err := s.Webhooks.ResendAll(ctx, c.workspace(), c.id, r)
-		return resentBody{n}, err
+		return client.WebhookResent{Resent: n}, err
 	}
 	if in.CreatedAfter != nil || in.CreatedBefore != nil || in.Statuses != nil {
-		return resentBody{}, lemma.Fault("/message_id", "invalid", "must be the only field; a range has none")
+		return client.WebhookResent{}, lemma.Fault("/message_id", "invalid", "must be the only field; a range has none")
 	}
 	message, ok := webhooks.ParseMessageID(*in.MessageID)
 	if !ok {
-		return resentBody{}, lemma.Missing("message of this webhook endpoint")
+		return client.WebhookResent{}, lemma.Missing("message of this webhook endpoint")
 	}
 	_, err := s.Webhooks.Resend(ctx, c.workspace(), c.id, message)
-	return resentBody{1}, err
+	return client.WebhookResent{Resent: 1}, err
 }
 
-func (s *server) testEndpoint(ctx context.Context, c *call, _ none) (messageBody, error) {
+func (s *server) testEndpoint(ctx context.Context, c *call, _ none) (client.WebhookDelivery, error) {
 	written, err := s.Webhooks.Test(ctx, c.workspace(), c.id, c.newID)
 	return showMessage(written), err
-}
-
-type eventOutBody struct {
-	ID         string         `json:"id"`
-	Type       string         `json:"type"`
-	OccurredAt time.Time      `json:"occurred_at"`
-	CampaignID *string        `json:"campaign_id"`
-	FlowID     *string        `json:"flow_id"`
-	Count      int            `json:"count"`
-	Data       map[string]any `json:"data"`
-	Items      []eventOutItem `json:"items"`
-}
-
-type eventOutItem struct {
-	ID         string  `json:"id"`
-	Detail     *string `json:"detail"`
-	ProfileKey *string `json:"profile_key"`
-	Status     *string `json:"status"`
-	Reason     *string `json:"reason"`
 }
 
 // itemScopes are what a key needs to read the items of an event, by what its type begins with.
 var itemScopes = map[string]string{"notification": "notifications:read", "enrollment": "enrollments:read"}
 
 // getEventOut needs the scope of the items too.
-func (s *server) getEventOut(ctx context.Context, c *call, _ none) (eventOutBody, error) {
+func (s *server) getEventOut(ctx context.Context, c *call, _ none) (client.EventOut, error) {
 	e, err := s.Webhooks.Event(ctx, c.workspace(), c.id)
 	if err != nil {
-		return eventOutBody{}, err
+		return client.EventOut{}, err
 	}
 	kind, _, _ := strings.Cut(e.Type, ".")
 	if scope, has := itemScopes[kind]; has {
 		if err := c.need(scope); err != nil {
-			return eventOutBody{}, err
+			return client.EventOut{}, err
 		}
 	}
-	items := each(e.Items, func(i webhooks.EventItem) eventOutItem {
-		return eventOutItem{i.ID, orNull(i.Detail), i.ProfileKey, i.Status, i.Reason}
+	items := each(e.Items, func(i webhooks.EventItem) client.EventOutItem {
+		return client.EventOutItem{ID: i.ID, Detail: orNull(i.Detail), ProfileKey: i.ProfileKey, Status: i.Status, Reason: i.Reason}
 	})
-	return eventOutBody{lemma.FormatID(lemma.PrefixEventOut, e.ID), e.Type, e.OccurredAt.UTC(), idOrNull(lemma.PrefixCampaign, e.CampaignID),
-		idOrNull(lemma.PrefixFlow, e.FlowID), len(items), e.Data, items}, nil
+	return client.EventOut{ID: lemma.FormatID(lemma.PrefixEventOut, e.ID), Type: e.Type, OccurredAt: e.OccurredAt.UTC(),
+		CampaignID: idOrNull(lemma.PrefixCampaign, e.CampaignID), FlowID: idOrNull(lemma.PrefixFlow, e.FlowID), Count: len(items),
+		Data: e.Data, Items: items}, nil
 }

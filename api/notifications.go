@@ -90,7 +90,7 @@ type explanationBody struct {
 	Bound        int                 `json:"bound"`
 	Waiting      *waitingBody        `json:"waiting"`
 	Steps        []stepBody          `json:"steps"`
-	Assignment   *assignmentBody     `json:"assignment"`
+	Assignment   *client.Assignment  `json:"assignment"`
 }
 
 // deliveryRange is how often a notification may have been delivered.

@@ -6,6 +6,7 @@ import (
 
 	"lemma"
 	"lemma/abtest"
+	"lemma/client"
 )
 
 type powerRequest struct {
@@ -17,21 +18,13 @@ type powerRequest struct {
 	Recipients *int64   `json:"recipients_per_variant"`
 }
 
-type powerBody struct {
-	Required       int64    `json:"required_per_variant"`
-	RequiredTotal  int64    `json:"required_total"`
-	Power          *float64 `json:"power"`
-	SmallestEffect *float64 `json:"smallest_effect"`
-	Warning        *string  `json:"warning"`
-}
-
 // computePower answers how many recipients an experiment needs.
-func (s *server) computePower(_ context.Context, _ *call, in powerRequest) (powerBody, error) {
+func (s *server) computePower(_ context.Context, _ *call, in powerRequest) (client.Power, error) {
 	d, err := in.design()
 	if err != nil {
-		return powerBody{}, err
+		return client.Power{}, err
 	}
-	b := powerBody{Required: d.RequiredSample()}
+	b := client.Power{Required: d.RequiredSample()}
 	b.RequiredTotal = b.Required * int64(d.Variants)
 	if in.Recipients == nil {
 		return b, nil

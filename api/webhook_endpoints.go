@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"lemma"
 	"lemma/client"
@@ -10,29 +9,17 @@ import (
 )
 
 type endpointBody struct {
-	ID   string `json:"id"`
-	Name string `json:"name"`
-	URL  string `json:"url"`
-
-	Subscriptions []subscriptionBody `json:"subscriptions"`
-	Sequence      int64              `json:"sequence"`
-	Status        string             `json:"status"`
-	StatusReason  *string            `json:"status_reason"`
-	DisabledAt    *time.Time         `json:"disabled_at"`
-
-	CreatedAt time.Time `json:"created_at"`
-	UpdatedAt time.Time `json:"updated_at"`
-	version   int
+	client.WebhookEndpoint
+	version int
 }
 
 func (b endpointBody) etag() int        { return b.version }
 func (b endpointBody) location() string { return "/v1/webhook_endpoints/" + b.ID }
 
 func showEndpoint(e webhooks.Endpoint) endpointBody {
-	return endpointBody{ID: lemma.FormatID(lemma.PrefixEndpoint, e.ID), Name: e.Name, URL: e.URL,
+	return endpointBody{client.WebhookEndpoint{ID: lemma.FormatID(lemma.PrefixEndpoint, e.ID), Name: e.Name, URL: e.URL,
 		Subscriptions: each(e.Subscriptions, showSubscription), Sequence: e.Sequence, Status: e.Status, StatusReason: e.StatusReason,
-		DisabledAt: utc(e.DisabledAt), CreatedAt: e.CreatedAt.UTC(),
-		UpdatedAt: e.UpdatedAt.UTC(), version: e.Version}
+		DisabledAt: utc(e.DisabledAt), CreatedAt: e.CreatedAt.UTC(), UpdatedAt: e.UpdatedAt.UTC()}, e.Version}
 }
 
 // endpointWithSecret is an answer with the secret. The answer that is kept for a replay
@@ -47,26 +34,13 @@ func (b endpointWithSecret) redact() any { return endpointWithSecret{endpointBod
 // endpointWithHealth is an endpoint with the state of its deliveries.
 type endpointWithHealth struct {
 	endpointBody
-	Health healthBody `json:"health"`
+	Health client.WebhookHealth `json:"health"`
 }
 
-type healthBody struct {
-	Pending       int          `json:"pending"`
-	OldestPending *time.Time   `json:"oldest_pending_since"`
-	LastDelivered *time.Time   `json:"last_delivered_at"`
-	LastFailure   *failureBody `json:"last_failure"`
-}
-
-type failureBody struct {
-	At         time.Time `json:"at"`
-	StatusCode *int      `json:"status_code"`
-	Reason     string    `json:"reason"`
-}
-
-func showHealth(h webhooks.Health) healthBody {
-	b := healthBody{Pending: h.Pending, OldestPending: utc(h.OldestPending), LastDelivered: utc(h.LastDelivered)}
+func showHealth(h webhooks.Health) client.WebhookHealth {
+	b := client.WebhookHealth{Pending: h.Pending, OldestPending: utc(h.OldestPending), LastDeliveredAt: utc(h.LastDelivered)}
 	if f := h.LastFailure; f != nil {
-		b.LastFailure = &failureBody{f.At.UTC(), answerOrNull(f.Status), f.Reason}
+		b.LastFailure = &client.WebhookFailure{At: f.At.UTC(), StatusCode: answerOrNull(f.Status), Reason: f.Reason}
 	}
 	return b
 }
@@ -84,37 +58,11 @@ func showDelivery(m webhooks.Delivery) client.WebhookMessage {
 		StatusCode: answerOrNull(m.StatusCode), Reason: orNull(m.Reason), CalledAt: utc(m.CalledAt), NextAt: utc(m.NextAt)}
 }
 
-// messageBody is a message in an endpoint's list.
-type messageBody struct {
-	client.WebhookMessage
-	EventID      *string    `json:"event_id"`
-	Type         *string    `json:"type"`
-	Sequence     *int64     `json:"sequence"`
-	FlowID       *string    `json:"flow_id"`
-	EnrollmentID *string    `json:"enrollment_id"`
-	CreatedAt    time.Time  `json:"created_at"`
-	FinishedAt   *time.Time `json:"finished_at"`
-}
-
-func showMessage(m webhooks.Delivery) messageBody {
-	return messageBody{showDelivery(m), idOrNull(lemma.PrefixEventOut, m.EventID), m.Type, m.Sequence,
-		idOrNull(lemma.PrefixFlow, m.FlowID), idOrNull(lemma.PrefixEnrollment, m.EnrollmentID),
-		m.CreatedAt.UTC(), utc(m.FinishedAt)}
-}
-
-type newEndpoint struct {
-	Name string `json:"name"`
-	URL  string `json:"url"`
-
-	Subscriptions []subscriptionBody `json:"subscriptions"`
-}
-
-type endpointPatch struct {
-	Name *string `json:"name"`
-	URL  *string `json:"url"`
-
-	Subscriptions *[]subscriptionBody `json:"subscriptions"`
-	Status        *string             `json:"status"`
+func showMessage(m webhooks.Delivery) client.WebhookDelivery {
+	return client.WebhookDelivery{ID: webhooks.MessageID(m.ID), Status: m.Status, Attempts: m.Attempts,
+		StatusCode: answerOrNull(m.StatusCode), Reason: orNull(m.Reason), CalledAt: utc(m.CalledAt), NextAt: utc(m.NextAt),
+		EventID: idOrNull(lemma.PrefixEventOut, m.EventID), Type: m.Type, Sequence: m.Sequence, FlowID: idOrNull(lemma.PrefixFlow, m.FlowID),
+		EnrollmentID: idOrNull(lemma.PrefixEnrollment, m.EnrollmentID), CreatedAt: m.CreatedAt.UTC(), FinishedAt: utc(m.FinishedAt)}
 }
 
 func (s *server) listEndpoints(ctx context.Context, c *call, _ none) (list[endpointBody], error) {
@@ -122,7 +70,7 @@ func (s *server) listEndpoints(ctx context.Context, c *call, _ none) (list[endpo
 	return listOf(found, next, err, showEndpoint)
 }
 
-func (s *server) createEndpoint(ctx context.Context, c *call, in newEndpoint) (endpointWithSecret, error) {
+func (s *server) createEndpoint(ctx context.Context, c *call, in client.NewWebhookEndpoint) (endpointWithSecret, error) {
 	subscriptions, err := readSubscriptions(in.Subscriptions)
 	if err != nil {
 		return endpointWithSecret{}, err
@@ -141,12 +89,12 @@ func (s *server) getEndpoint(ctx context.Context, c *call, _ none) (endpointWith
 	return endpointWithHealth{showEndpoint(found), showHealth(health)}, err
 }
 
-func (s *server) listMessages(ctx context.Context, c *call, _ none) (list[messageBody], error) {
+func (s *server) listMessages(ctx context.Context, c *call, _ none) (list[client.WebhookDelivery], error) {
 	found, next, err := s.Webhooks.Messages(ctx, c.workspace(), c.id, c.query("type"), c.page())
 	return listOf(found, next, err, showMessage)
 }
 
-func (s *server) updateEndpoint(ctx context.Context, c *call, in endpointPatch) (endpointBody, error) {
+func (s *server) updateEndpoint(ctx context.Context, c *call, in client.WebhookEndpointPatch) (endpointBody, error) {
 	p := webhooks.Patch{Name: in.Name, URL: in.URL, Status: in.Status}
 	if in.Subscriptions != nil {
 		subscriptions, err := readSubscriptions(*in.Subscriptions)

@@ -131,7 +131,7 @@ func (r *reader) byBatches(ctx context.Context, kind rowType, p part) error {
 	}
 }
 
-// readBatches reads some batches in one page, or, if they have more bytes, by halves. A page
+// readBatches reads some batches in one page, or bisects them if they have more bytes. A page
 // has at least one batch. False ends the export.
 func (r *reader) readBatches(ctx context.Context, kind rowType, p part, sql string, args []any, all []batch, next chan<- read) bool {
 	args[1], args[2] = columnsOf(all)

@@ -141,7 +141,7 @@ func TestSourcesThatAnswerAreForgotten(t *testing.T) {
 	})
 }
 
-// A query that was refused before it reached its source says nothing about the source.
+// A query that was refused before it reached its source is no evidence about the source.
 func TestARefusedQueryIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, source := sourceClient{NewBreakers(4), t}, lemma.NewID()
