@@ -70,10 +70,7 @@ func (s *server) getNotification(ctx context.Context, c *call, _ none) (client.N
 		return client.Notification{}, err
 	}
 	e, err := s.Ledger.Explain(ctx, c.workspace(), origin, key)
-	if err != nil {
-		return client.Notification{}, err
-	}
-	return s.showExplained(e), nil
+	return s.showExplained(e), err
 }
 
 // showExplained has the bound, which follows from the whole history.

@@ -30,10 +30,7 @@ type Found struct {
 func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string, bytes int) (Found, error) {
 	f := Found{Rows: make(map[string]Row, len(keys)), Left: map[string]bool{}}
 	err := a.LookupEach(ctx, ws, id, columns, keys, func(row Row) error { f.add(row, bytes); return nil })
-	if err != nil {
-		return Found{}, err
-	}
-	return f, nil
+	return f, err
 }
 
 func (f *Found) add(row Row, most int) {

@@ -52,10 +52,7 @@ func (a *Audiences) Matching(ctx context.Context, ws, source uuid.UUID, sql stri
 		}
 		return noLongerValid(a.collectKeys(rows, keysOf(people), matched))
 	})
-	if err != nil {
-		return nil, err
-	}
-	return matched, nil
+	return matched, err
 }
 
 func (a *Audiences) forMatching(ctx context.Context, ws, source uuid.UUID, sql string) (openedSource, error) {

@@ -40,10 +40,7 @@ func (a *Audiences) Preview(ctx context.Context, ws, id uuid.UUID, limit int) (P
 		}
 		return p.read(r, x, min(max(limit, 1), MaxPreview))
 	})
-	if err != nil {
-		return Preview{}, err
-	}
-	return p, nil
+	return p, err
 }
 
 func (p *Preview) read(r *run, x Audience, limit int) error {

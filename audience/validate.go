@@ -63,10 +63,7 @@ func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report
 		report.EstimatedRows = &rows
 		return err
 	})
-	if err != nil {
-		return Report{}, err
-	}
-	return report, nil
+	return report, err
 }
 
 func (d Draft) checkColumns(columns []Column) error {

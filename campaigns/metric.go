@@ -129,7 +129,7 @@ func (c *Campaigns) readEngaged(ctx context.Context, it Iteration, until time.Ti
 		counted = "distinct n.profile_key"
 		join = "join notifications n on n.workspace_id = e.workspace_id and n.origin_id = e.origin_id and n.key = e.key"
 	}
-	rows, err := c.pool.Query(ctx, fmt.Sprintf(`
+	rows, _ := c.pool.Query(ctx, fmt.Sprintf(`
 		select r.i::int - 1, e.counted, e.excluded
 		from unnest($3::uuid[]) with ordinality as r (content_id, i)
 		join (
@@ -138,17 +138,11 @@ func (c *Campaigns) readEngaged(ctx context.Context, it Iteration, until time.Ti
 			from engagements e %[4]s
 			where e.workspace_id = $1 and e.origin_id = $2 group by e.content_id
 		) e on e.content_id = r.content_id`, first, machine, counted, join), it.WorkspaceID, it.CampaignID, it.contents(), until)
-	if err != nil {
-		return fmt.Errorf("count engagements of iteration %s: %w", it.ID, err)
-	}
 	var i int
 	var converted, excluded int64
-	_, err = pgx.ForEachRow(rows, []any{&i, &converted, &excluded}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&i, &converted, &excluded}, func() error {
 		*all[i].Converted, all[i].Excluded = converted, excluded
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("count engagements of iteration %s: %w", it.ID, err)
-	}
-	return nil
+	return lemma.Wrap(err, "count engagements of iteration %s", it.ID)
 }

@@ -96,10 +96,8 @@ func (c *Campaigns) CheckSend(ctx context.Context, workspaceID, id uuid.UUID) er
 
 // now is the time of the database, which starts scheduled campaigns.
 func (c *Campaigns) now(ctx context.Context) (at time.Time, err error) {
-	if err = c.pool.QueryRow(ctx, `select now()`).Scan(&at); err != nil {
-		return at, fmt.Errorf("read the time: %w", err)
-	}
-	return at, nil
+	err = c.pool.QueryRow(ctx, `select now()`).Scan(&at)
+	return at, lemma.Wrap(err, "read the time")
 }
 
 // checkSendable finds errors of a send at a time before it begins: a status that does not

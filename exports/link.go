@@ -58,10 +58,8 @@ func (e *Exports) Link(ctx context.Context, ws, id uuid.UUID, valid time.Duratio
 
 // now is the time of the database: a link that one process has signed expires in all at once.
 func (e *Exports) now(ctx context.Context) (at time.Time, err error) {
-	if err = e.Pool.QueryRow(ctx, `select now()`).Scan(&at); err != nil {
-		return at, fmt.Errorf("read the time: %w", err)
-	}
-	return at, nil
+	err = e.Pool.QueryRow(ctx, `select now()`).Scan(&at)
+	return at, lemma.Wrap(err, "read the time")
 }
 
 // allowed are the actions that a status allows.

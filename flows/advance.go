@@ -301,10 +301,8 @@ func moveThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, there []*execution.
 		})
 		return err
 	})
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("move enrollments: %w", err)
-	}
-	return moved, nil
+	err = tx.SendBatch(ctx, batch).Close()
+	return moved, lemma.Wrap(err, "move enrollments")
 }
 
 // queueMoves moves the enrollments: see "limit parameter" and "workspace as a column" in

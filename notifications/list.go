@@ -88,10 +88,8 @@ func (l *Ledger) States(ctx context.Context, workspaceID, origin uuid.UUID, keys
 	all := make(map[uuid.UUID]State, len(keys))
 	var key uuid.UUID
 	var s State
-	if _, err := pgx.ForEachRow(rows, []any{&key, &s.Status, &s.Reason}, func() error { all[key] = s; return nil }); err != nil {
-		return nil, fmt.Errorf("read states of notifications: %w", err)
-	}
-	return all, nil
+	_, err := pgx.ForEachRow(rows, []any{&key, &s.Status, &s.Reason}, func() error { all[key] = s; return nil })
+	return all, lemma.Wrap(err, "read states of notifications")
 }
 
 // List reads one page: the newest origin first, and within it in the order of keys,

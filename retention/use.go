@@ -2,7 +2,6 @@ package retention
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"lemma"
@@ -98,10 +97,8 @@ func useOf(ctx context.Context, q querier, p migrations.Partition, kept time.Dur
 	}
 	from, to := p.IDs()
 	args := pgx.NamedArgs{"from": from, "to": to, "kept": kept, "month": p.Month}
-	if err := q.QueryRow(ctx, statement, args).Scan(&use); err != nil {
-		return "", fmt.Errorf("read what needs %s: %w", p.Name(), err)
-	}
-	return use, nil
+	err = q.QueryRow(ctx, statement, args).Scan(&use)
+	return use, lemma.Wrap(err, "read what needs %s", p.Name())
 }
 
 // begins reports whether a campaign that was a draft in useOf has begun since then, and

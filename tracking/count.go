@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
@@ -25,16 +27,13 @@ func (a *application) append(ctx context.Context) error {
 		kinds, machines = append(kinds, e.kind), append(machines, e.machine)
 		numbers, counts, times = append(numbers, int32(e.of.link)), append(counts, int32(e.times)), append(times, e.at)
 	}
-	rows, err := a.tx.Query(ctx, `
+	rows, _ := a.tx.Query(ctx, `
 		insert into tracking_events as t (workspace_id, origin_id, key, id, type, link, times, machine, occurred_at)
 		select $1, e.origin_id, e.key, e.id, e.type, e.link, e.times, nullif(e.machine, ''), e.at
 		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::int[], $8::text[], $9::timestamptz[])
 			as e (id, origin_id, key, type, link, times, machine, at)
 		on conflict (workspace_id, origin_id, key, id) do update set times = t.times + excluded.times where t.machine = '`+flood+`'
 		returning id`, a.ws, ids, origins, keys, kinds, numbers, counts, machines, times)
-	if err != nil {
-		return fmt.Errorf("append %d opens and clicks: %w", len(a.events), err)
-	}
 	stored, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return fmt.Errorf("append %d opens and clicks: %w", len(a.events), err)
@@ -179,7 +178,7 @@ func (a *application) countUnique(ctx context.Context, sums map[place]*Counts) e
 	if len(all) == 0 {
 		return nil
 	}
-	rows, err := a.tx.Query(ctx, `
+	rows, _ := a.tx.Query(ctx, `
 		insert into engagements as e (workspace_id, origin_id, key, content_id, opens, clicks, conversions, unsubscribes,
 			opened_at, clicked_at, machine_opened_at, machine_clicked_at)
 		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::int[], $6::int[], $7::int[], $8::int[],
@@ -191,12 +190,9 @@ func (a *application) countUnique(ctx context.Context, sums map[place]*Counts) e
 			machine_clicked_at = least(e.machine_clicked_at, excluded.machine_clicked_at)
 		returning origin_id, key, opens, clicks, conversions, unsubscribes`, a.ws, origins, keys, contents, opens, clicks, conversions,
 		unsubscribes, times[openedAt], times[clickedAt], times[machineOpenedAt], times[machineClickedAt])
-	if err != nil {
-		return fmt.Errorf("count %d notifications: %w", len(all), err)
-	}
 	var now engaged
 	into := []any{&now.origin, &now.key, &now.opens, &now.clicks, &now.conversions, &now.unsubscribes}
-	_, err = pgx.ForEachRow(rows, into, func() error {
+	_, err := pgx.ForEachRow(rows, into, func() error {
 		e := byName[[2]uuid.UUID{now.origin, now.key}]
 		sum := sums[place{e.origin, e.content, 0}]
 		sum.UniqueOpens += first(e.opens, now.opens)
@@ -205,10 +201,7 @@ func (a *application) countUnique(ctx context.Context, sums map[place]*Counts) e
 		sum.Unsubscribes += first(e.unsubscribes, now.unsubscribes)
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("count %d notifications: %w", len(all), err)
-	}
-	return nil
+	return lemma.Wrap(err, "count %d notifications", len(all))
 }
 
 // first is 1 if the added events are the first of their notification.
@@ -241,10 +234,7 @@ func (a *application) addSums(ctx context.Context, sums map[place]*Counts) error
 			machine_clicks = c.machine_clicks + excluded.machine_clicks, conversions = c.conversions + excluded.conversions,
 			unsubscribes = c.unsubscribes + excluded.unsubscribes`,
 		a.ws, origins, contents, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7])
-	if err != nil {
-		return fmt.Errorf("count opens and clicks: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "count opens and clicks")
 }
 
 func (a *application) addLinks(ctx context.Context, byLink map[place]*Counts) error {
@@ -264,8 +254,5 @@ func (a *application) addLinks(ctx context.Context, byLink map[place]*Counts) er
 		select $1, r.* from unnest($2::uuid[], $3::uuid[], $4::int[], $5::bigint[], $6::bigint[]) r
 		on conflict (workspace_id, origin_id, content_id, link) do update set clicks = c.clicks + excluded.clicks,
 			machine_clicks = c.machine_clicks + excluded.machine_clicks`, a.ws, origins, contents, numbers, clicks, machines)
-	if err != nil {
-		return fmt.Errorf("count clicks by link: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "count clicks by link")
 }

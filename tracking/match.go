@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"lemma"
+
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
@@ -56,7 +58,7 @@ type occurrences map[named][]time.Time
 // takeEvents deletes the oldest events of the queue. Events that another transaction takes,
 // and those that were erased, are left out.
 func takeEvents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, most int) (n int, all occurrences, err error) {
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		with taken as (
 			delete from conversion_queue q where ctid = any(array(
 				select ctid from conversion_queue where workspace_id = $1 order by received_at, key limit $2 for update skip locked))
@@ -64,9 +66,6 @@ func takeEvents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, most int) (n int, 
 		)
 		select v.profile_key, v.name, v.occurred_at from taken q left join lateral (
 			select profile_key, name, occurred_at from trigger_events where workspace_id = $1 and key = q.key offset 0) v on true`, ws, most)
-	if err != nil {
-		return 0, nil, fmt.Errorf("take queued events: %w", err)
-	}
 	all = occurrences{}
 	var profile, event *string
 	var at *time.Time
@@ -102,10 +101,8 @@ func (o occurrences) convert(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 		}
 		last = n < matchPage
 	}
-	if _, err := tx.Exec(ctx, `close converting`); err != nil {
-		return fmt.Errorf("find conversions: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, `close converting`)
+	return lemma.Wrap(err, "find conversions")
 }
 
 // declare opens a cursor over the notifications of the profiles, with the times in which
@@ -147,10 +144,7 @@ func (o occurrences) declare(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 // readPage reads the next notifications, and returns how many these are and the conversions
 // among them.
 func (o occurrences) readPage(ctx context.Context, tx pgx.Tx) (found []event, n int, err error) {
-	rows, err := tx.Query(ctx, fmt.Sprintf(`fetch forward %d from converting`, matchPage))
-	if err != nil {
-		return nil, 0, err
-	}
+	rows, _ := tx.Query(ctx, fmt.Sprintf(`fetch forward %d from converting`, matchPage))
 	var of named
 	var from, to *time.Time
 	e := event{kind: converted}

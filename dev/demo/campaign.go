@@ -135,18 +135,18 @@ const barWidth = 36
 
 func (d *campaignDemo) draw(c campaignView, took time.Duration) {
 	b := c.Counts
-	if d.quiet || b.Audience == 0 {
+	if d.quiet || b.Total == 0 {
 		return
 	}
 	ended := b.Sent + b.Failed + b.Skipped + b.Orphaned + b.Cancelled
-	full := int(barWidth * ended / b.Audience)
+	full := int(barWidth * ended / b.Total)
 	rate := float64(b.Sent) / took.Seconds()
 	left := "-"
 	if rate > 0 {
-		left = (time.Duration(float64(b.Audience-ended)/rate*float64(time.Second)) + time.Second).Truncate(time.Second).String()
+		left = (time.Duration(float64(b.Total-ended)/rate*float64(time.Second)) + time.Second).Truncate(time.Second).String()
 	}
 	fmt.Fprintf(d.out, "\r  [%s%s] %3d%%  %d of %d  %.0f messages/s  %s left   ",
-		strings.Repeat("█", full), strings.Repeat("·", barWidth-full), 100*ended/b.Audience, ended, b.Audience, rate, left)
+		strings.Repeat("█", full), strings.Repeat("·", barWidth-full), 100*ended/b.Total, ended, b.Total, rate, left)
 }
 
 func (d *campaignDemo) endLine() {
@@ -169,7 +169,7 @@ type Counts struct {
 }
 
 func countsOf(c campaignView, duplicates int64) Counts {
-	n := Counts{Audience: c.Counts.Audience, Sent: c.Counts.Sent, Skipped: c.Counts.SkippedBy, Failed: c.Counts.Failed,
+	n := Counts{Audience: c.Counts.Total, Sent: c.Counts.Sent, Skipped: c.Counts.SkippedBy, Failed: c.Counts.Failed,
 		Orphaned: c.Counts.Orphaned, Cancelled: c.Counts.Cancelled, Duplicates: duplicates}
 	if c.StartedAt != nil && c.FinishedAt != nil {
 		n.Seconds = math.Round(1000*c.FinishedAt.Sub(*c.StartedAt).Seconds()) / 1000

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"lemma/client"
 )
 
 // httpClient calls the HTTP API, for what package client does not have.
@@ -107,21 +109,9 @@ type campaignView struct {
 	StartedAt  *time.Time `json:"started_at"`
 	FinishedAt *time.Time `json:"finished_at"`
 	Counts     struct {
-		Audience   int64            `json:"total"`
-		Sent       int64            `json:"sent"`
-		Failed     int64            `json:"failed"`
-		Skipped    int64            `json:"skipped"`
-		Orphaned   int64            `json:"orphaned"`
-		Cancelled  int64            `json:"cancelled"`
-		Pending    int64            `json:"pending"`
-		Processing int64            `json:"processing"`
-		Retried    int64            `json:"retried"`
-		SkippedBy  map[string]int64 `json:"skipped_by"`
-		Balanced   bool             `json:"balanced"`
-		Engagement struct {
-			Opens         int64 `json:"unique_opens"`
-			Clicks        int64 `json:"unique_clicks"`
-			MachineClicks int64 `json:"machine_clicks"`
-		} `json:"engagement"`
+		client.NotificationCounts
+		Retried   int64            `json:"retried"`
+		SkippedBy map[string]int64 `json:"skipped_by"`
+		Balanced  bool             `json:"balanced"`
 	} `json:"counts"`
 }

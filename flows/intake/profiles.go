@@ -3,7 +3,6 @@ package intake
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -47,10 +46,7 @@ func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) (shared 
 	batch := &pgx.Batch{} // one mode for all, so that they are locked in one order
 	batch.Queue(`select pg_advisory_xact_lock`+eachBucket, lockSpace(t.ws), buckets)
 	batch.Queue(`select greatest(clock_timestamp(), now())`).QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
-	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("lock profiles: %w", err)
-	}
-	return nil, nil
+	return nil, lemma.Wrap(t.tx.SendBatch(ctx, batch).Close(), "lock profiles")
 }
 
 // eachBucket locks buckets in their order.
