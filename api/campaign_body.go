@@ -108,13 +108,6 @@ func showCounts(c campaigns.Campaign) campaignCounts {
 		Engagement: client.Engagement(b.Engagement)}, b.Retried, present(b.SkippedBy), b.Balanced, c.Profiles}
 }
 
-func neverNull(m map[string]string) map[string]string {
-	if m == nil {
-		return map[string]string{}
-	}
-	return m
-}
-
 // progress is derived from the counts: the rate and the time that is left.
 type progress struct {
 	Ended         int64    `json:"ended"`

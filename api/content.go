@@ -23,22 +23,15 @@ type content struct {
 
 // message is a content that has passed the contract. An email may leave out its channel.
 func (c content) message() message.Content {
-	m := message.Content{Channel: c.Channel, Subject: stringOf(c.Subject), HTML: stringOf(c.HTML), Text: stringOf(c.Text),
-		Link: stringOf(c.Link), TrackOpens: message.ChoiceOf(c.TrackOpens), TrackClicks: message.ChoiceOf(c.TrackClicks)}
+	m := message.Content{Channel: c.Channel, Subject: orZero(c.Subject), HTML: orZero(c.HTML), Text: orZero(c.Text),
+		Link: orZero(c.Link), TrackOpens: message.ChoiceOf(c.TrackOpens), TrackClicks: message.ChoiceOf(c.TrackClicks)}
 	if c.Channel == lemma.Push {
-		m.Subject, m.Text = stringOf(c.Title), stringOf(c.Body)
+		m.Subject, m.Text = orZero(c.Title), orZero(c.Body)
 	}
 	if c.Data != nil {
 		m.Data = *c.Data
 	}
 	return m
-}
-
-func stringOf(text *string) string {
-	if text == nil {
-		return ""
-	}
-	return *text
 }
 
 func showContent(m message.Content) content {

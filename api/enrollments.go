@@ -50,7 +50,7 @@ func (s *server) getEnrollment(ctx context.Context, c *call, _ none) (client.Enr
 }
 
 func showEnrollmentStep(n query.Step) client.EnrollmentStep {
-	b := client.EnrollmentStep{Step: n.Step, Version: n.Version, Node: orNull(n.Node), Event: n.Event, Data: objectOf(n.Data), At: n.At.UTC()}
+	b := client.EnrollmentStep{Step: n.Step, Version: n.Version, Node: orNull(n.Node), Event: n.Event, Data: neverNull(n.Data), At: n.At.UTC()}
 	if n.NotificationID != "" {
 		b.Notification = &client.StepNotification{ID: n.NotificationID}
 	}

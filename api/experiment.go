@@ -53,19 +53,10 @@ func (in *experimentBody) experiment() (*campaigns.Experiment, error) {
 		return nil, nil
 	}
 	e := &campaigns.Experiment{SamplePercent: 100, HoldoutPercent: in.HoldoutPercent, EvaluateAt: in.EvaluateAt, MinSample: in.MinSample,
-		OnInconclusive: in.OnInconclusive}
+		OnInconclusive: in.OnInconclusive, Confidence: orZero(in.Confidence), BaseRate: orZero(in.BaseRate), Effect: orZero(in.Effect)}
 	var faults []lemma.Field
 	if in.SamplePercent != nil {
 		e.SamplePercent = *in.SamplePercent
-	}
-	if in.Confidence != nil {
-		e.Confidence = *in.Confidence
-	}
-	if in.BaseRate != nil {
-		e.BaseRate = *in.BaseRate
-	}
-	if in.Effect != nil {
-		e.Effect = *in.Effect
 	}
 	if in.Guardrail != nil {
 		e.Guardrail = &campaigns.Guardrail{Metric: in.Guardrail.Metric, Limit: in.Guardrail.Limit}
@@ -79,11 +70,9 @@ func (in *experimentBody) experiment() (*campaigns.Experiment, error) {
 }
 
 func (v variantBody) variant(at string, faults *[]lemma.Field) campaigns.Variant {
-	one := campaigns.Variant{Name: v.Name, Weight: v.Weight, Subject: orEmpty(v.Subject), Preheader: orEmpty(v.Preheader),
-		FromName: orEmpty(v.FromName), SendOffset: readDuration(at+"/send_offset", v.SendOffset, faults)}
-	if v.TemplateVersion != nil {
-		one.TemplateVersion = *v.TemplateVersion
-	}
+	one := campaigns.Variant{Name: v.Name, Weight: v.Weight, Subject: orZero(v.Subject), Preheader: orZero(v.Preheader),
+		FromName: orZero(v.FromName), TemplateVersion: orZero(v.TemplateVersion),
+		SendOffset: readDuration(at+"/send_offset", v.SendOffset, faults)}
 	if v.TemplateID != nil {
 		id, ok := lemma.ParseID(lemma.PrefixTemplate, *v.TemplateID)
 		if !ok {
@@ -98,7 +87,7 @@ func (m *metricBody) metric(faults *[]lemma.Field) *campaigns.Metric {
 	if m == nil {
 		return nil
 	}
-	one := &campaigns.Metric{Type: campaigns.MetricType(orEmpty(m.Type)), Event: orEmpty(m.Event), SQL: orEmpty(m.SQL)}
+	one := &campaigns.Metric{Type: campaigns.MetricType(orZero(m.Type)), Event: orZero(m.Event), SQL: orZero(m.SQL)}
 	switch {
 	case one.SQL == "" && m.DataSourceID == nil:
 	case one.SQL == "":
@@ -124,13 +113,6 @@ func readDuration(pointer string, text *string, faults *[]lemma.Field) time.Dura
 		*faults = append(*faults, lemma.Field{Pointer: pointer, Code: "bad_format", Detail: err.Error()})
 	}
 	return d
-}
-
-func orEmpty(text *string) string {
-	if text == nil {
-		return ""
-	}
-	return *text
 }
 
 // showExperiment shows an experiment with all its fields.

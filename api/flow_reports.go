@@ -82,7 +82,7 @@ func simulated(e client.SimulatedEvent, profile string) intake.Event {
 
 func showSimulatedStep(n execution.SimulatedStep) client.SimulatedStep {
 	b := client.SimulatedStep{At: n.At.UTC(), Node: n.Node, Type: n.Type, Event: n.Event, Until: utc(n.Until), Next: orNull(n.Next),
-		Data: objectOf(n.Data)}
+		Data: neverNull(n.Data)}
 	if m := n.Message; m != nil {
 		c := showRendered(m.Content)
 		b.Message = &client.SimulatedMessage{Address: m.Address, Addresses: m.Addresses, Channel: string(c.Channel), Subject: c.Subject,

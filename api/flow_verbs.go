@@ -40,9 +40,7 @@ func showPlan(p flows.Plan) planBody {
 	b := planBody{client.FlowPlan{Version: p.Version, LiveVersion: p.Live, InFlight: client.InFlight(p.InFlight),
 		Nodes: each(p.Nodes, showPlannedNode), Stranded: p.Stranded, Timers: each(p.Timers, showTimer),
 		Changes: each(p.Changes, showChange), Enrolls: p.Enrolls, Unknown: orNull(p.Unknown)}, p.ETag}
-	if b.InFlight.Map == nil {
-		b.InFlight.Map = map[string]*string{}
-	}
+	b.InFlight.Map = neverNull(b.InFlight.Map)
 	return b
 }
 
@@ -129,15 +127,7 @@ func (in resumption) duration() (*time.Duration, error) {
 
 func showLogLine(l query.LogLine) client.FlowLogLine {
 	return client.FlowLogLine{CreatedAt: l.At.UTC(), Action: l.Action, Version: l.Version, APIKeyID: idOrNull(lemma.PrefixKey, l.APIKeyID),
-		Detail: objectOf(l.Detail)}
-}
-
-// objectOf returns data, or an empty object instead of null.
-func objectOf(data map[string]any) map[string]any {
-	if data == nil {
-		return map[string]any{}
-	}
-	return data
+		Detail: neverNull(l.Detail)}
 }
 
 func (s *server) readFlowHistory(ctx context.Context, c *call, _ none) (list[client.FlowLogLine], error) {

@@ -108,10 +108,18 @@ func present(counts map[string]int64) map[string]int64 {
 	return shown
 }
 
-// orZero returns a time of a request, zero without one.
-func orZero(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
+// orZero returns a value of a request, zero without one.
+func orZero[T any](value *T) (zero T) {
+	if value == nil {
+		return zero
 	}
-	return *t
+	return *value
+}
+
+// neverNull returns a map, empty instead of null.
+func neverNull[V any](m map[string]V) map[string]V {
+	if m == nil {
+		return map[string]V{}
+	}
+	return m
 }
