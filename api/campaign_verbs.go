@@ -29,7 +29,7 @@ func (s *server) sendCampaign(ctx context.Context, c *call, _ none) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := may(now, "send"); err != nil {
+	if err := now.Check("send"); err != nil {
 		return nil, err
 	}
 	if err := s.Campaigns.CheckSend(ctx, c.workspace(), c.id); err != nil {
@@ -91,7 +91,7 @@ func (s *server) cancelCampaign(ctx context.Context, c *call, _ none) (cancellat
 		if err != nil {
 			return cancellation{}, err
 		}
-		if err := may(now, "cancel"); err != nil {
+		if err := now.Check("cancel"); err != nil {
 			return cancellation{}, err
 		}
 		found, err := notifications.ReadCancelled(ctx, s.Pool, c.workspace(), c.id)

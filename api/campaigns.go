@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -162,13 +161,4 @@ func references(audience, template, provider, topic *string) (referenced, error)
 		*ref.to = &id
 	}
 	return refs, invalid(fields)
-}
-
-// may refuses a preview of an action that the campaign's status does not allow.
-func may(now campaigns.Campaign, verb string) error {
-	if slices.Contains(now.Allowed, verb) {
-		return nil
-	}
-	return &lemma.Error{Kind: lemma.WrongStatus, Message: "a campaign that is " + string(now.Status) + " does not allow " + verb,
-		Status: string(now.Status), Allowed: now.Allowed}
 }

@@ -52,6 +52,9 @@ var table = lifecycle.Table[Status, verb]{
 	Public: []verb{edit, remove, send, schedule, unschedule, pause, resume, cancel},
 }
 
+// Check returns the refusal of an action that the status of the campaign does not allow.
+func (c Campaign) Check(action string) error { return table.Check(c.Status, verb(action)) }
+
 // conditions are what a verb requires besides the status, in the statement that
 // applies it: a campaign that is due may be postponed before it is started.
 var conditions = map[verb]string{fire: ` and scheduled_at <= now()`}

@@ -138,7 +138,7 @@ func pointerTo(at, name string) string {
 	if len(name) > longestName {
 		name = strings.ToValidUTF8(name[:longestName], "") + "..."
 	}
-	return at + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	return at + lemma.Pointer(name)
 }
 
 // unreadable is the refusal of a signed body, with what is wrong.
