@@ -81,12 +81,10 @@ func Is(err error, states ...string) bool {
 	return ok && slices.ContainsFunc(states, func(state string) bool { return strings.HasPrefix(pg.Code, state) })
 }
 
-// Violation reports whether a row cannot be stored: a value has the wrong form (class 22)
-// or violates a constraint (23), or a trigger refuses it (P0001).
+// Violation reports that a row is refused: by its values, a constraint or a trigger.
 func Violation(err error) bool { return Is(err, "22", "23", "P0001") }
 
-// Retryable reports whether the transaction can be repeated: it was the victim of
-// a deadlock, or could not be serialized.
+// Retryable reports a deadlock, or a transaction that could not be serialized.
 func Retryable(err error) bool { return Is(err, deadlock, serializing) }
 
 // Disconnected reports an error of the connection to Postgres that Postgres did not return.

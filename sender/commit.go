@@ -102,6 +102,7 @@ func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending)
 // persist repeats a write until it is answered or mayYetCommit is false.
 func (s *Sender) persist(c *claim, write func() error) error {
 	err := write()
+	// A known outcome that is given up may become a second delivery.
 	for err != nil && retryable(err) && s.mayYetCommit(c) {
 		s.metrics.commitRetried()
 		time.Sleep(commitRetry)
@@ -291,8 +292,7 @@ func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending
 	return "", nil
 }
 
-// retryable is false for errors that last (data, constraints, syntax). All others are
-// retried, since a known outcome that is given up may become a second delivery.
+// retryable excludes errors of data, constraints and syntax, which last.
 func retryable(err error) bool { return !pgerr.Is(err, "22", "23", "42") }
 
 // rest is every row that can be called again: rows that no window contained, and rows
