@@ -156,7 +156,8 @@ func (d *abDemo) results(ctx context.Context, campaign string, r client.Iteratio
 			return counts, err
 		}
 		n, e := c.Counts, c.Counts.Engagement
-		counts.Audience, counts.Sent, counts.Opens, counts.Clicks, counts.Machine = n.Total, n.Sent, e.UniqueOpens, e.UniqueClicks, e.MachineClicks
+		counts.Audience, counts.Sent = n.Total, n.Sent
+		counts.Opens, counts.Clicks, counts.Machine = e.UniqueOpens, e.UniqueClicks, e.MachineClicks
 		if !fresh || counts.agree(0) || time.Since(begun) > abTimeout {
 			counts.print(d.campaign.out)
 			return counts, errors.Join(failed, counts.check(n.Balanced, fresh))
