@@ -147,6 +147,7 @@ var mayWrite = map[string]map[string]string{
 	"topics":                {"suppression": "insert update delete"},
 	"suppressions":          {"suppression": "insert delete"},
 	"topic_unsubscribes":    {"suppression": "insert delete"},
+	"suppression_filters":   {"suppression": "insert delete"},
 	"link_keys":             {"links": "insert update"}, // update: the secret key is replaced
 	"provider_meters":       {"providers": "insert update", "sender": "insert update"},
 	"provider_test_meters":  {"providers": "insert update"},

@@ -37,6 +37,28 @@ create table topic_unsubscribes (
 create index topic_unsubscribes_written_by on topic_unsubscribes (workspace_id, written_by);
 comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';
 
+-- The snapshot of a filter that is stored. It is in a generated column, which no dump has: a
+-- filter that is restored has none, and is not read.
+create function filter_snapshot() returns text language sql immutable
+    return nullif(current_setting('lemma.filter_snapshot', true), '');
+
+-- What a process reads of long lists when it starts: the pairs of a workspace that a snapshot
+-- sees, as a Bloom filter in parts of a mebibyte. The pairs that others have written since
+-- are read from the lists.
+create table suppression_filters (
+    workspace_id uuid not null references workspaces (id),
+    part         int not null,
+    parts        int not null,
+    form         int not null,                -- of the bits: a process reads its own
+    pairs        int not null,                -- that were added
+    capacity     int not null,
+    bits         bytea not null,
+    seen         text generated always as (filter_snapshot()) stored,
+    constraint suppression_filters_pkey primary key (workspace_id, part)
+);
+alter table suppression_filters alter column bits set storage external; -- bits are not compressible
+comment on constraint suppression_filters_pkey on suppression_filters is 'a filter of suppressions has each part once';
+
 -- Addresses with messages that were not delivered for a reason that may pass. A message
 -- counts once, at its first soft bounce, unless one to the address was delivered later.
 create table soft_bounces (
@@ -51,6 +73,8 @@ create table soft_bounces (
 
 -- +goose Down
 drop table soft_bounces;
+drop table suppression_filters;
+drop function filter_snapshot();
 drop table topic_unsubscribes;
 drop table suppressions;
 drop function writing_transaction();

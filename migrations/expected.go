@@ -32,6 +32,8 @@ var expected = []want{
 		`PRIMARY KEY (workspace_id, key, cause)`},
 	{"topic_unsubscribes", "topic_unsubscribes_pkey", "a recipient unsubscribes from a topic once",
 		`PRIMARY KEY (workspace_id, topic_id, key)`},
+	{"suppression_filters", "suppression_filters_pkey", "a filter of suppressions has each part once",
+		`PRIMARY KEY (workspace_id, part)`},
 	{"link_keys", "link_keys_pkey", "a number of a link key has one secret",
 		`PRIMARY KEY (workspace_id, number)`},
 

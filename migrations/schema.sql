@@ -1048,6 +1048,19 @@ create table soft_bounces (
     constraint soft_bounces_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 ) with (fillfactor=80);
 
+create table suppression_filters (
+    workspace_id uuid not null,
+    part integer not null,
+    parts integer not null,
+    form integer not null,
+    pairs integer not null,
+    capacity integer not null,
+    bits bytea not null,
+    seen text generated always as (filter_snapshot()) stored,
+    constraint suppression_filters_pkey PRIMARY KEY (workspace_id, part),
+    constraint suppression_filters_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
 create table suppressions (
     workspace_id uuid not null,
     key uuid not null,
@@ -1401,6 +1414,7 @@ comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
 comment on constraint outbox_of_event on outbox is 'Outbox!ConsistentOutput';
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint provider_watermarks_pkey on provider_watermarks is 'SendingEngine!SingleSendUnderAssumptions';
+comment on constraint suppression_filters_pkey on suppression_filters is 'a filter of suppressions has each part once';
 comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';
 comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';
 comment on constraint tracking_events_pkey on tracking_events is 'an open or click is counted once';

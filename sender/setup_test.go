@@ -141,7 +141,7 @@ func (b *bundle) senderOf(kind Kind, change ...func(*Config)) *Sender {
 		c(&cfg)
 	}
 	s, err := New(Deps{Pool: b.Pool, Ledger: b.ledger, Templates: message.New(b.Pool), Providers: providers.New(b.Pool, nil, nil),
-		Kinds: []Kind{kind}, Checker: suppression.NewChecker(b.Pool, nil, suppression.Config{Page: 1, Checks: 1}),
+		Kinds: []Kind{kind}, Checker: suppression.NewChecker(b.Pool, nil, suppression.Config{Checks: 1}),
 		Pause: func(ctx context.Context, ws, origin, _ uuid.UUID, reason, detail string) error {
 			b.paused, b.details = append(b.paused, reason), append(b.details, detail)
 			return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })

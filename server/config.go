@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"time"
 
 	"lemma/audience"
 	"lemma/campaigns"
@@ -29,17 +30,18 @@ type Config struct {
 	DirectWorkers int // batches of direct notifications sent at a time, besides SendWorkers; 8
 	FanoutWorkers int // audiences read at a time; 16
 
-	Sender    sender.Config
-	Checker   suppression.Config // of suppressions
-	Campaigns campaigns.Config
-	Flows     flows.Config
-	Sources   audience.Options
-	Webhooks  webhooks.Options
-	Exports   exports.Config
-	Carriers  wire.Operator
-	Retention retention.Config
-	Archive   bool   // partitions are archived before they are dropped; needs Deps.Blobs
-	PublicURL string // under which carriers and recipients reach the API; empty: they cannot
+	Sender       sender.Config
+	Checker      suppression.Config // of suppressions
+	StoreFilters time.Duration      // of the lists of suppressions that have grown, how often; 30 s
+	Campaigns    campaigns.Config
+	Flows        flows.Config
+	Sources      audience.Options
+	Webhooks     webhooks.Options
+	Exports      exports.Config
+	Carriers     wire.Operator
+	Retention    retention.Config
+	Archive      bool   // partitions are archived before they are dropped; needs Deps.Blobs
+	PublicURL    string // under which carriers and recipients reach the API; empty: they cannot
 }
 
 // How long a transaction may wait for its process. No transaction of the API
@@ -55,6 +57,7 @@ func (c Config) withDefaults() Config {
 	c.MaxConnections = cmp.Or(c.MaxConnections, 1000)
 	c.SendWorkers, c.FanoutWorkers = cmp.Or(c.SendWorkers, 16), cmp.Or(c.FanoutWorkers, 16)
 	c.DirectWorkers = cmp.Or(c.DirectWorkers, 8)
+	c.StoreFilters = cmp.Or(c.StoreFilters, 30*time.Second)
 	c.Sender.DirectWorkers = c.DirectWorkers
 	return c
 }

@@ -70,8 +70,6 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).claimAs", "topic_unsubscribes_", "whether the workspace has any"},
 	{"suppression.check", "suppressions_", "whether the workspace has any"},
 	{"suppression.check", "topic_unsubscribes_", "whether the workspace has any"},
-	{"suppression.readPage", "suppressions_pkey", "a page, in the order of the index"},
-	{"suppression.readPage", "topic_unsubscribes_pkey", "a page, in the order of the index"},
 	{"(*Direct).drop.func1", "direct_keys", "the keys of one period without a partition, once a day"},
 	{"tracking.advance", "contents_converting", "the contents that have a conversion"},
 	{"tracking.advance", "_at_idx", "attempts that evidence has settled, since the last run"},

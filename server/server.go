@@ -287,10 +287,17 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
 	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop,
-		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.upkeep} {
+		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.storeFilters, s.upkeep} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil
+}
+
+// storeFilters stores filters of long lists of suppressions.
+func (s *Server) storeFilters(ctx context.Context) {
+	loop.Every(ctx, s.cfg.StoreFilters, s.Checker.StoreFilters, func(err error) {
+		s.log.Error("filters of suppressions are not stored, and addresses are looked up", "error", err)
+	})
 }
 
 // upkeep deletes expired idempotency keys and old provider events that match no

@@ -3,6 +3,7 @@ package suppression
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -13,10 +14,10 @@ import (
 
 // Config has the sizes of a Checker. NewChecker replaces zero values by defaults.
 type Config struct {
-	Page   int // entries of a list that are read at a time; 50,000
-	Checks int // addresses that are checked in a workspace before the next page of its lists is read; 2,000
-	Memory int // bytes, of all workspaces; 256 MiB, for 70 million entries
-	New    int // entries that one check reads of what was added since the one before; 10,000
+	Checks int           // addresses of a workspace that are looked up before its filter is loaded; 1,000
+	Memory int           // bytes, of all workspaces; 256 MiB, for 100 million entries
+	New    int           // entries that one check reads of what was added since the one before; 10,000, and 1 % of the list
+	Wait   time.Duration // until a filter is loaded again that was given up, or was not stored; 10 s
 }
 
 // unusedAfter is when the memory of a workspace may be taken for another.
@@ -43,23 +44,37 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 }
 
 // Checker checks addresses as Check does, with less work in workspaces with long lists: a
-// lookup in an index of ten million keys costs as much as a quarter of a message. It reads
-// the lists into filters in memory, a page after so many addresses that reading does not cost
-// more than their lookups would: about 10 ms. Check asks the database what was added since,
-// and only about the addresses that a filter may have.
+// lookup in an index of ten million keys costs as much as a quarter of a message. It has the
+// lists as filters in memory. Check asks the database what was added since, and only about
+// the addresses that a filter may have.
+//
+// A process loads the filter that StoreFilters has stored, or an empty one: what was added
+// since is then a short list as a whole.
 //
 // Nothing that was added is missed: each check reads what the snapshot of the one before
 // did not see, by the transactions that wrote it. If that is too much, such as a long list
-// that was imported at once, the filter is given up, and the lists are read again by pages.
-// What was removed stays in the filter, and costs a lookup.
+// that was imported at once, the filter is given up, and addresses are looked up until one
+// is stored that has seen it. What was removed stays in the filter, and costs a lookup.
 type Checker struct {
 	pool    *pgxpool.Pool
 	metrics *Metrics
 	cfg     Config
 
 	mu     sync.Mutex
-	of     map[uuid.UUID]*filter
+	of     map[uuid.UUID]*lists
 	memory int
+}
+
+// lists is what a process has of a workspace. All but the filter's content is guarded by Checker.mu.
+type lists struct {
+	workspace uuid.UUID
+
+	filter    *filter // nil: not loaded
+	size      int     // bytes that are taken for the filter
+	used      time.Time
+	checked   int           // addresses
+	loadAfter time.Time     // no load before
+	loading   chan struct{} // has one element while a check loads the filter
 }
 
 // NewChecker returns a Checker.
@@ -67,24 +82,22 @@ func NewChecker(pool *pgxpool.Pool, m *Metrics, cfg Config) *Checker {
 	if m == nil {
 		m = NewMetrics(nil)
 	}
-	return &Checker{pool: pool, metrics: m, of: map[uuid.UUID]*filter{},
-		cfg: Config{cmp.Or(cfg.Page, 50_000), cmp.Or(cfg.Checks, 2000), cmp.Or(cfg.Memory, 256<<20),
-			cmp.Or(cfg.New, 10_000)}}
+	return &Checker{pool: pool, metrics: m, of: map[uuid.UUID]*lists{},
+		cfg: Config{cmp.Or(cfg.Checks, 1000), cmp.Or(cfg.Memory, 256<<20), cmp.Or(cfg.New, 10_000), cmp.Or(cfg.Wait, 10*time.Second)}}
 }
 
 // Check returns which of the addresses must not be sent to. It finds everything that was
 // added before the call.
 func (c *Checker) Check(ctx context.Context, ws uuid.UUID, m Message, addresses []string) ([]Found, error) {
 	keys := keysOf(m.Channel, addresses)
-	f := c.filter(ws)
-	open, err := c.open(ctx, f, ws, m, keys)
+	open, err := c.open(ctx, ws, m, keys)
 	if err != nil {
 		return nil, err
 	}
 	c.metrics.checked.WithLabelValues("filter").Add(float64(len(keys) - len(open)))
 	c.metrics.checked.WithLabelValues("database").Add(float64(len(open)))
-	if err := c.readOn(ctx, ws, f, len(keys)); err != nil || len(open) == 0 {
-		return nil, err
+	if len(open) == 0 {
+		return nil, nil
 	}
 	asked := make([]uuid.UUID, len(open))
 	for i, at := range open {
@@ -101,25 +114,26 @@ func (c *Checker) Check(ctx context.Context, ws uuid.UUID, m Message, addresses 
 }
 
 // open returns the indexes of the keys that the lists may have.
-func (c *Checker) open(ctx context.Context, f *filter, ws uuid.UUID, m Message, keys []uuid.UUID) ([]int, error) {
-	for {
-		since, segments := f.state()
-		if segments == 0 {
-			return all(len(keys)), nil
-		}
-		now, err := readSince(ctx, c.pool, ws, since, c.cfg.New)
-		if err != nil {
-			return nil, err
-		}
-		open, answer := f.pass(now, segments, m, keys)
-		switch answer {
-		case passed:
-			return open, nil
-		case useless:
-			c.forget(ws, f)
-			return all(len(keys)), nil
-		}
+func (c *Checker) open(ctx context.Context, ws uuid.UUID, m Message, keys []uuid.UUID) ([]int, error) {
+	l := c.lists(ws)
+	f, err := c.filter(ctx, l, len(keys))
+	if err != nil {
+		return nil, err
 	}
+	if f == nil {
+		return all(len(keys)), nil
+	}
+	since, pairs := f.state()
+	now, err := readSince(ctx, c.pool, ws, since, c.most(pairs))
+	if err != nil {
+		return nil, err
+	}
+	open, ok := f.pass(now, m, keys)
+	if !ok {
+		c.forget(l, f)
+		return all(len(keys)), nil
+	}
+	return open, nil
 }
 
 func all(n int) []int {
@@ -130,79 +144,129 @@ func all(n int) []int {
 	return indexes
 }
 
-// readOn reads the next pages of the lists when enough addresses were checked for them.
-func (c *Checker) readOn(ctx context.Context, ws uuid.UUID, f *filter, checked int) error {
-	list, pages := f.next(checked, c.cfg.Checks)
-	if pages == 0 {
-		return nil
-	}
-	var s *segment
-	var since string
-	var isLast bool
-	err := f.begin(ctx, c.pool, ws)
-	if err == nil {
-		since, s, isLast, err = f.read(ctx, c.pool, ws, list, pages*c.cfg.Page)
-	}
-	isFull := err == nil && !c.reserve(ws, f, s.size())
-	if err != nil || isFull {
-		f.stop(isFull)
-		return err
-	}
-	f.append(list, since, s, isLast)
-	return nil
-}
-
-// IsWhole reports whether the lists of a workspace are read to their end.
-func (c *Checker) IsWhole(ws uuid.UUID) bool {
-	f := c.filter(ws)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lists[1].whole
-}
-
-// filter returns the filter of a workspace. It is empty at first.
-func (c *Checker) filter(ws uuid.UUID) *filter {
+// lists returns what there is of a workspace: nothing at first.
+func (c *Checker) lists(ws uuid.UUID) *lists {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.of[ws]
-	if f == nil {
-		f = &filter{}
-		c.of[ws] = f
+	l := c.of[ws]
+	if l == nil {
+		l = &lists{workspace: ws, loading: make(chan struct{}, 1)}
+		c.of[ws] = l
 	}
-	f.used = time.Now()
-	return f
+	l.used = time.Now()
+	return l
 }
 
-// reserve takes memory for a segment. If it does not suffice, filters that were not used
-// for a while are dropped.
-func (c *Checker) reserve(ws uuid.UUID, f *filter, size int) bool {
+// filter returns the filter of a workspace, and loads it if that is due. Other checks wait
+// meanwhile, since their lookups would cost more. It is nil if there is none.
+func (c *Checker) filter(ctx context.Context, l *lists, checked int) (*filter, error) {
+	if f, isDue := c.loaded(l, checked); !isDue {
+		return f, nil
+	}
+	select {
+	case l.loading <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-l.loading }()
+	if f, isDue := c.loaded(l, 0); !isDue { // another check has loaded it
+		return f, nil
+	}
+	f, err := c.load(ctx, l)
+	c.keep(l, f)
+	switch {
+	case errors.Is(err, errNoMemory):
+		c.postpone(l, unusedAfter)
+		return nil, nil
+	case err == nil:
+		c.postpone(l, c.cfg.Wait)
+	}
+	return f, err
+}
+
+// loaded returns the filter, or whether it is due: when lookups have cost as much.
+func (c *Checker) loaded(l *lists, checked int) (f *filter, isDue bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for other, unused := range c.of {
+	l.checked += checked
+	return l.filter, l.filter == nil && l.checked > c.cfg.Checks && !time.Now().Before(l.loadAfter)
+}
+
+// load reads the filter that is stored. Without one, it reads the lists if they are short.
+func (c *Checker) load(ctx context.Context, l *lists) (*filter, error) {
+	f, err := readStored(ctx, c.pool, l.workspace, func(bytes int) bool { return c.reserve(l, bytes) })
+	if f != nil || err != nil {
+		return f, err
+	}
+	now, err := readSince(ctx, c.pool, l.workspace, nothing, c.cfg.New)
+	if err != nil || now.isMore {
+		return nil, err
+	}
+	f = &filter{database: now.database, since: now.snapshot, bits: newBloom(len(now.added), spare)}
+	if !c.reserve(l, f.bits.size()) {
+		return nil, errNoMemory
+	}
+	for _, p := range now.added {
+		f.bits.add(p)
+	}
+	return f, nil
+}
+
+// spare is the capacity of a short list for more.
+const spare = 1000
+
+// keep keeps a filter that was loaded. Without one its memory is free.
+func (c *Checker) keep(l *lists, f *filter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.filter = f; f == nil {
+		c.free(l)
+	}
+}
+
+func (c *Checker) postpone(l *lists, wait time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.loadAfter = time.Now().Add(wait)
+}
+
+// reserve takes memory for a filter instead of what it had. If the memory does not suffice,
+// filters that were not used for a while are dropped.
+func (c *Checker) reserve(l *lists, size int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free(l)
+	for ws, unused := range c.of {
 		if c.memory+size > c.cfg.Memory && time.Since(unused.used) > unusedAfter {
-			c.drop(other, unused)
+			c.free(unused)
+			delete(c.of, ws)
 		}
 	}
-	if c.of[ws] != f || c.memory+size > c.cfg.Memory {
+	if c.of[l.workspace] != l || c.memory+size > c.cfg.Memory {
 		return false
 	}
-	f.size += size
-	c.memory += size
-	c.metrics.bytes.Set(float64(c.memory))
+	c.take(l, size)
 	return true
 }
 
-// forget gives a filter up. The next checks read the lists anew.
-func (c *Checker) forget(ws uuid.UUID, f *filter) {
+// forget gives a filter up.
+func (c *Checker) forget(l *lists, f *filter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of[ws] == f {
-		c.drop(ws, f)
+	if l.filter == f {
+		c.free(l)
 	}
 }
 
-func (c *Checker) drop(ws uuid.UUID, f *filter) {
-	delete(c.of, ws)
-	c.memory -= f.size
+// free drops a filter.
+func (c *Checker) free(l *lists) {
+	l.filter = nil
+	c.take(l, 0)
+}
+
+// take changes the memory of a workspace.
+func (c *Checker) take(l *lists, size int) {
+	c.memory += size - l.size
+	l.size = size
 	c.metrics.bytes.Set(float64(c.memory))
 }

@@ -2,10 +2,14 @@ package suppression
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,7 +19,7 @@ import (
 	"lemma/pgtest"
 )
 
-// listed is a workspace whose lists are read in pages of a few entries.
+// listed is a workspace whose filter is loaded after a few checks.
 type listed struct {
 	*testing.T
 	pool    *pgxpool.Pool
@@ -27,7 +31,12 @@ type listed struct {
 func newList(t *testing.T, cfg Config) listed {
 	t.Helper()
 	t.Parallel()
-	pool := pgtest.DB(t)
+	return newListIn(t, pgtest.DB(t), cfg)
+}
+
+func newListIn(t *testing.T, pool *pgxpool.Pool, cfg Config) listed {
+	t.Helper()
+	cfg.Checks, cfg.Wait = 1, 1
 	l := listed{t, pool, pgtest.Workspace(t, pool), lemma.NewID(), NewChecker(pool, nil, cfg)}
 	_, err := New(pool).CreateTopic(t.Context(), l.ws, NewTopic{ID: l.topic, Name: "News"})
 	l.must(err)
@@ -70,29 +79,44 @@ func (l listed) check(n int) []int {
 	return people
 }
 
-// fill reads the lists to their end.
-func (l listed) fill() *filter {
+// load checks until the filter is in memory.
+func (l listed) load() *filter {
 	l.Helper()
-	for range 1000 {
-		if f := l.checker.filter(l.ws); f.lists[1].whole {
+	for range 10 {
+		if f := l.loaded(); f != nil {
 			return f
 		}
 		l.check(10)
 	}
-	l.Fatal("the lists are not read to their end")
+	l.Fatal("the filter is not loaded")
 	return nil
 }
 
-// begun is a filter that has read the topics, and what sorts before all suppressions.
-func (l listed) begun() *filter {
-	l.Helper()
-	f := l.checker.filter(l.ws)
-	l.must(f.begin(l.Context(), l.pool, l.ws))
-	for i := range f.lists {
-		f.lists[i].segments = []*segment{newSegment(nil, pair{})}
-	}
-	f.lists[1].whole = true
+func (l listed) loaded() *filter {
+	f, _ := l.checker.loaded(l.checker.lists(l.ws), 0)
 	return f
+}
+
+// stored stores the filter, and returns it as another process reads it.
+func (l listed) stored() *filter {
+	l.Helper()
+	l.must(l.checker.StoreFilters(l.Context()))
+	f, err := readStored(l.Context(), l.pool, l.ws, func(int) bool { return true })
+	l.must(err)
+	return f
+}
+
+// restart is another process.
+func (l listed) restart() listed {
+	l.checker = NewChecker(l.pool, nil, l.checker.cfg)
+	return l
+}
+
+func people(from, to int) (all []int) {
+	for i := from; i < to; i++ {
+		all = append(all, i)
+	}
+	return all
 }
 
 func (l listed) want(n int, people ...int) {
@@ -102,145 +126,154 @@ func (l listed) want(n int, people ...int) {
 	}
 }
 
-// A filter answers for almost all addresses, and finds what was added after it was read.
-func TestAFilterThatIsWhole(t *testing.T) {
-	l := newList(t, Config{Page: 7, Checks: 1})
-	for i := range 50 {
-		l.suppress(l.pool, 1000+i)
+// A filter answers for almost all addresses, and finds what was added after it was read:
+// that of a short list, and one that is stored.
+func TestAFilterThatIsLoaded(t *testing.T) {
+	for name, most := range map[string]int{"short": 1000, "stored": 20} {
+		t.Run(name, func(t *testing.T) {
+			l := newList(t, Config{New: most})
+			l.suppress(l.pool, people(1000, 1050)...)
+			l.suppress(l.pool, 3)
+			if f := l.stored(); (f != nil) != (name == "stored") {
+				t.Fatalf("%v is stored", f)
+			}
+			f := l.load()
+			now, err := readSince(t.Context(), l.pool, l.ws, f.since, 10)
+			l.must(err)
+			keys := keysOf(lemma.Email, []string{person(1), person(2), person(3)})
+			if open, ok := f.pass(now, Message{Channel: lemma.Email}, keys); !ok || !slices.Equal(open, []int{2}) {
+				t.Errorf("the filter leaves %v open (%t)", open, ok)
+			}
+			l.want(10, 3)
+			l.suppress(l.pool, 5)
+			l.must(New(l.pool).SetTopic(t.Context(), l.ws, l.topic, lemma.Email, person(7), false))
+			l.want(10, 3, 5, 7)
+			pgtest.Exec(t, l.pool, `delete from suppressions where address = $1`, person(3))
+			l.want(10, 5, 7)
+			if l.loaded() != f {
+				t.Error("the filter is given up")
+			}
+		})
 	}
-	l.suppress(l.pool, 3)
-	l.fill()
-	f := l.checker.filter(l.ws)
-	now, err := readSince(t.Context(), l.pool, l.ws, f.since, 10)
-	l.must(err)
-	keys := keysOf(lemma.Email, []string{person(1), person(2), person(3)})
-	open, answer := f.pass(now, f.segments(), Message{Channel: lemma.Email}, keys)
-	if answer != passed || !slices.Equal(open, []int{2}) {
-		t.Errorf("the filter leaves %v open (%d)", open, answer)
-	}
-	l.want(10, 3)
-	l.suppress(l.pool, 5)
-	l.must(New(l.pool).SetTopic(t.Context(), l.ws, l.topic, lemma.Email, person(7), false))
-	l.want(10, 3, 5, 7)
-	pgtest.Exec(t, l.pool, `delete from suppressions where address = $1`, person(3))
-	l.want(10, 5, 7)
 }
 
-// A transaction may begin before the filter is read and end after younger ones were seen.
+// A transaction may begin before the filter is read, or is stored, and end after younger
+// ones were seen.
 func TestATransactionThatEndsLate(t *testing.T) {
-	l := newList(t, Config{Page: 7, Checks: 1})
-	late, err := l.pool.Begin(t.Context())
-	l.must(err)
-	defer func() { _ = late.Rollback(context.WithoutCancel(t.Context())) }()
-	l.suppress(late, 1)
-	_, err = late.Exec(t.Context(), `insert into topic_unsubscribes (workspace_id, topic_id, key) values ($1, $2, $3)`,
-		l.ws, l.topic, KeyOf(lemma.Email, person(5)))
-	l.must(err)
-	l.suppress(l.pool, 2)
-	l.fill()
-	l.want(10, 2)
-	l.suppress(l.pool, 3)
-	l.want(10, 2, 3)
-	l.must(late.Commit(t.Context()))
-	l.want(10, 1, 2, 3, 5)
-}
-
-// A page does not see what a check beside it has read: the next one reads it again.
-func TestAPageBesideAnUpdate(t *testing.T) {
-	l := newList(t, Config{Page: 1000, Checks: 1_000_000})
-	f := l.begun()
-	l.suppress(l.pool, 100)
-	since, s, isLast, err := f.read(t.Context(), l.pool, l.ws, 0, 1000)
-	l.must(err)
-	l.suppress(l.pool, 1) // after the page was read
-	l.want(10, 1)         // updates to a snapshot that sees it
-	f.append(0, since, s, isLast)
-	l.want(10, 1)
-}
-
-// A check that has read before a page was appended reads again.
-func TestACheckBesideAPage(t *testing.T) {
-	l := newList(t, Config{Page: 1000, Checks: 1_000_000})
-	f := l.begun()
-	l.suppress(l.pool, 100)
-	since, s, isLast, err := f.read(t.Context(), l.pool, l.ws, 0, 1000)
-	l.must(err)
-	l.suppress(l.pool, 1)
-	before, segments := f.state()
-	now, err := readSince(t.Context(), l.pool, l.ws, before, 10)
-	l.must(err)
-	f.append(0, since, s, isLast)
-	keys := keysOf(lemma.Email, []string{person(1)})
-	if open, answer := f.pass(now, segments, Message{Channel: lemma.Email}, keys); answer != outdated {
-		t.Errorf("the check leaves %v open (%d)", open, answer)
+	for name, most := range map[string]int{"short": 1000, "stored": 10} {
+		t.Run(name, func(t *testing.T) {
+			l := newList(t, Config{New: most})
+			late, err := l.pool.Begin(t.Context())
+			l.must(err)
+			defer func() { _ = late.Rollback(context.WithoutCancel(t.Context())) }()
+			l.suppress(late, 1)
+			_, err = late.Exec(t.Context(), `insert into topic_unsubscribes (workspace_id, topic_id, key) values ($1, $2, $3)`,
+				l.ws, l.topic, KeyOf(lemma.Email, person(5)))
+			l.must(err)
+			l.suppress(l.pool, 2)
+			l.suppress(l.pool, people(100, 120)...)
+			if f := l.stored(); (f != nil) != (name == "stored") {
+				t.Fatalf("%v is stored", f)
+			}
+			f := l.load()
+			l.want(10, 2)
+			l.suppress(l.pool, 3)
+			l.want(10, 2, 3)
+			l.must(late.Commit(t.Context()))
+			l.want(10, 1, 2, 3, 5)
+			if l.loaded() != f {
+				t.Error("the filter is given up")
+			}
+			if l = l.restart(); l.load() != nil {
+				l.want(10, 1, 2, 3, 5)
+			}
+		})
 	}
-	l.want(10, 1)
 }
 
-// More entries than a segment has capacity for: the lists are read again.
+// More entries than a filter has capacity for: the lists are read again.
 func TestAFilterWithoutCapacity(t *testing.T) {
-	l := newList(t, Config{Page: 7, Checks: 1})
+	l := newList(t, Config{New: 2000})
 	l.suppress(l.pool, 1)
-	f := l.fill()
-	people := make([]int, 1100)
-	for i := range people {
-		people[i] = i
-	}
-	l.suppress(l.pool, people...)
-	l.want(1100, people...)
-	if l.checker.filter(l.ws) == f || l.checker.memory >= f.size {
+	f := l.load()
+	all := people(0, 1100)
+	l.suppress(l.pool, all...)
+	l.want(1100, all...)
+	l.want(1100, all...)
+	if l.load() == f || l.checker.memory != l.load().bits.size() {
 		t.Errorf("%d bytes are taken", l.checker.memory)
 	}
-	l.want(1100, people...)
+	l.want(1100, all...)
 }
 
-// Without memory for more, the rest is looked up.
+// Without memory, addresses are looked up. The filter is not loaded again at once.
 func TestAFilterWithoutMemory(t *testing.T) {
-	l := newList(t, Config{Page: 3, Checks: 1, Memory: 2 * newSegment(make([]pair, 3), pair{}).size()})
-	people := make([]int, 20)
-	for i := range people {
-		people[i] = i
-	}
-	l.suppress(l.pool, people...)
-	for range 10 {
-		l.want(30, people...)
-	}
-	f := l.checker.filter(l.ws)
-	if !f.isFull || len(f.lists[0].segments) != 2 || l.checker.memory > l.checker.cfg.Memory {
-		t.Errorf("%d segments in %d bytes", len(f.lists[0].segments), l.checker.memory)
+	for name, most := range map[string]int{"short": 1000, "stored": 10} {
+		t.Run(name, func(t *testing.T) {
+			l := newList(t, Config{New: most, Memory: 63})
+			all := people(0, 20)
+			l.suppress(l.pool, all...)
+			l.stored()
+			for range 10 {
+				l.want(30, all...)
+			}
+			if w := l.checker.lists(l.ws); l.loaded() != nil || l.checker.memory != 0 || time.Until(w.loadAfter) < unusedAfter/2 {
+				t.Errorf("%d bytes are taken until %v", l.checker.memory, w.loadAfter)
+			}
+		})
 	}
 }
 
-// Whatever commits while lists are read and addresses are checked is found by every check
-// that begins after it.
+// A filter is loaded when enough addresses were looked up, by one check. The others wait
+// for it, and no longer than their context.
+func TestOneCheckLoads(t *testing.T) {
+	l := newList(t, Config{})
+	l.checker.cfg.Checks = 20
+	l.suppress(l.pool, 3)
+	if l.want(20, 3); l.loaded() != nil {
+		t.Error("the filter is loaded early")
+	}
+	w := l.checker.lists(l.ws)
+	w.loading <- struct{}{}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := l.checker.Check(ctx, l.ws, Message{Channel: lemma.Email}, []string{person(3)}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a check beside a load ends with %v", err)
+	}
+	f := &filter{database: "another", bits: newBloom(0, 0), since: nothing}
+	l.checker.keep(w, f)
+	<-w.loading
+	if got, err := l.checker.filter(t.Context(), w, 1); got != f || err != nil {
+		t.Errorf("the filter of another check is not used (%v)", err)
+	}
+}
+
+// Whatever commits while filters are stored, processes start and addresses are checked is
+// found by every check that begins after it.
 func TestNothingThatWasAddedIsMissed(t *testing.T) {
-	l := newList(t, Config{Page: 5, Checks: 3})
-	const people = 400
+	l := newList(t, Config{New: 12})
+	const all = 400
 	var mu sync.Mutex
 	committed := map[int]bool{}
-	snapshot := func() (all []int) {
+	known := func() []int {
 		mu.Lock()
 		defer mu.Unlock()
-		for i := range committed {
-			all = append(all, i)
-		}
-		return all
+		return slices.Collect(maps.Keys(committed))
 	}
-	var writers, checkers sync.WaitGroup
+	add := func(tx pgx.Tx, i int) error {
+		if i%5 == 0 {
+			_, err := tx.Exec(t.Context(), `insert into topic_unsubscribes (workspace_id, topic_id, key) values ($1, $2, $3)`,
+				l.ws, l.topic, KeyOf(lemma.Email, person(i)))
+			return err
+		}
+		_, err := insert(t.Context(), tx, l.ws, []Entry{{ID: lemma.NewID(), Channel: lemma.Email, Address: person(i), Cause: Complaint}})
+		return err
+	}
+	var writers, others sync.WaitGroup
 	for w := range 4 {
 		writers.Go(func() {
-			for i := w; i < people; i += 4 {
-				err := pgx.BeginFunc(t.Context(), l.pool, func(tx pgx.Tx) error {
-					if i%5 == 0 {
-						_, err := tx.Exec(t.Context(), `insert into topic_unsubscribes (workspace_id, topic_id, key) values ($1, $2, $3)`,
-							l.ws, l.topic, KeyOf(lemma.Email, person(i)))
-						return err
-					}
-					_, err := insert(t.Context(), tx, l.ws,
-						[]Entry{{ID: lemma.NewID(), Channel: lemma.Email, Address: person(i), Cause: Complaint}})
-					return err
-				})
-				if err != nil {
+			for i := w; i < all; i += 4 {
+				if err := pgx.BeginFunc(t.Context(), l.pool, func(tx pgx.Tx) error { return add(tx, i) }); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
@@ -250,19 +283,10 @@ func TestNothingThatWasAddedIsMissed(t *testing.T) {
 		})
 	}
 	done := make(chan struct{})
-	for range 3 {
-		checkers.Go(func() {
+	until := func(work func()) {
+		others.Go(func() {
 			for {
-				known := snapshot()
-				addresses := make([]string, len(known))
-				for i, p := range known {
-					addresses[i] = person(p)
-				}
-				found, err := l.checker.Check(t.Context(), l.ws, Message{Channel: lemma.Email, TopicID: l.topic}, addresses)
-				if err != nil || len(found) != len(known) {
-					t.Errorf("%d of %d are found (%v)", len(found), len(known), err)
-					return
-				}
+				work()
 				select {
 				case <-done:
 					return
@@ -271,7 +295,35 @@ func TestNothingThatWasAddedIsMissed(t *testing.T) {
 			}
 		})
 	}
+	until(func() {
+		if err := l.checker.StoreFilters(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	filters := atomic.Int64{}
+	for range 3 {
+		until(func() {
+			process := l.restart()
+			for range 4 {
+				people := known()
+				addresses := make([]string, len(people))
+				for i, p := range people {
+					addresses[i] = person(p)
+				}
+				found, err := process.checker.Check(t.Context(), l.ws, Message{Channel: lemma.Email, TopicID: l.topic}, addresses)
+				if err != nil || len(found) != len(people) {
+					t.Errorf("%d of %d are found (%v)", len(found), len(people), err)
+				}
+				if process.loaded() != nil {
+					filters.Add(1)
+				}
+			}
+		})
+	}
 	writers.Wait()
 	close(done)
-	checkers.Wait()
+	others.Wait()
+	if filters.Load() == 0 {
+		t.Error("no check used a filter")
+	}
 }

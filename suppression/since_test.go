@@ -16,7 +16,7 @@ import (
 
 // Lists that are restored from a dump are new, also when no trigger fires.
 func TestListsThatAreRestored(t *testing.T) {
-	l := newList(t, Config{Page: 1000, Checks: 1})
+	l := newList(t, Config{})
 	l.suppress(l.pool, 0, 1, 2)
 	l.must(New(l.pool).SetTopic(t.Context(), l.ws, l.topic, lemma.Email, person(4), false))
 	conn, err := l.pool.Acquire(t.Context())
@@ -30,7 +30,7 @@ func TestListsThatAreRestored(t *testing.T) {
 		pgtest.Exec(t, l.pool, "delete from "+table)
 	}
 	l.suppress(l.pool, 9)
-	f := l.fill()
+	f := l.load()
 	l.want(10, 9)
 	_, err = conn.Exec(t.Context(), "set session_replication_role = replica")
 	l.must(err)
@@ -39,7 +39,7 @@ func TestListsThatAreRestored(t *testing.T) {
 		l.must(err)
 	}
 	l.want(10, 0, 1, 2, 4, 9)
-	if l.checker.filter(l.ws) != f {
+	if l.loaded() != f {
 		t.Error("the filter is given up")
 	}
 }
@@ -48,14 +48,14 @@ func TestListsThatAreRestored(t *testing.T) {
 func TestListsOfAnotherDatabase(t *testing.T) {
 	for _, table := range []string{"suppressions", "topic_unsubscribes"} {
 		t.Run(table, func(t *testing.T) {
-			l := newList(t, Config{Page: 7, Checks: 1})
+			l := newList(t, Config{})
 			l.suppress(l.pool, 1)
-			f := l.fill()
-			f.lists[0].segments = []*segment{newSegment(nil, pair{})}
+			f := l.load()
+			f.bits = newBloom(0, 10)
 			l.want(10)
 			pgtest.Exec(t, l.pool, "vacuum full "+table) // a new file with the same numbers
 			l.want(10, 1)
-			if l.checker.filter(l.ws) == f {
+			if l.loaded() == f {
 				t.Error("the filter is kept")
 			}
 		})
@@ -73,7 +73,7 @@ func TestAServerThatRecovers(t *testing.T) {
 		t.Helper()
 		pgtest.Eventually(t, time.Minute, "the server answers", func() (ok bool) {
 			var err error
-			now, err = readSince(t.Context(), pool, ws, "", 0)
+			now, err = readSince(t.Context(), pool, ws, nothing, 0)
 			return err == nil
 		})
 		return now
@@ -116,14 +116,14 @@ func kill(t *testing.T, pool *pgxpool.Pool) {
 
 // What is added at once may be more than a check reads: the filter is given up then.
 func TestMoreThanACheckReads(t *testing.T) {
-	l := newList(t, Config{Page: 1000, Checks: 1, New: 5})
+	l := newList(t, Config{New: 5})
 	l.suppress(l.pool, 100)
-	f := l.fill()
+	f := l.load()
 	l.suppress(l.pool, 0, 1, 2)
 	l.must(New(l.pool).SetTopic(t.Context(), l.ws, l.topic, lemma.Email, person(3), false))
 	l.suppress(l.pool, 4)
 	l.want(10, 0, 1, 2, 3, 4)
-	if l.checker.filter(l.ws) != f {
+	if l.loaded() != f {
 		t.Error("the filter is given up for as much as a check reads")
 	}
 	now, err := readSince(t.Context(), l.pool, l.ws, f.since, l.checker.cfg.New)
@@ -134,25 +134,28 @@ func TestMoreThanACheckReads(t *testing.T) {
 	}
 	now, err = readSince(t.Context(), l.pool, l.ws, now.snapshot, l.checker.cfg.New)
 	l.must(err)
-	if n := len(now.added[0]) + len(now.added[1]); n != 6 || !now.isMore {
+	if n := len(now.added); n != 6 || !now.isMore {
 		t.Errorf("%d entries are read", n)
 	}
 	l.want(12, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
-	if l.checker.filter(l.ws) == f {
+	if l.loaded() == f {
 		t.Error("the filter is kept")
 	}
-	l.fill()
+	l.want(12, people(0, 12)...) // no filter is stored
+	if l.stored() == nil || l.load() == f {
+		t.Error("the filter is not loaded again")
+	}
 	l.want(12, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 }
 
 // A transaction that stays open does not make checks read again what was written beside it.
 func TestATransactionThatStaysOpen(t *testing.T) {
-	l := newList(t, Config{Page: 1000, Checks: 1, New: 100})
+	l := newList(t, Config{New: 100})
 	late, err := l.pool.Begin(t.Context())
 	l.must(err)
 	defer func() { _ = late.Rollback(context.WithoutCancel(t.Context())) }()
 	l.suppress(late, 0)
-	f := l.fill()
+	f := l.load()
 	want := []int{}
 	for i := range 10 {
 		var people []int
@@ -174,7 +177,7 @@ func TestATransactionThatStaysOpen(t *testing.T) {
 	if _, err = readSince(t.Context(), reader, l.ws, f.since, 100); err != nil {
 		t.Fatal(err)
 	}
-	if read := entries() - before; read > 0 || l.checker.filter(l.ws) != f {
+	if read := entries() - before; read > 0 || l.loaded() != f {
 		t.Errorf("a check reads %d entries again", read)
 	}
 	l.must(late.Commit(t.Context()))

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"lemma/sender"
 )
@@ -14,9 +15,9 @@ type pair struct {
 	n             int // recipients of a campaign
 	rounds        int // of two campaigns of each workspace
 	without, with *instance
-	names         [2]string   // of the figures without and with
-	feature       string      // what the ratio compares
-	warm          func() bool // whether first campaigns have filled what is kept in memory; nil: after one
+	names         [2]string // of the figures without and with
+	feature       string    // what the ratio compares
+	starts        bool      // first campaigns of a process are compared, too
 }
 
 // openPair makes an instance with two workspaces. close drops it.
@@ -36,7 +37,7 @@ func (e *env) openPair(ctx context.Context, n int) (p *pair, drop func(), err er
 
 // measure sends campaigns and prints a figure of each. The last that are compared have the
 // ratio of CPU and of time. The first of each workspace fill caches: they are printed with
-// their own ratio at the end.
+// their own ratio at the end, or are those of processes that have just started.
 func (p *pair) measure(ctx context.Context, print func(figure) error,
 	send func(context.Context, *instance, materials) (figure, error)) error {
 	if err := p.without.StartWorkers(ctx); err != nil {
@@ -56,16 +57,31 @@ func (p *pair) measure(ctx context.Context, print func(figure) error,
 		}
 		return f, err
 	}
-	first, err := p.first(one)
+	var first []figure
+	for _, process := range []*instance{p.without, p.with} {
+		f, err := one(process)
+		if err != nil {
+			return err
+		}
+		f.Name += "_first"
+		first = append(first, f)
+	}
+	without, err := p.compare(one, print, "campaigns")
 	if err != nil {
 		return err
 	}
-	without, err := p.compare(one, print)
-	if err != nil {
+	if p.starts {
+		_, err := p.compare(func(process *instance) (figure, error) {
+			if err := p.restart(ctx); err != nil {
+				return figure{}, err
+			}
+			f, err := one(process)
+			f.Name += "_first"
+			return f, err
+		}, print, "first campaigns of a process")
 		return err
 	}
 	for _, f := range first {
-		f.Name += "_first"
 		f.against(without, "a later campaign without "+p.feature)
 		if err := print(f); err != nil {
 			return err
@@ -74,28 +90,24 @@ func (p *pair) measure(ctx context.Context, print func(figure) error,
 	return nil
 }
 
-// mostFirst is the number of campaigns after which a workspace must be warm.
-const mostFirst = 20
-
-// first sends the first campaigns of each workspace.
-func (p *pair) first(one func(*instance) (figure, error)) (all []figure, err error) {
-	for _, process := range []*instance{p.without, p.with} {
-		for i := 0; i == 0 || process == p.with && p.warm != nil && !p.warm(); i++ {
-			if i == mostFirst {
-				return nil, fmt.Errorf("%d campaigns of %d recipients do not suffice to fill what is kept in memory", i, p.n)
-			}
-			f, err := one(process)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, f)
-		}
+// restart ends the process of both workspaces, and starts another.
+func (p *pair) restart(ctx context.Context) error {
+	stop, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := p.without.Drain(stop); err != nil {
+		return err
 	}
-	return all, nil
+	p.without.Close()
+	process, err := p.process(ctx, p.without.name, []sender.Kind{p.null.kind()})
+	if err != nil {
+		return err
+	}
+	p.without.Server, p.with.Server = process, process
+	return process.StartWorkers(ctx)
 }
 
 // compare sends the campaigns that are compared. It returns the mean of those without.
-func (p *pair) compare(one func(*instance) (figure, error), print func(figure) error) (without figure, err error) {
+func (p *pair) compare(one func(*instance) (figure, error), print func(figure) error, what string) (without figure, err error) {
 	var with figure
 	n := 2 * p.rounds
 	for i := range n {
@@ -110,7 +122,7 @@ func (p *pair) compare(one func(*instance) (figure, error), print func(figure) e
 				without.add(f, n)
 			}
 			if i == n-1 && process == p.without {
-				with.against(without, fmt.Sprintf("campaigns with %s, by %d without", p.feature, n))
+				with.against(without, fmt.Sprintf("%s with %s, by %d without", what, p.feature, n))
 				f.Ratio, f.RatioSeconds, f.Against = with.Ratio, with.RatioSeconds, with.Against
 			}
 			if err := print(f); err != nil {

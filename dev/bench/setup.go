@@ -53,18 +53,11 @@ func (e *env) fresh(ctx context.Context, kinds []sender.Kind) (*instance, error)
 	if _, err := e.admin.Exec(ctx, "create database "+name); err != nil {
 		return nil, fmt.Errorf("create %s: %w", name, err)
 	}
-	cfg := e.cfg
-	cfg.DatabaseURL = e.dsn(name)
-	cfg.PublicURL = benchPublic // marketing has links to unsubscribe
-	pool, err := server.OpenPool(ctx, cfg)
+	n, err := e.process(ctx, name, kinds)
 	if err != nil {
 		return nil, err
 	}
-	if err := migrations.Up(ctx, pool); err != nil {
-		return nil, err
-	}
-	n, err := server.New(server.Deps{Pool: pool, Box: e.box, Log: slog.New(slog.DiscardHandler), Kinds: kinds}, cfg)
-	if err != nil {
+	if err := migrations.Up(ctx, n.Pool); err != nil {
 		return nil, err
 	}
 	ws, err := n.Workspaces.Create(ctx, "bench")
@@ -72,6 +65,18 @@ func (e *env) fresh(ctx context.Context, kinds []sender.Kind) (*instance, error)
 		return nil, err
 	}
 	return &instance{n, name, ws.ID}, nil
+}
+
+// process is a process on a database.
+func (e *env) process(ctx context.Context, database string, kinds []sender.Kind) (*server.Server, error) {
+	cfg := e.cfg
+	cfg.DatabaseURL = e.dsn(database)
+	cfg.PublicURL = benchPublic // marketing has links to unsubscribe
+	pool, err := server.OpenPool(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return server.New(server.Deps{Pool: pool, Box: e.box, Log: slog.New(slog.DiscardHandler), Kinds: kinds}, cfg)
 }
 
 func (e *env) drop(ctx context.Context, b *instance) error {
