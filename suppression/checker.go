@@ -27,6 +27,7 @@ const unusedAfter = 10 * time.Minute
 type Metrics struct {
 	bytes   prometheus.Gauge
 	checked *prometheus.CounterVec
+	stored  prometheus.Counter
 }
 
 // NewMetrics registers the metrics of a Checker; with nil they are not exported.
@@ -36,9 +37,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Memory of the filters with which addresses are checked for suppressions."}),
 		checked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_suppression_checks_total",
 			Help: "Addresses that were checked for suppressions, by what answered (filter, database)."}, []string{"by"}),
+		stored: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_suppression_filters_stored_total",
+			Help: "Filters of long lists of suppressions that were stored for processes that start later."}),
 	}
 	if r != nil {
-		r.MustRegister(m.bytes, m.checked)
+		r.MustRegister(m.bytes, m.checked, m.stored)
 	}
 	return m
 }

@@ -69,7 +69,8 @@ const storedFilter = `
 	order by f.part`
 
 // StoreFilters stores the filters of workspaces to whose lists so much was added that a
-// process that starts would not read it. One that fails does not stop the others.
+// process that starts would soon not read it. It has one of them in memory at a time, and
+// one process stores it. One that fails does not stop the others.
 func (c *Checker) StoreFilters(ctx context.Context) error {
 	rows, _ := c.pool.Query(ctx, grownLists, max(1, c.cfg.New/2), bloomForm)
 	grown, err := pgx.CollectRows(rows, pgx.RowToStructByPos[grownList])
@@ -146,7 +147,11 @@ func (c *Checker) store(ctx context.Context, tx pgx.Tx, g grownList) error {
 			return err
 		}
 	}
-	return write(ctx, tx, g.Workspace, bits, now)
+	err = write(ctx, tx, g.Workspace, bits, now)
+	if err == nil {
+		c.metrics.stored.Inc()
+	}
+	return err
 }
 
 // readAll reads the lists into a new filter. It has capacity for what a check adds at most.

@@ -115,11 +115,12 @@ func (l listed) restoreFilter() {
 	l.must(err)
 }
 
-// A filter that is restored is replaced, also if little was added since.
+// A filter that is restored is replaced, also if it was that of a longer list.
 func TestARestoredFilterIsReplaced(t *testing.T) {
 	l := newList(t, Config{New: 10})
 	l.suppress(l.pool, people(0, 20)...)
 	l.stored()
+	pgtest.Exec(t, l.pool, `update suppression_filters set pairs = 1000000`)
 	l.restoreFilter()
 	l.suppress(l.pool, 20)
 	if f := l.stored(); f == nil || !f.bits.has(pair{key: KeyOf(lemma.Email, person(20))}) {
@@ -175,6 +176,19 @@ func TestAnAdditionWhileAFilterIsStored(t *testing.T) {
 	}
 }
 
+// A stored filter is of the database that it was read from, not of that of the first check.
+func TestAnotherDatabaseAfterAFilterWasRead(t *testing.T) {
+	l := newList(t, Config{New: 10})
+	l.suppress(l.pool, people(0, 20)...)
+	f := l.stored()
+	pgtest.Exec(t, l.pool, "vacuum full suppressions")
+	now, err := readSince(t.Context(), l.pool, l.ws, f.since, 10)
+	l.must(err)
+	if _, ok := f.pass(now, Message{Channel: lemma.Email}, nil); ok {
+		t.Error("the filter is used")
+	}
+}
+
 // A filter of several parts is read as it was stored.
 func TestAFilterOfSeveralParts(t *testing.T) {
 	l := newList(t, Config{New: 10})
@@ -186,10 +200,29 @@ func TestAFilterOfSeveralParts(t *testing.T) {
 	l.must(err)
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	l.must(write(t.Context(), tx, l.ws, bits, nothing))
-	f, err := readStored(t.Context(), tx, l.ws, func(size int) bool { return size >= bits.size() && size < bits.size()+1<<20 })
-	l.must(err)
-	if f.since != nothing || !slices.Equal(f.bits.blocks, bits.blocks) || f.bits.pairs != bits.pairs || f.bits.capacity != bits.capacity {
+	read := func() *filter {
+		f, err := readStored(t.Context(), tx, l.ws, func(size int) bool { return size >= bits.size() && size < bits.size()+1<<20 })
+		l.must(err)
+		return f
+	}
+	if f := read(); f.since != nothing || !slices.Equal(f.bits.blocks, bits.blocks) || f.bits.pairs != bits.pairs || f.bits.capacity != bits.capacity {
 		t.Errorf("%d blocks are read, want %d", len(f.bits.blocks), len(bits.blocks))
+	}
+	for name, sql := range map[string]string{
+		"the last part is gone": `delete from suppression_filters where part = parts - 1`,
+		"a part is short":       `update suppression_filters set bits = substr(bits, 1, 640) where part = 1`,
+		"a part is of another filter": `select set_config('lemma.filter_snapshot', '5:5:', true);
+			with old as (delete from suppression_filters where part = 1 returning *), gone as (select count(*) from old)
+			insert into suppression_filters (workspace_id, part, parts, form, pairs, capacity, bits)
+			select workspace_id, part + gone.count - 1, parts, form, pairs, capacity, bits from old, gone`,
+	} {
+		_, err := tx.Exec(t.Context(), "savepoint s; "+sql)
+		l.must(err)
+		if f := read(); f != nil {
+			t.Errorf("a filter is read of which %s", name)
+		}
+		_, err = tx.Exec(t.Context(), "rollback to s")
+		l.must(err)
 	}
 }
 

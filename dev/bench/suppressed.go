@@ -48,7 +48,7 @@ func (b *instance) suppress(ctx context.Context, n int) error {
 	if err := suppression.New(b.Pool).Seed(ctx, b.workspace, n); err != nil {
 		return err
 	}
-	if _, err := b.Pool.Exec(ctx, `vacuum suppressions`); err != nil { // otherwise autovacuum runs during the measurement
+	if _, err := b.Pool.Exec(ctx, `vacuum analyze suppressions`); err != nil { // otherwise autovacuum runs during the measurement
 		return err
 	}
 	_, err := b.Pool.Exec(ctx, `checkpoint`) // the same
