@@ -92,6 +92,9 @@ func TestFiltersThatAreNotRead(t *testing.T) {
 				t.Errorf("%+v is read (%v)", f, err)
 			}
 			l.want(30, people(0, 20)...)
+			if l.want(30, people(0, 20)...); l.loaded() != nil || l.checker.memory != 0 {
+				t.Errorf("%d bytes are taken", l.checker.memory)
+			}
 		})
 	}
 }
