@@ -208,7 +208,8 @@ func TestAFilterOfSeveralParts(t *testing.T) {
 		l.must(err)
 		return f
 	}
-	if f := read(); f.since != nothing || !slices.Equal(f.bits.blocks, bits.blocks) || f.bits.pairs != bits.pairs || f.bits.capacity != bits.capacity {
+	if f := read(); f.since != nothing || !slices.Equal(f.bits.blocks, bits.blocks) ||
+		f.bits.pairs != bits.pairs || f.bits.capacity != bits.capacity {
 		t.Errorf("%d blocks are read, want %d", len(f.bits.blocks), len(bits.blocks))
 	}
 	for name, sql := range map[string]string{
