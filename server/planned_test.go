@@ -68,7 +68,7 @@ func startPlanned(t *testing.T, hot *pgtest.Statements) *planned {
 	p.Server, err = New(Deps{Pool: s.Pool, Blobs: store, Box: p.Box, Log: slog.New(slog.DiscardHandler),
 		Kinds: []sender.Kind{accepting("smtp").kind()}}, Config{SendWorkers: 2, PublicURL: "https://lemma.shop.example",
 		Sender:  sender.Config{Workers: 2, ReapEvery: often, SweepEvery: often, SweepGrace: often},
-		Checker: suppression.Config{New: 10, Checks: 1, Wait: 1}, Campaigns: campaigns.Config{Grace: often},
+		Checker: suppression.Config{New: 10, Checks: 1, Wait: 1}, StoreFilters: often, Campaigns: campaigns.Config{Grace: often},
 		Sources: shop.Local, Webhooks: webhooks.Options{AllowPrivate: true}})
 	p.Must(err)
 	t.Cleanup(func() {
@@ -177,7 +177,15 @@ func (p *planned) suppressions() {
 		p.Workspace)
 	p.Exec(`insert into topic_unsubscribes (workspace_id, topic_id, key)
 		select $1, $2, md5(i::text)::uuid from generate_series(1, 15) i`, p.Workspace, topic)
-	p.Must(p.Checker.StoreFilters(p.T.Context()))
+	p.until(`select count(*) = 1 from suppression_filters`)
+}
+
+// A process stores the filters of long lists.
+func TestFiltersOfSuppressionsAreStored(t *testing.T) {
+	t.Parallel()
+	p := startPlanned(t, &pgtest.Statements{Settings: session})
+	p.Must(p.StartWorkers(t.Context()))
+	p.suppressions()
 }
 
 // export writes the rows of each type.
