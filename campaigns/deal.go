@@ -74,12 +74,9 @@ type assigned struct {
 	fingerprint uint64
 }
 
-func (p *plan) assign(key string) (a assigned) {
-	if p.deal == nil {
-		return a
-	}
-	a.group, a.variant, a.fingerprint = p.deal.Deal(key)
-	if !p.deal.sampling {
+func (d *deal) assign(key string) (a assigned) {
+	a.group, a.variant, a.fingerprint = d.Deal(key)
+	if !d.sampling {
 		a.variant = 0 // the winner
 	}
 	return a
@@ -90,11 +87,11 @@ func (p *plan) assign(key string) (a assigned) {
 // stopped; in the rollout the sample, whose profiles may have other addresses by now. A
 // profile that has opted out is always written: no other profile is sent to at its
 // address.
-func (p *plan) deals(chunk []notifications.Recipient, from int, to assigned) []notifications.Recipient {
+func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []notifications.Recipient {
 	if p.deal == nil {
 		return chunk
 	}
-	n := from
+	to, n := p.deal.assign(key), from
 	for i := from; i < len(chunk); i++ {
 		r := &chunk[i]
 		r.Variant, r.Fingerprint = to.variant, to.fingerprint

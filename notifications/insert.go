@@ -291,7 +291,8 @@ func columnsOf(c Chunk, send []Recipient) intentColumns {
 		profiles: make([]string, n), addresses: make([]string, n), payloads: make([]string, n),
 	}
 	dealer := newDealer(c, send)
-	for i, r := range send {
+	for i := range send {
+		r := &send[i]
 		batch, ordinal := dealer.place(r.Variant)
 		col.keys[i], col.profiles[i], col.addresses[i], col.payloads[i] = wire(r.Key), r.ProfileKey, r.Address, r.Payload
 		col.batchOf[i], col.ordinals[i] = wire(batch), int16(ordinal)
