@@ -25,6 +25,16 @@ const selectStatus = `
 		where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.key = n.key
 	) d on true`
 
+// toNotification reads a row of selectStatus, whose columns are in this order: finding them
+// by name costs as much as reading them.
+func toNotification(row pgx.CollectableRow) (n Notification, err error) {
+	err = row.Scan(&n.WorkspaceID, &n.OriginID, &n.Key, &n.Channel, &n.ProfileKey, &n.Address, &n.Status, &n.Reason, &n.Outcome,
+		&n.Attempts,
+		&n.Code, &n.CarrierID, &n.Detail, &n.CreatedAt, &n.EndedAt, &n.FlowID, &n.EnrollmentID, &n.Node, &n.Resolution, &n.ResolvedAt,
+		&n.DueAt, &n.ExpiresAt, &n.Metadata, &n.Delivery, &n.DeliveryAt)
+	return n, err
+}
+
 // unknownDelivery is the state of a notification about which the carrier has reported
 // nothing.
 const unknownDelivery = "unknown"
@@ -51,7 +61,7 @@ func get(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Notifi
 	if err != nil {
 		return Notification{}, fmt.Errorf("get notification: %w", err)
 	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
+	found, err := pgx.CollectRows(rows, toNotification)
 	if err != nil {
 		return Notification{}, fmt.Errorf("get notification: %w", err)
 	}
@@ -68,7 +78,7 @@ func (l *Ledger) Some(ctx context.Context, workspaceID uuid.UUID, origins, keys 
 	if err != nil {
 		return nil, fmt.Errorf("read notifications: %w", err)
 	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
+	found, err := pgx.CollectRows(rows, toNotification)
 	if err != nil {
 		return nil, fmt.Errorf("read notifications: %w", err)
 	}
@@ -124,7 +134,7 @@ func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q pa
 	(&query{statement}).filter(f)
 	return statement.Read(func(end page.Clauses) ([]Notification, error) {
 		rows, _ := l.pool.Query(ctx, selectStatus+" where n.workspace_id = $1 and "+end.Where+" "+end.Order, end.Args...)
-		return pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
+		return pgx.CollectRows(rows, toNotification)
 	})
 }
 
