@@ -50,11 +50,13 @@ func (s Split) Salt() string {
 func (s Split) Thresholds() []uint64 { return s.ends }
 
 // Bucket is the hash of the profile key, modulo the number of buckets.
-func (s Split) Bucket(profileKey string) uint64 {
+func (s Split) Bucket(profileKey string) uint64 { return s.bucketOf(s.Hash(profileKey)) }
+
+func (s Split) bucketOf(hash uint64) uint64 {
 	if len(s.ends) == 0 || s.ends[len(s.ends)-1] == 0 {
 		return 0
 	}
-	return s.Hash(profileKey) % s.ends[len(s.ends)-1]
+	return hash % s.ends[len(s.ends)-1]
 }
 
 // Hash is xxhash64 of the salt, a zero byte and the profile key.
@@ -66,8 +68,10 @@ func (s Split) Hash(profileKey string) uint64 {
 }
 
 // Arm is the arm of a profile key: the first whose threshold is above its bucket.
-func (s Split) Arm(profileKey string) int {
-	bucket := s.Bucket(profileKey)
+func (s Split) Arm(profileKey string) int { return s.armOf(s.Hash(profileKey)) }
+
+func (s Split) armOf(hash uint64) int {
+	bucket := s.bucketOf(hash)
 	for i, end := range s.ends {
 		if bucket < end {
 			return i
@@ -132,16 +136,17 @@ func (p Plan) Assign(profileKey string) Assignment {
 	return a
 }
 
-// Deal returns the group of a profile, and its variant if it is in the sample. It is
-// faster than Assign.
-func (p Plan) Deal(profileKey string) (Group, int) {
+// Deal returns the group of a profile and, unless it is Rest, the hash of Plan.Variant, and
+// the variant of a profile in the sample. It is faster than Assign.
+func (p Plan) Deal(profileKey string) (group Group, variant int, hash uint64) {
 	switch {
 	case p.Holdout.ends[0] > 0 && p.Holdout.Bucket(profileKey) < p.Holdout.ends[0]:
-		return Holdout, 0
+		return Holdout, 0, p.Variant.Hash(profileKey)
 	case p.Sample.ends[0] < percentBuckets && p.Sample.Bucket(profileKey) >= p.Sample.ends[0]:
-		return Rest, 0
+		return Rest, 0, 0
 	}
-	return Sample, p.Variant.Arm(profileKey)
+	hash = p.Variant.Hash(profileKey)
+	return Sample, p.Variant.armOf(hash), hash
 }
 
 // Explain describes an assignment as a sentence. variants are their names.

@@ -48,7 +48,8 @@ func TestSplitsAreIndependent(t *testing.T) {
 	variants := [2][3]int{}
 	for i := range n {
 		a := p.Assign(fmt.Sprint(i))
-		if group, variant := p.Deal(fmt.Sprint(i)); group != a.Group || group == Sample && variant != a.Variant {
+		if group, variant, hash := p.Deal(fmt.Sprint(i)); group != a.Group || group == Sample && variant != a.Variant ||
+			group != Rest && hash != p.Variant.Hash(fmt.Sprint(i)) {
 			t.Fatalf("%+v, and assigned %s, %d", a, group, variant)
 		}
 		switch a.Group {

@@ -21,7 +21,7 @@ func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.
 	if err != nil || by.SQL == "" {
 		return m, err
 	}
-	hash, period := fingerprints(it.ID).Hash, audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
+	hash, period := fingerprint(it), audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
 	return m, c.audiences.Keys(ctx, it.WorkspaceID, by.DataSourceID, by.SQL, period, func(key []byte) { m.convert(hash(string(key))) })
 }
 
@@ -76,9 +76,9 @@ func (c *Campaigns) readPart(ctx context.Context, it Iteration, from, to time.Ti
 		return fmt.Errorf("read events of iteration %s: %w", it.ID, err)
 	}
 	defer rows.Close()
-	split := fingerprints(it.ID)
+	hash := fingerprint(it)
 	for rows.Next() {
-		if err := found.add(ctx, split.Hash(string(rows.RawValues()[0]))); err != nil {
+		if err := found.add(ctx, hash(string(rows.RawValues()[0]))); err != nil {
 			return err
 		}
 	}

@@ -18,8 +18,7 @@ type deal struct {
 	sampling bool   // otherwise the winner is rolled out
 	stopped  []bool // by variant: the guardrail has stopped it
 
-	members     *members // in the rollout: they have a notification, at this or another address
-	fingerprint func(profileKey string) uint64
+	members *members // in the rollout: they have a notification, at this or another address
 }
 
 // dealOf reads the experiment of a campaign for a run, and adds what its chunks write.
@@ -45,9 +44,7 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 	switch {
 	case p.deal.sampling:
 		p.columns = columnsOf(contents...)
-		if it.Metric != nil {
-			p.Fingerprint = fingerprints(it.ID).Hash
-		}
+		p.Remember = it.Metric != nil
 		for i, v := range it.Variants {
 			p.Variants = append(p.Variants, notifications.Variant{ContentID: v.contentID, Ordinal: i, DueAfter: v.SendOffset})
 			p.deal.stopped = append(p.deal.stopped, v.StoppedAt != nil)
@@ -55,7 +52,6 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 	case it.Winner != nil && it.rolloutID != nil:
 		p.columns = columnsOf(contents[*it.Winner])
 		p.Variants = []notifications.Variant{{ContentID: *it.rolloutID, Ordinal: *it.Winner}}
-		p.deal.fingerprint = fingerprints(it.ID).Hash
 		if p.deal.members, err = c.readMembers(ctx, it, func() {}); err != nil {
 			return err
 		}
@@ -65,9 +61,25 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 	return nil
 }
 
-// fingerprints hash the profile keys of an iteration.
-func fingerprints(id uuid.UUID) abtest.Split {
-	return abtest.NewSplit(lemma.FormatID(lemma.PrefixIteration, id) + "/member")
+// fingerprint is the hash of a profile key under which an iteration remembers its profiles:
+// that by which their variant is chosen.
+func fingerprint(it Iteration) func(profileKey string) uint64 {
+	return assignmentPlan(it.ID, it.Experiment).Variant.Hash
+}
+
+// assigned is what the assignment of a profile decides for the recipients of its row.
+type assigned struct {
+	group       abtest.Group
+	variant     int // the index of its content among those of the run
+	fingerprint uint64
+}
+
+func (d *deal) assign(key string) (a assigned) {
+	a.group, a.variant, a.fingerprint = d.Deal(key)
+	if !d.sampling {
+		a.variant = 0 // the winner
+	}
+	return a
 }
 
 // deals gives the recipients of a row their variant, and removes those that this run
@@ -79,27 +91,36 @@ func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []no
 	if p.deal == nil {
 		return chunk
 	}
-	group, variant := p.deal.Deal(key)
-	to := from
-	for _, r := range chunk[from:] {
-		if p.deal.sampling {
-			r.Variant = variant
-		}
+	to, n := p.deal.assign(key), from
+	for i := from; i < len(chunk); i++ {
+		r := &chunk[i]
+		r.Variant, r.Fingerprint = to.variant, to.fingerprint
 		switch {
 		case r.Skip == notifications.Unsubscribed:
-		case group == abtest.Holdout && r.Skip == "":
+		case to.group == abtest.Holdout && r.Skip == "":
 			r.Skip = notifications.Holdout
-		case group == abtest.Rest && p.deal.sampling:
-			continue
-		case group == abtest.Sample && p.deal.sampling && p.deal.stopped[variant]: // gets the winner
-			continue
-		case group == abtest.Sample && !p.deal.sampling && p.deal.members.has(p.deal.fingerprint(key)):
+		case p.deal.excludes(to):
 			continue
 		}
-		chunk[to] = r
-		to++
+		if n < i {
+			chunk[n] = *r
+		}
+		n++
 	}
-	return chunk[:to]
+	return chunk[:n]
+}
+
+// excludes reports that a run does not write a profile that is not in the holdout.
+func (d *deal) excludes(a assigned) bool {
+	switch {
+	case a.group == abtest.Rest:
+		return d.sampling
+	case a.group == abtest.Sample && d.sampling:
+		return d.stopped[a.variant] // gets the winner
+	case a.group == abtest.Sample:
+		return d.members.has(a.fingerprint)
+	}
+	return false
 }
 
 // beginDeal writes the contents of the variants, or moves the iteration to the rollout.

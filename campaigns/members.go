@@ -191,7 +191,7 @@ func readMembers(ctx context.Context, tx pgx.Tx, it Iteration, most int) (*membe
 // searches the hashes of that variant. One at a wrong place is as improbable as another
 // profile with the same hash.
 func (c *Campaigns) isMember(ctx context.Context, it Iteration, variant int, profile string) (found bool, err error) {
-	hash := binary.LittleEndian.AppendUint64(nil, fingerprints(it.ID).Hash(profile))
+	hash := binary.LittleEndian.AppendUint64(nil, fingerprint(it)(profile))
 	err = c.pool.QueryRow(ctx, `
 		select exists (select from iteration_members
 			where workspace_id = $1 and origin_id = $2 and ordinal = $3 and position($4::bytea in profiles) > 0)`,

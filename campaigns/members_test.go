@@ -169,3 +169,30 @@ func TestMembersOfManyRows(t *testing.T) {
 		t.Errorf("%d members: %+v", m.n, all)
 	}
 }
+
+// A chunk of which some recipients are stored already remembers the others, under the hash
+// by which they are found.
+func TestMembersOfAPartlyRepeatedChunk(t *testing.T) {
+	b := experiments(t, 0)
+	ctx := context.Background()
+	c := b.experiment(ab(func(e *Experiment) { e.SamplePercent = 100 }))
+	p := b.plans(c.ID, 1)
+	for _, part := range [][2]int{{0, 20}, {10, 40}} {
+		chunk := p.Recipients
+		for _, r := range someRecipients(c.ID, part[0], part[1]) {
+			chunk = p.deals(append(chunk, r), len(chunk), r.ProfileKey)
+		}
+		b.Must(b.WriteChunk(ctx, p, chunk))
+	}
+	it := b.iteration(c)
+	m, err := b.readMembers(ctx, it, func() {})
+	b.Must(err)
+	for _, r := range someRecipients(c.ID, 0, 40) {
+		if !m.has(fingerprint(it)(r.ProfileKey)) {
+			t.Errorf("%s is not remembered", r.ProfileKey)
+		}
+	}
+	if m.n != 40 {
+		t.Errorf("%d members", m.n)
+	}
+}

@@ -32,9 +32,9 @@ type keyState struct {
 // may pass, or the time of its seal is over. It stays so until the key is acquired. A
 // notification that has not ended keeps its key. One that is not found was dropped by
 // package retention, after its seal, if it is old enough for that.
-func (s keyState) over(n notifications.Notification, found bool) bool {
+func (s keyState) over(n *notifications.Notification) bool {
 	switch {
-	case !found:
+	case n == nil:
 		return s.Now.Sub(timeOf(s.Token)) > retention.Least
 	case n.EndedAt == nil:
 		return false
@@ -67,20 +67,20 @@ func (d *Direct) answer(ctx context.Context, ws uuid.UUID, all []*request) error
 	}
 	for _, s := range states {
 		r := all[s.I]
-		n, ok := found[s.Token]
+		n := found[s.Token]
 		switch {
 		case s.open(r):
-		case s.Stored && s.over(n, ok):
+		case s.Stored && s.over(n):
 			r.over = s.Token
 		default:
-			r.done, r.result = true, s.result(n, ok)
+			r.done, r.result = true, s.result(n)
 		}
 	}
 	return nil
 }
 
 // notificationsOf reads the notifications of stored keys, by token.
-func (d *Direct) notificationsOf(ctx context.Context, ws uuid.UUID, states []keyState) (map[uuid.UUID]notifications.Notification, error) {
+func (d *Direct) notificationsOf(ctx context.Context, ws uuid.UUID, states []keyState) (map[uuid.UUID]*notifications.Notification, error) {
 	var origins, tokens []uuid.UUID
 	for _, s := range states {
 		if s.Stored {
@@ -94,22 +94,22 @@ func (d *Direct) notificationsOf(ctx context.Context, ws uuid.UUID, states []key
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[uuid.UUID]notifications.Notification, len(some))
-	for _, n := range some {
-		found[n.Key] = n
+	found := make(map[uuid.UUID]*notifications.Notification, len(some))
+	for i := range some {
+		found[some[i].Key] = &some[i]
 	}
 	return found, nil
 }
 
 // result is the answer to a request under a key in this state.
-func (s keyState) result(n notifications.Notification, found bool) Result {
+func (s keyState) result(n *notifications.Notification) Result {
 	switch {
 	case !s.Same:
 		return Result{Err: reused()}
-	case !s.Stored || !found:
+	case !s.Stored || n == nil:
 		return Result{Err: &Locked{RetryAfter: time.Duration(max(1, math.Ceil(min(s.Left, 5)))) * time.Second}}
 	case n.EndedAt != nil || s.MaxAttempts == 1:
-		return Result{Sent: Sent{Notification: n, Filtered: true}}
+		return Result{Sent: Sent{Notification: *n, Filtered: true}}
 	}
 	wait := time.Second
 	if n.DueAt != nil {
@@ -138,7 +138,10 @@ func (d *Direct) states(ctx context.Context, ws uuid.UUID, all []*request) ([]ke
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}
-	states, err := pgx.CollectRows(rows, pgx.RowToStructByName[keyState])
+	states, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s keyState, err error) {
+		err = row.Scan(&s.I, &s.Same, &s.Stored, &s.Token, &s.OriginID, &s.MaxAttempts, &s.SealFor, &s.Left, &s.Now)
+		return s, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}

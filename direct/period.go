@@ -134,8 +134,7 @@ func (d *Direct) living(ctx context.Context, page []oldKey) (living []oldKey, er
 			return nil, err
 		}
 		for _, k := range page[from:to] {
-			n, ok := found[k.Token]
-			if k.Stored && !k.over(n, ok) || !k.Stored && k.Left > 0 {
+			if k.Stored && !k.over(found[k.Token]) || !k.Stored && k.Left > 0 {
 				living = append(living, k)
 			}
 		}

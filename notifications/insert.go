@@ -42,6 +42,7 @@ type Recipient struct {
 	Skip         string // the reason, when nothing is to be sent
 	Late         bool   // in a campaign, with Skip set: it opted out while the audience was read
 	Variant      int    // of an experiment: an index of Chunk.Variants
+	Fingerprint  uint64 // of an experiment: a hash of the profile key
 }
 
 // Chunk is some thousands of recipients that are inserted together.
@@ -63,10 +64,7 @@ type Chunk struct {
 	Recipients  []Recipient   // reordered by Insert
 	Converts    bool          // the contents have a conversion
 	Variants    []Variant     // the contents that compete; nil: all get ContentID
-
-	// Fingerprint, if not nil, is the hash of a profile key under which the recipients of
-	// each variant are remembered.
-	Fingerprint func(profileKey string) uint64
+	Remember    bool          // store the fingerprints of the recipients of each variant
 }
 
 // Written counts what a chunk has added; a repeated chunk adds nothing.
@@ -289,7 +287,8 @@ func columnsOf(c Chunk, send []Recipient) intentColumns {
 		profiles: make([]string, n), addresses: make([]string, n), payloads: make([]string, n),
 	}
 	dealer := newDealer(c, send)
-	for i, r := range send {
+	for i := range send {
+		r := &send[i]
 		batch, ordinal := dealer.place(r.Variant)
 		col.keys[i], col.profiles[i], col.addresses[i], col.payloads[i] = wire(r.Key), r.ProfileKey, r.Address, r.Payload
 		col.batchOf[i], col.ordinals[i] = wire(batch), int16(ordinal)

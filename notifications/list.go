@@ -25,6 +25,16 @@ const selectStatus = `
 		where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.key = n.key
 	) d on true`
 
+// toNotification reads a row of selectStatus, whose columns are in this order: finding them
+// by name costs as much as reading them.
+func toNotification(row pgx.CollectableRow) (n Notification, err error) {
+	err = row.Scan(&n.WorkspaceID, &n.OriginID, &n.Key, &n.Channel, &n.ProfileKey, &n.Address, &n.Status, &n.Reason, &n.Outcome,
+		&n.Attempts,
+		&n.Code, &n.CarrierID, &n.Detail, &n.CreatedAt, &n.EndedAt, &n.FlowID, &n.EnrollmentID, &n.Node, &n.Resolution, &n.ResolvedAt,
+		&n.DueAt, &n.ExpiresAt, &n.Metadata, &n.Delivery, &n.DeliveryAt)
+	return n, err
+}
+
 // unknownDelivery is the state of a notification about which the carrier has reported
 // nothing.
 const unknownDelivery = "unknown"
@@ -48,7 +58,7 @@ func (l *Ledger) Get(ctx context.Context, workspaceID, origin, key uuid.UUID) (N
 
 func get(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Notification, error) {
 	rows, _ := db.Query(ctx, selectStatus+` where workspace_id = $1 and origin_id = $2 and key = $3`, workspaceID, origin, key)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
+	found, err := pgx.CollectRows(rows, toNotification)
 	if err != nil {
 		return Notification{}, fmt.Errorf("get notification: %w", err)
 	}
@@ -62,7 +72,7 @@ func get(ctx context.Context, db DB, workspaceID, origin, key uuid.UUID) (Notifi
 // stored are left out.
 func (l *Ledger) Some(ctx context.Context, workspaceID uuid.UUID, origins, keys []uuid.UUID) ([]Notification, error) {
 	rows, _ := l.pool.Query(ctx, some, workspaceID, origins, keys)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
+	found, err := pgx.CollectRows(rows, toNotification)
 	return found, lemma.Wrap(err, "read notifications")
 }
 
@@ -110,7 +120,7 @@ func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q pa
 	(&query{statement}).filter(f)
 	return statement.Read(func(end page.Clauses) ([]Notification, error) {
 		rows, _ := l.pool.Query(ctx, selectStatus+" where n.workspace_id = $1 and "+end.Where+" "+end.Order, end.Args...)
-		return pgx.CollectRows(rows, pgx.RowToStructByName[Notification])
+		return pgx.CollectRows(rows, toNotification)
 	})
 }
 

@@ -56,10 +56,7 @@ type dealer struct {
 func newDealer(c Chunk, send []Recipient) *dealer {
 	d := &dealer{chunk: c, sizes: []int{c.BatchSize}, current: []int{-1}}
 	if len(c.Variants) > 1 {
-		d.sizes, d.current = make([]int, len(c.Variants)), make([]int, len(c.Variants))
-		for i := range send {
-			d.sizes[send[i].Variant]++
-		}
+		d.sizes, d.current = sizesOf(c, send), make([]int, len(c.Variants))
 		most := c.BatchSize + c.BatchSize/10
 		for i, n := range d.sizes {
 			batches := max(1, (n+most-1)/most)
@@ -67,6 +64,15 @@ func newDealer(c Chunk, send []Recipient) *dealer {
 		}
 	}
 	return d
+}
+
+// sizesOf are the numbers of recipients of each variant.
+func sizesOf(c Chunk, send []Recipient) []int {
+	sizes := make([]int, len(c.Variants))
+	for i := range send {
+		sizes[send[i].Variant]++
+	}
+	return sizes
 }
 
 // place returns the batch and the ordinal of the next recipient of a variant.
@@ -119,22 +125,23 @@ func (m *members) add(ordinal int, profiles []byte) {
 // inserted. A repeated chunk may remember a profile of the holdout again: a reader counts
 // different ones.
 func membersOf(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, batches []newBatch, w Written) (m members, err error) {
-	if c.Fingerprint == nil {
+	if !c.Remember {
 		return m, nil
 	}
 	profiles := make([][]byte, len(c.Variants))
 	switch {
 	case w.Created == 0:
 	case w.Created == len(send):
+		sizes := sizesOf(c, send)
 		for i := range profiles {
-			profiles[i] = make([]byte, 0, 10*len(send)/len(profiles)) // some more than the average
+			profiles[i] = make([]byte, 0, 8*sizes[i])
 		}
 		for i := range send {
 			of := &profiles[send[i].Variant]
-			*of = binary.LittleEndian.AppendUint64(*of, c.Fingerprint(send[i].ProfileKey))
+			*of = binary.LittleEndian.AppendUint64(*of, send[i].Fingerprint)
 		}
 	default:
-		if err := readInserted(ctx, tx, c, batches, profiles); err != nil {
+		if err := readInserted(ctx, tx, c, send, batches, profiles); err != nil {
 			return m, fmt.Errorf("read inserted recipients of %s: %w", c.OriginID, err)
 		}
 	}
@@ -151,17 +158,21 @@ func membersOf(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, batche
 func holdoutOf(c Chunk) (profiles []byte) {
 	for _, r := range c.Recipients {
 		if r.Skip == Holdout {
-			profiles = binary.LittleEndian.AppendUint64(profiles, c.Fingerprint(r.ProfileKey))
+			profiles = binary.LittleEndian.AppendUint64(profiles, r.Fingerprint)
 		}
 	}
 	return profiles
 }
 
 // readInserted reads which recipients of a chunk were inserted: some were stored already.
-func readInserted(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch, profiles [][]byte) error {
+func readInserted(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, batches []newBatch, profiles [][]byte) error {
 	ids, variants := make([]uuid.UUID, len(batches)), make(map[uuid.UUID]int, len(batches))
 	for i, b := range batches {
 		ids[i], variants[b.id] = b.id, b.variant
+	}
+	fingerprints := make(map[string]uint64, len(send))
+	for i := range send {
+		fingerprints[send[i].ProfileKey] = send[i].Fingerprint
 	}
 	rows, _ := tx.Query(ctx, `
 		select b.id, n.profile_key from unnest($3::uuid[]) as b (id)
@@ -172,7 +183,7 @@ func readInserted(ctx context.Context, tx pgx.Tx, c Chunk, batches []newBatch, p
 	var profile string
 	_, err := pgx.ForEachRow(rows, []any{&batch, &profile}, func() error {
 		v := variants[batch]
-		profiles[v] = binary.LittleEndian.AppendUint64(profiles[v], c.Fingerprint(profile))
+		profiles[v] = binary.LittleEndian.AppendUint64(profiles[v], fingerprints[profile])
 		return nil
 	})
 	return err

@@ -41,27 +41,26 @@ func (w *Workspaces) Authenticate(ctx context.Context, token string) (Key, error
 	return *key, w.touch(ctx, *key)
 }
 
-// hashedKey is a key with the hash of its token.
-type hashedKey struct {
-	Key
-	Hash []byte
-}
-
 // findKeys returns the key of each hash, or nil where there is none. It is the only lookup
 // without a workspace.
 func (w *Workspaces) findKeys(ctx context.Context, _ uuid.UUID, sums []hash) ([]*Key, error) {
-	all := make([][]byte, len(sums))
-	for i := range sums {
-		all[i] = sums[i][:]
+	of := make(map[hash]*Key, 1)
+	var different [][]byte
+	for i, sum := range sums {
+		if _, known := of[sum]; !known {
+			of[sum], different = nil, append(different, sums[i][:])
+		}
 	}
-	rows, _ := w.auth.Query(ctx, `select `+keyColumns+`, hash from api_keys where hash = any($1)`, all)
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[hashedKey])
+	rows, _ := w.auth.Query(ctx, `select `+keyColumns+`, hash from api_keys where hash = any($1)`, different)
+	var k Key
+	var sum []byte
+	_, err := pgx.ForEachRow(rows, append(k.fields(), &sum), func() error {
+		found := k
+		of[hash(sum)] = &found
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	of := make(map[hash]*Key, len(found))
-	for i := range found {
-		of[hash(found[i].Hash)] = &found[i].Key
 	}
 	keys := make([]*Key, len(sums))
 	for i, sum := range sums {

@@ -66,6 +66,11 @@ type NewKey struct {
 
 const keyColumns = `id, workspace_id, name, prefix, scopes, created_at, last_used_at, revoked_at`
 
+// fields are the fields of keyColumns.
+func (k *Key) fields() []any {
+	return []any{&k.ID, &k.WorkspaceID, &k.Name, &k.Prefix, &k.Scopes, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
+}
+
 // CreateKey makes a key and returns its token, which is not stored. Creating one
 // id twice makes one key. While the key is unused, the response of the first
 // attempt may have been lost, so a later attempt replaces the token. An earlier

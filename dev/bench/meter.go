@@ -44,8 +44,8 @@ type meter struct {
 func startMeter(postmaster int) *meter {
 	// Writing 5 resets the peak of the resident set (proc(5), clear_refs).
 	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
-	m := &meter{self: selfCPU(), postgres: clusterCPU(postmaster), postmaster: postmaster}
-	m.begun = time.Now() // after the CPU of a busy cluster has been read
+	m := &meter{postgres: clusterCPU(postmaster), postmaster: postmaster}
+	m.self, m.begun = selfCPU(), time.Now() // after clusterCPU, which itself takes some milliseconds
 	return m
 }
 
