@@ -105,12 +105,26 @@ func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed) 
 		v := w.callOnce(ctx, m)
 		w.buffers.ended(b, m, v, time.Since(begun))
 		m.forget()
-		called := m
-		calls.Go(func() {
-			defer func() { <-w.settler.open }()
-			w.finish(ctx, called, v)
-		})
+		w.settleCall(ctx, calls, m, v)
 	}
+}
+
+// settleCall settles a call together with others. It waits only in a goroutine of its own,
+// if the settlement must be tried again.
+func (w *Webhooks) settleCall(ctx context.Context, calls *sync.WaitGroup, m claimed, v result) {
+	calls.Add(1)
+	ended := func() { <-w.settler.open; calls.Done() }
+	w.settleSoon(m, v, func(one *settlement) {
+		if one.err == nil {
+			defer ended()
+			w.logSettled(ctx, one)
+			return
+		}
+		go func() {
+			defer ended()
+			w.finish(ctx, m, v, one.err)
+		}()
+	})
 }
 
 // take removes the first message from a buffer. The caller has locked the buffers.

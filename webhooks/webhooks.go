@@ -96,7 +96,7 @@ type Message struct {
 type Outcome struct {
 	WorkspaceID  uuid.UUID
 	ID           uuid.UUID
-	EnrollmentID uuid.UUID // zero: none waits
+	EnrollmentID uuid.UUID // of Outcomes: zero: none waits
 	Step         int
 	Delivered    bool
 	Status       int    // of the last answer; 0 when there was none
@@ -104,7 +104,8 @@ type Outcome struct {
 	Attempts     int
 }
 
-// Settled is called with all messages that a transaction ends, in that transaction.
+// Settled is called with all messages that a transaction ends and for which an enrollment
+// waits, in that transaction.
 // After an error the transaction is rolled back and each message is settled alone.
 type Settled func(ctx context.Context, tx pgx.Tx, all []Outcome) error
 
@@ -141,7 +142,7 @@ func New(d Deps, o Options) *Webhooks {
 	if w.metrics == nil {
 		w.metrics = NewMetrics(nil)
 	}
-	w.client = newClient(dial.Dialer{AllowPrivate: o.AllowPrivate}, o.Timeout)
+	w.client = newClient(dial.Dialer{AllowPrivate: o.AllowPrivate}, o.Timeout, o.Workers)
 	return w
 }
 
