@@ -28,7 +28,7 @@ func TestMessagesShareTheBodyOfTheirEvent(t *testing.T) {
 	b.subscriber("/2", types(eventsout.NotificationSent))
 	b.record(b.sent(100))
 	b.publish(1)
-	b.WantCount(2, `select count(*) from outbox where shared and length(body) < 200`)
+	b.WantCount(2, `select count(*) from outbox where body_of = event_id and length(body) < 200`)
 	b.receiver.status(http.StatusInternalServerError)
 	b.run(b.Webhooks, 2)
 	b.due()

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,7 +120,9 @@ type waiting struct {
 	FlowID          *uuid.UUID
 	Metadata        map[string]string // of that campaign or flow
 	ofItems         []metadata        // of direct notifications, each of which has its own; read if a subscription asks for it
+	changed         bool              // Keys and Details are not those of its row
 	data            []byte            // the data of its messages, as JSON
+	start           int               // bytes of data up to its items
 }
 
 // waitingEvents locks the oldest events that wait, of each workspace alike. The first of
@@ -215,7 +218,7 @@ type eventMessages struct {
 	ws, ids, endpoints, events []pgtype.UUID
 	types, bodies              []string
 	sequences                  []int64
-	shared                     []bool
+	bodyOf                     []pgtype.UUID // null: the body is whole
 }
 
 func (m *eventMessages) add(s *subscribed, sequence int64) error {
@@ -226,14 +229,16 @@ func (m *eventMessages) add(s *subscribed, sequence int64) error {
 		if err != nil {
 			return err
 		}
-		shared := shown == e && len(e.data) >= sharedFrom
-		if !shared {
+		var of pgtype.UUID
+		if shown == e && len(e.data) >= sharedFrom {
+			of = pgUUID(e.ID)
+		} else {
 			body = append(append(body, shown.data...), '}')
 		}
 		m.ws, m.endpoints = append(m.ws, pgUUID(s.WorkspaceID)), append(m.endpoints, pgUUID(s.EndpointID))
 		m.ids, m.events = append(m.ids, pgUUID(eventMessageID(e.ID, s.EndpointID))), append(m.events, pgUUID(e.ID))
 		m.types, m.bodies, m.sequences = append(m.types, e.Type), append(m.bodies, string(body)), append(m.sequences, sequence)
-		m.shared = append(m.shared, shared)
+		m.bodyOf = append(m.bodyOf, of)
 	}
 	return nil
 }
@@ -245,11 +250,11 @@ func eventMessageID(event, endpoint uuid.UUID) uuid.UUID {
 
 func (m *eventMessages) write(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `
-		insert into outbox (workspace_id, id, endpoint_id, body, event_id, type, sequence, shared)
-		select ws, id, endpoint, body, event, type, sequence, shared
-		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::boolean[])
-			as m (ws, id, endpoint, body, event, type, sequence, shared)`,
-		m.ws, m.ids, m.endpoints, m.bodies, m.events, m.types, m.sequences, m.shared)
+		insert into outbox (workspace_id, id, endpoint_id, body, event_id, type, sequence, body_of)
+		select ws, id, endpoint, body, event, type, sequence, body_of
+		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::uuid[])
+			as m (ws, id, endpoint, body, event, type, sequence, body_of)`,
+		m.ws, m.ids, m.endpoints, m.bodies, m.events, m.types, m.sequences, m.bodyOf)
 	return err
 }
 
@@ -275,14 +280,17 @@ func endEvents(ctx context.Context, tx pgx.Tx, all []*waiting, to []*subscribed)
 	batch := &pgx.Batch{}
 	if n := len(kept.ids); n > 0 {
 		batch.Queue(`
-			update events_out e set published_at = now(), body = r.body, count = r.count, batch_id = null, ordinals = null, keys = null,
-				details = (select array_agg(d.detail order by d.i)
-					from jsonb_array_elements_text(r.details::jsonb) with ordinality as d (detail, i))
+			update events_out e set published_at = now(), body = r.body, count = r.count, batch_id = null, ordinals = null,
+				keys = case when r.changed then r.keys else e.keys end,
+				details = case when r.changed then (select array_agg(d.detail order by d.i)
+					from jsonb_array_elements_text(r.details::jsonb) with ordinality as d (detail, i)) else e.details end
 			from (
-				select workspace_id, id, body, count, details from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::text[])
-					as r (workspace_id, id, body, count, details) limit $6
+				select workspace_id, id, body, count, changed, keys, details
+				from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::boolean[], $6::bytea[], $7::text[])
+					as r (workspace_id, id, body, count, changed, keys, details) limit $8
 			) r
-			where e.workspace_id = r.workspace_id and e.id = r.id`, kept.ws, kept.ids, kept.bodies, kept.counts, kept.details, n)
+			where e.workspace_id = r.workspace_id and e.id = r.id`,
+			kept.ws, kept.ids, kept.bodies, kept.counts, kept.changed, kept.keys, kept.details, n)
 	}
 	if n := len(gone.ids); n > 0 {
 		batch.Queue(`
@@ -297,14 +305,22 @@ func endEvents(ctx context.Context, tx pgx.Tx, all []*waiting, to []*subscribed)
 // eventRows are events by column.
 type eventRows struct {
 	ws, ids []pgtype.UUID
-	bodies  [][]byte
+	bodies  []string
 	counts  []int
-	details []*string // as JSON
+	changed []bool
+	keys    [][]byte  // if changed
+	details []*string // the same, as JSON
 }
 
 func (r *eventRows) add(e *waiting) {
-	r.ws, r.ids, r.bodies = append(r.ws, pgUUID(e.WorkspaceID)), append(r.ids, pgUUID(e.ID)), append(r.bodies, e.data)
-	r.counts, r.details = append(r.counts, e.Count), append(r.details, inJSON(e.Details))
+	r.ws, r.ids, r.bodies = append(r.ws, pgUUID(e.WorkspaceID)), append(r.ids, pgUUID(e.ID)), append(r.bodies, string(e.data[:e.start]))
+	var keys []byte
+	var details *string
+	if e.changed {
+		keys, details = e.Keys, inJSON(e.Details)
+	}
+	r.counts, r.changed = append(r.counts, e.Count), append(r.changed, e.changed)
+	r.keys, r.details = append(r.keys, keys), append(r.details, details)
 }
 
 // inJSON returns texts as a JSON array; nil stays nil.
@@ -355,25 +371,34 @@ func (e *waiting) encode() error {
 	if e.FlowID != nil {
 		data["flow_id"] = lemma.FormatID(lemma.PrefixFlow, *e.FlowID)
 	}
-	name, item := e.items()
+	name, _ := e.items()
 	if name != "" {
 		data["count"] = e.Keys.Len()
 	}
-	encoded, err := json.Marshal(data)
-	if err != nil || name == "" {
-		e.data = encoded
+	start, err := json.Marshal(data)
+	if err != nil {
 		return err
 	}
-	const most = 64 // bytes of an item
-	all := append(make([]byte, 0, len(encoded)+len(name)+4+most*e.Keys.Len()), encoded[:len(encoded)-1]...)
-	all = append(append(append(all, `,"`...), name...), `":[`...) // count is in it, so that a comma precedes
-	for i := range e.Keys.Len() {                                 // an id has no character that JSON escapes
+	if name != "" {
+		start = append(append(append(start[:len(start)-1], `,"`...), name...), `":[`...) // count is in it, so that a comma precedes
+	}
+	e.start, e.data = len(start), e.withItems(start)
+	return nil
+}
+
+// withItems returns the data of the event, of which all but the ids of its items is given.
+// The result is sent each time that a message is sent, so that its form must not change.
+func (e *waiting) withItems(start []byte) []byte {
+	name, item := e.items()
+	if name == "" {
+		return bytes.Clone(start)
+	}
+	all := append(make([]byte, 0, len(start)+itemBytes*e.Keys.Len()+len("]}")), start...)
+	for i := range e.Keys.Len() { // an id has no character that JSON escapes
 		if i > 0 {
 			all = append(all, ',')
 		}
 		all = append(item(append(all, '"'), e.Keys.At(i)), '"')
 	}
-	all = append(all, "]}"...)
-	e.data = all
-	return nil
+	return append(all, "]}"...)
 }
