@@ -16,21 +16,26 @@ func (w *Webhooks) Loop(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	calls.Go(func() { w.cleanLoop(ctx) })
-	calls.Go(func() { w.publishLoop(ctx) })
+	published := make(chan *reservation)
+	calls.Go(func() { w.publishLoop(ctx, published) })
 	calls.Go(func() { w.disableLoop(ctx) })
 	done := make(chan struct{}, 1)
 	tick := time.NewTicker(w.options.Poll)
 	defer tick.Stop()
-	for ctx.Err() == nil {
-		n := w.start(ctx, &calls, func() { notify(done) })
-		if n > 0 {
+	after := func() { notify(done) }
+	for claims := true; ctx.Err() == nil; {
+		if claims && w.start(ctx, &calls, after) > 0 {
 			continue
 		}
+		claims = true
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		case <-done:
 		case <-w.wake:
+		case r := <-published:
+			w.startPublished(ctx, &calls, r, after)
+			claims = r.left
 		}
 	}
 }
@@ -58,7 +63,7 @@ func (w *Webhooks) start(ctx context.Context, calls *sync.WaitGroup, after func(
 	for _, m := range taken {
 		calls.Go(func() {
 			defer after()
-			w.serve(ctx, calls, m)
+			w.serve(ctx, calls, m, w.buffers.acquire(m.EndpointID))
 		})
 	}
 	return len(taken)
@@ -195,17 +200,26 @@ func (w *Webhooks) keepAnswer(ctx context.Context, m claimed, v result) error {
 	}
 }
 
-// publishLoop publishes events. While there are more than one transaction has room for, it
-// continues at once. Later ones wait for the next period, so that they can be joined.
-func (w *Webhooks) publishLoop(ctx context.Context) {
+// publishLoop publishes events, and passes on those that Loop may call. While there are more
+// than one transaction has room for, it continues at once. Later ones wait for the next
+// period, so that they can be joined.
+func (w *Webhooks) publishLoop(ctx context.Context, to chan<- *reservation) {
 	loop.Every(ctx, w.options.Poll, func(ctx context.Context) error {
 		for {
-			done, err := w.publishChunk(ctx)
-			if done.written > 0 {
-				w.Wake()
-			}
-			if err != nil || !done.more {
+			r := w.newReservation()
+			done, err := w.publishChunk(ctx, r)
+			if err != nil {
 				return err
+			}
+			if done.written > 0 {
+				select {
+				case to <- r:
+				case <-ctx.Done():
+					w.dropReservation(ctx, r)
+				}
+			}
+			if !done.more {
+				return nil
 			}
 		}
 	}, func(err error) {

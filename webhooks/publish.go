@@ -30,7 +30,7 @@ const (
 // gaps. Any number of processes may publish: each takes events that no other has locked.
 // After an error the next call publishes fewer; an event that fails alone is put aside.
 func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
-	done, err := w.publishChunk(ctx)
+	done, err := w.publishChunk(ctx, nil)
 	return len(done.events), err
 }
 
@@ -41,7 +41,9 @@ type published struct {
 	more    bool // events may wait that it had no room for
 }
 
-func (w *Webhooks) publishChunk(ctx context.Context) (done published, err error) {
+// publishChunk publishes events of one transaction. Messages are leased for a reservation; nil:
+// none is.
+func (w *Webhooks) publishChunk(ctx context.Context, r *reservation) (done published, err error) {
 	next, err := w.rotation.next(ctx, w.pool)
 	if err != nil {
 		return published{}, fmt.Errorf("find workspaces with events: %w", err)
@@ -50,9 +52,12 @@ func (w *Webhooks) publishChunk(ctx context.Context) (done published, err error)
 		return published{}, nil
 	}
 	err = lemma.Recovered(func() error {
-		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.publish(ctx, tx, next, &done) })
+		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.publish(ctx, tx, next, r, &done) })
 	})
 	w.rotation.ended(next, err)
+	if err != nil && r != nil {
+		w.cancelReservation(r)
+	}
 	if err != nil {
 		if len(done.events) == 1 && ctx.Err() == nil {
 			err = errors.Join(err, w.putAside(ctx, done.events[0]))
@@ -68,7 +73,7 @@ func (w *Webhooks) publishChunk(ctx context.Context) (done published, err error)
 	return done, nil
 }
 
-func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk, done *published) error {
+func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk, r *reservation, done *published) error {
 	found, err := waitingEvents(ctx, tx, next)
 	if err != nil || len(found) == 0 {
 		return err
@@ -84,7 +89,7 @@ func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk, done *pub
 	if err != nil {
 		return err
 	}
-	if done.written, err = writeEvents(ctx, tx, to); err != nil {
+	if done.written, err = w.writeEvents(ctx, tx, to, r); err != nil {
 		return err
 	}
 	return endEvents(ctx, tx, all, to)
@@ -168,94 +173,6 @@ func atMost(all []*waiting, items int) []*waiting {
 		}
 	}
 	return all
-}
-
-// writeEvents numbers the events of each endpoint and writes their messages. The
-// endpoints stay locked until the commit, in one order, so that numbers have no gaps.
-// An endpoint that was deleted meanwhile gets none.
-func writeEvents(ctx context.Context, tx pgx.Tx, to []*subscribed) (written int, err error) {
-	if len(to) == 0 {
-		return 0, nil
-	}
-	var ws, endpoints []pgtype.UUID
-	var counts []int
-	for _, s := range to {
-		ws, endpoints, counts = append(ws, pgUUID(s.WorkspaceID)), append(endpoints, pgUUID(s.EndpointID)), append(counts, len(s.events))
-	}
-	rows, err := tx.Query(ctx, `
-		with locked as materialized (
-			select e.workspace_id, e.id, t.n from unnest($1::uuid[], $2::uuid[], $3::int[]) as t (workspace_id, id, n)
-			cross join lateral (
-				select e.workspace_id, e.id from webhook_endpoints e
-				where e.workspace_id = t.workspace_id and e.id = t.id for no key update
-			) e
-		)
-		update webhook_endpoints e set sequence = e.sequence + l.n
-		from locked l where e.workspace_id = l.workspace_id and e.id = l.id
-		returning e.id, e.sequence`, ws, endpoints, counts)
-	if err != nil {
-		return 0, err
-	}
-	last := map[uuid.UUID]int64{}
-	var id uuid.UUID
-	var sequence int64
-	if _, err = pgx.ForEachRow(rows, []any{&id, &sequence}, func() error { last[id] = sequence; return nil }); err != nil {
-		return 0, err
-	}
-	var m eventMessages
-	for _, s := range to {
-		if sequence, ok := last[s.EndpointID]; ok {
-			if err := m.add(s, sequence-int64(len(s.events))); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return len(m.ids), m.write(ctx, tx)
-}
-
-// eventMessages are messages by column.
-type eventMessages struct {
-	ws, ids, endpoints, events []pgtype.UUID
-	types, bodies              []string
-	sequences                  []int64
-	bodyOf                     []pgtype.UUID // null: the body is whole
-}
-
-func (m *eventMessages) add(s *subscribed, sequence int64) error {
-	for _, e := range s.events {
-		sequence++
-		shown := s.shown(e)
-		body, err := shown.head(sequence)
-		if err != nil {
-			return err
-		}
-		var of pgtype.UUID
-		if shown == e && len(e.data) >= sharedFrom {
-			of = pgUUID(e.ID)
-		} else {
-			body = append(append(body, shown.data...), '}')
-		}
-		m.ws, m.endpoints = append(m.ws, pgUUID(s.WorkspaceID)), append(m.endpoints, pgUUID(s.EndpointID))
-		m.ids, m.events = append(m.ids, pgUUID(eventMessageID(e.ID, s.EndpointID))), append(m.events, pgUUID(e.ID))
-		m.types, m.bodies, m.sequences = append(m.types, e.Type), append(m.bodies, string(body)), append(m.sequences, sequence)
-		m.bodyOf = append(m.bodyOf, of)
-	}
-	return nil
-}
-
-// eventMessageID is the id of the message of an event to an endpoint.
-func eventMessageID(event, endpoint uuid.UUID) uuid.UUID {
-	return lemma.Key("event-message/1", string(event[:]), string(endpoint[:]))
-}
-
-func (m *eventMessages) write(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `
-		insert into outbox (workspace_id, id, endpoint_id, body, event_id, type, sequence, body_of)
-		select ws, id, endpoint, body, event, type, sequence, body_of
-		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::uuid[])
-			as m (ws, id, endpoint, body, event, type, sequence, body_of)`,
-		m.ws, m.ids, m.endpoints, m.bodies, m.events, m.types, m.sequences, m.bodyOf)
-	return err
 }
 
 // endEvents marks the events that have messages as published, and deletes the others.
