@@ -44,7 +44,7 @@ type buffer struct {
 	waiting     []claimed
 	bytes       int           // of waiting
 	prefetching chan struct{} // closed when a claim ends; nil: none runs
-	exhausted   bool          // the last claim left no message that is due
+	exhausted   bool          // as far as this process knows, no other message is due
 }
 
 // acquire adds a worker to the buffer of an endpoint.
@@ -56,10 +56,19 @@ func (s *buffers) acquire(endpoint uuid.UUID) *buffer {
 	}
 	b := s.of[endpoint]
 	if b == nil {
-		b = &buffer{meanCall: s.means[endpoint]}
+		b = &buffer{meanCall: s.means[endpoint], exhausted: true}
 		s.of[endpoint] = b
 	}
 	b.workers++
+	return b
+}
+
+// acquireMore adds a worker to the buffer of an endpoint that may have more messages due.
+func (s *buffers) acquireMore(endpoint uuid.UUID) *buffer {
+	b := s.acquire(endpoint)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.exhausted = false
 	return b
 }
 

@@ -20,8 +20,8 @@ import (
 // One transaction publishes at most publishMost events, whose messages have publishItems
 // items together, or one event. They need some MB of memory.
 const (
-	publishMost  = 100
-	publishItems = 20_000
+	publishMost  = 400
+	publishItems = 50_000
 )
 
 // Publish writes the messages of events that wait, one for each endpoint that
@@ -165,10 +165,14 @@ func waitingEvents(ctx context.Context, tx pgx.Tx, next chunk) ([]*waiting, erro
 }
 
 // atMost returns the first events whose messages have so many items together, and at least
-// one event. A message without items counts as one item.
+// one event. Items that messages share count once. A message without items counts as one item.
 func atMost(all []*waiting, items int) []*waiting {
 	for i, e := range all {
-		if items -= max(1, e.Count) * max(1, e.Endpoints); items < 0 && i > 0 {
+		copies := max(1, e.Endpoints)
+		if e.Count*itemBytes >= 2*sharedFrom && !e.isDirect() {
+			copies = 1
+		}
+		if items -= max(1, e.Count) * copies; items < 0 && i > 0 {
 			return all[:i]
 		}
 	}

@@ -15,13 +15,14 @@ import (
 )
 
 // settler settles calls that end together in one transaction, since a commit costs
-// more than a message. The first call is settled at once, and those that end
-// meanwhile are the next chunk. No call waits for a chunk to fill.
+// more than a message. A call that ends alone is settled at once. While others are made it
+// waits for them, for gatherTime.
 type settler struct {
-	mu      sync.Mutex
-	waiting []*settlement
-	writers int
-	open    chan struct{} // one for each call of Loop that is made or not settled yet
+	mu        sync.Mutex
+	waiting   []*settlement
+	writers   int
+	gathering bool          // one of the writers waits for more calls
+	open      chan struct{} // one for each call of Loop that is made or not settled yet
 }
 
 // settlement is a call that has ended, and the result of its settlement.
@@ -35,9 +36,10 @@ type settlement struct {
 }
 
 const (
-	settlers     = 2    // chunks that one process settles at a time
-	settleChunk  = 256  // messages in a chunk
-	maxUnsettled = 1024 // calls of one process that are not settled yet; at this number no further call begins
+	settlers     = 2                     // chunks that one process settles at a time
+	settleChunk  = 256                   // messages in a chunk
+	gatherTime   = 20 * time.Millisecond // for which a chunk waits for more calls
+	maxUnsettled = 1024                  // calls of one process that are not settled yet; at this number no further call begins
 )
 
 // settle stores the result of a call: the message has ended, or is due again later.
@@ -60,7 +62,7 @@ func (w *Webhooks) settleSoon(m claimed, v result, done func(*settlement)) {
 	s := &w.settler
 	s.mu.Lock()
 	s.waiting = append(s.waiting, one)
-	start := s.writers < settlers
+	start := s.writers < settlers && !s.gathering
 	if start {
 		s.writers++
 	}
@@ -73,22 +75,37 @@ func (w *Webhooks) settleSoon(m claimed, v result, done func(*settlement)) {
 // settleWaiting settles chunk by chunk until none waits.
 func (w *Webhooks) settleWaiting() {
 	for {
-		s := &w.settler
-		s.mu.Lock()
-		n := min(len(s.waiting), settleChunk)
-		if n == 0 {
-			s.writers--
-			s.mu.Unlock()
+		chunk := w.settler.next()
+		if len(chunk) == 0 {
 			return
 		}
-		chunk := slices.Clone(s.waiting[:n])
-		s.waiting = slices.Delete(s.waiting, 0, n)
-		s.mu.Unlock()
 		w.settleTogether(chunk)
 		for _, one := range chunk {
 			one.done(one)
 		}
 	}
+}
+
+// next returns the next chunk. It waits for more while other calls are made. If none is left,
+// or another writer waits for more, it returns none and the writer ends.
+func (s *settler) next() []*settlement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 || s.gathering {
+		s.writers--
+		return nil
+	}
+	if len(s.waiting) < settleChunk && len(s.open) > len(s.waiting) {
+		s.gathering = true
+		s.mu.Unlock()
+		time.Sleep(gatherTime)
+		s.mu.Lock()
+		s.gathering = false
+	}
+	n := min(len(s.waiting), settleChunk)
+	chunk := slices.Clone(s.waiting[:n])
+	s.waiting = slices.Delete(s.waiting, 0, n)
+	return chunk
 }
 
 // settleTogether settles a chunk. If it fails, each message is settled alone, so that one
