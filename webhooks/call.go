@@ -103,7 +103,7 @@ func (w *Webhooks) call(ctx context.Context, m claimed) result {
 	if err := w.checkURL(*m.URL); err != nil {
 		return result{reason: ReasonURL, final: true, cause: err}
 	}
-	keys, err := w.open(m.WorkspaceID, m.EndpointID, m.Secret, m.At)
+	keys, err := w.openOnce(m.WorkspaceID, m.EndpointID, m.Secret, m.At)
 	if err != nil {
 		return result{reason: ReasonSecret, cause: err}
 	}

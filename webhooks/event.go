@@ -18,7 +18,7 @@ import (
 func (e *waiting) items() (name string, item func(to []byte, key uuid.UUID) []byte) {
 	switch kind, _, _ := strings.Cut(e.Type, "."); kind {
 	case "notification":
-		return "notification_ids", func(to []byte, key uuid.UUID) []byte { return lemma.AppendNotificationID(to, e.OriginID, key) }
+		return "notification_ids", lemma.AppendNotificationIDs(e.OriginID)
 	case "enrollment":
 		return "enrollment_ids", func(to []byte, key uuid.UUID) []byte { return lemma.AppendID(to, lemma.PrefixEnrollment, key) }
 	}

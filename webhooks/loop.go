@@ -204,7 +204,7 @@ func (w *Webhooks) keepAnswer(ctx context.Context, m claimed, v result) error {
 // than one transaction has room for, it continues at once. Later ones wait for the next
 // period, so that they can be joined.
 func (w *Webhooks) publishLoop(ctx context.Context, to chan<- *reservation) {
-	loop.Every(ctx, w.options.Poll, func(ctx context.Context) error {
+	loop.Every(ctx, w.options.Poll/2, func(ctx context.Context) error {
 		for {
 			r := w.newReservation()
 			done, err := w.publishChunk(ctx, r)

@@ -164,19 +164,28 @@ func waitingEvents(ctx context.Context, tx pgx.Tx, next chunk) ([]*waiting, erro
 	return pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[waiting])
 }
 
-// atMost returns the first events whose messages have so many items together, and at least
-// one event. Items that messages share count once. A message without items counts as one item.
+// messageItems is how many items cost as much as a message.
+const messageItems = 10
+
+// atMost returns the first events whose messages cost as much as so many items together, and
+// at least one event.
 func atMost(all []*waiting, items int) []*waiting {
 	for i, e := range all {
-		copies := max(1, e.Endpoints)
-		if e.Count*itemBytes >= 2*sharedFrom && !e.isDirect() {
-			copies = 1
-		}
-		if items -= max(1, e.Count) * copies; items < 0 && i > 0 {
+		if items -= e.cost(); items < 0 && i > 0 {
 			return all[:i]
 		}
 	}
 	return all
+}
+
+// cost is that of an event's messages, in items. Messages of direct notifications may each
+// have other items, and small bodies are copied; otherwise messages share the items.
+func (e *waiting) cost() int {
+	copies := max(1, e.Endpoints)
+	if e.Count*itemBytes >= 2*sharedFrom && !e.isDirect() {
+		copies = 1
+	}
+	return e.Count*copies + messageItems*e.Endpoints
 }
 
 // endEvents marks the events that have messages as published, and deletes the others.

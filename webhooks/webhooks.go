@@ -69,7 +69,7 @@ type Options struct {
 	PerEndpoint  int             // concurrent calls to one endpoint; 8, and 1 while it does not answer
 	GiveUp       time.Duration   // age at which a message fails instead of being retried; 3 days
 	BackOff      []time.Duration // before the second call, the third and so on; the last repeats. 5 s to 1 h
-	Poll         time.Duration   // how often an idle process polls for due messages; 500 ms
+	Poll         time.Duration   // how often an idle process polls for due messages, and half of how often for events; 500 ms
 	Keep         time.Duration   // how long the rows of ended messages are kept; 7 days. Published events are kept twice as long
 	DisableAfter time.Duration   // how long an endpoint must fail to be disabled; 5 days, and less than Keep
 }
@@ -123,6 +123,7 @@ type Webhooks struct {
 	settler  settler
 	wake     chan struct{}
 	rotation rotation
+	keyrings keyrings
 	ready    readyEndpoints
 	settled  Settled
 
