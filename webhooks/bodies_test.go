@@ -52,6 +52,27 @@ func TestMessagesShareTheBodyOfTheirEvent(t *testing.T) {
 	}
 }
 
+// The data of an event is made of its row in each call, also by later versions: its form
+// must never change.
+func TestTheFormOfEventsIsFixed(t *testing.T) {
+	t.Parallel()
+	origin, keys := uuid.UUID{0: 1, 15: 2}, eventsout.Pack([]uuid.UUID{{0: 3}, {15: 0xff}})
+	for name, want := range map[string]string{
+		eventsout.NotificationSent: `{"count":2,"notification_ids":["ntf_040000000000000000000000081g000000000000000000000000",` +
+			`"ntf_04000000000000000000000008000000000000000000000003zg"]}`,
+		eventsout.EnrollmentStarted: `{"count":2,"enrollment_ids":["enr_0c000000000000000000000000","enr_000000000000000000000000zw"]}`,
+		eventsout.CampaignStarted:   `{}`,
+	} {
+		e := waiting{Type: name, OriginID: origin, Keys: keys}
+		if err := e.encode(); err != nil || string(e.data) != want {
+			t.Errorf("%s: %v, %s", name, err, e.data)
+		}
+		if again := e.withItems(e.data[:e.start]); string(again) != want {
+			t.Errorf("%s is made again as %s", name, again)
+		}
+	}
+}
+
 // An event is kept for a message that was sent again, which needs its body.
 func TestCleanKeepsEventsOfMessages(t *testing.T) {
 	t.Parallel()

@@ -116,7 +116,6 @@ func (w *Webhooks) dropReservation(ctx context.Context, r *reservation) {
 		w.buffers.bytes -= of.buffered
 		w.buffers.add(b, of.taken)
 		w.buffers.mu.Unlock()
-		w.giveBackWaiting(ctx, b)
 		w.releaseBuffer(ctx, endpoint, b)
 	}
 }
