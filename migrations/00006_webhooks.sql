@@ -23,10 +23,15 @@ create table webhook_endpoints (
 create index webhook_endpoints_failing on webhook_endpoints (failing_since) where failing_since is not null and status = 'enabled';
 
 -- Which endpoint receives which type of event, all or of some origins. A statement
--- that changes a state reads it to decide whether it writes the event.
+-- that changes a state reads it to decide whether it writes the event. The list of types is
+-- here, and not in events_out, since Postgres parses a check in each statement that writes.
 create table webhook_subscriptions (
     workspace_id uuid not null,
-    type         text not null,
+    type         text not null constraint webhook_subscriptions_type check (type in (
+        'notification.sent', 'notification.delivered', 'notification.bounced', 'notification.complained', 'notification.failed',
+        'notification.skipped', 'notification.orphaned', 'notification.opened', 'notification.clicked', 'notification.unsubscribed',
+        'campaign.started', 'campaign.paused', 'campaign.completed', 'campaign.failed', 'iteration.decided',
+        'enrollment.started', 'enrollment.completed', 'enrollment.exited', 'provider.failing')),
     endpoint_id  uuid not null,
     position     smallint not null,           -- of the subscription in its endpoint
     campaign_ids uuid[],                      -- with flow_ids: only events of these; both null: of all
@@ -40,31 +45,28 @@ create index webhook_subscriptions_endpoint on webhook_subscriptions (workspace_
 -- Events for the subscribed endpoints, written by the statement or transaction that
 -- changes the state: at most one per type and batch or statement. The publisher writes a
 -- message to each endpoint. The items are notifications, by batch and ordinal or by key,
--- or enrollments. Keys are binary, since an array costs a function call for each. A
--- published event has the items in its body alone.
+-- or enrollments. Keys are binary, since an array costs a function call for each. They
+-- stay when the event is published: its messages have them as ids, which are four times as
+-- long, and an id of a key has one form.
 create table events_out (
     workspace_id uuid not null,
     id           uuid not null,
-    type         text not null constraint events_out_type check (type in (
-        'notification.sent', 'notification.delivered', 'notification.bounced', 'notification.complained', 'notification.failed',
-        'notification.skipped', 'notification.orphaned', 'notification.opened', 'notification.clicked', 'notification.unsubscribed',
-        'campaign.started', 'campaign.paused', 'campaign.completed', 'campaign.failed', 'iteration.decided',
-        'enrollment.started', 'enrollment.completed', 'enrollment.exited', 'provider.failing')),
+    type         text not null,               -- one to which an endpoint subscribes
     origin_id    uuid not null,               -- of the notifications; else the campaign, flow or provider
     batch_id     uuid,                        -- root batch of the notifications; null: keys has the items, or there are none
     ordinals     smallint[],                  -- null: every row of the batch
-    keys         bytea,                       -- 16 bytes for each item
+    keys         bytea,                       -- 16 bytes for each item; published: of all items
     details      text[],                      -- why, for each item
     data         jsonb not null default '{}',
     count        int not null,                -- items
     occurred_at  timestamptz not null default now(),
     published_at timestamptz,
     aside_until  timestamptz,                 -- it could not be published, and is not tried again before
-    body         text,                        -- published: the data of its messages, which they share
+    body         text,                        -- published: the data of its messages up to their items
     constraint events_out_pkey primary key (workspace_id, id),
     constraint events_out_body check (published_at is null or body is not null)
 ) with (autovacuum_vacuum_scale_factor = 0.02, fillfactor = 70);
-alter table events_out alter column keys set storage external, alter column body set storage external;
+alter table events_out alter column keys set storage external;
 comment on constraint events_out_pkey on events_out is 'Outbox!NoDuplicatedProcessing';
 create index events_out_pending on events_out (workspace_id, occurred_at, id) where published_at is null;
 create index events_out_over on events_out (published_at) where published_at is not null;
@@ -75,8 +77,8 @@ create table outbox (
     workspace_id  uuid not null,
     id            uuid not null,              -- webhook-id
     endpoint_id   uuid not null,
-    body          text not null,              -- shared: what precedes the data
-    shared        boolean not null default false, -- the body goes on with the data of its event
+    body          text not null,              -- with body_of: what precedes the data
+    body_of       uuid,                       -- the event with whose data and items the body goes on
     enrollment_id uuid,                       -- the enrollment that waits for the answer, and at which step
     step          int,
     event_id      uuid,                       -- the event that it carries; null: a flow node's message, or a test
@@ -99,8 +101,8 @@ create table outbox (
     constraint outbox_lease check ((leased_by is null) = (lease_until is null) and (status = 'pending' or leased_by is null)),
     constraint outbox_finished check ((status = 'pending') = (finished_at is null)),
     constraint outbox_event check ((event_id is null) = (sequence is null) and (event_id is null or type is not null)),
-    constraint outbox_shared check (not shared or event_id is not null),
-    constraint outbox_of_event foreign key (workspace_id, event_id) references events_out (workspace_id, id)
+    constraint outbox_body_of check (body_of is null or event_id is not null and body_of = event_id),
+    constraint outbox_of_event foreign key (workspace_id, body_of) references events_out (workspace_id, id)
 ) with (autovacuum_vacuum_scale_factor = 0.02);
 alter table outbox alter column body set storage external;
 comment on constraint events_out_body on events_out is 'Outbox!ConsistentOutput';
@@ -120,8 +122,8 @@ create index outbox_ended on outbox (endpoint_id, status, finished_at, id) where
 -- One message per event and endpoint, and each number of an endpoint once.
 create unique index outbox_sequence on outbox (workspace_id, endpoint_id, sequence) where sequence is not null;
 comment on index outbox_sequence is 'Outbox!NoDuplicatedProcessing';
--- Messages of an event, which is kept for them.
-create index outbox_by_event on outbox (workspace_id, event_id) where event_id is not null;
+-- Messages with the body of an event, which is kept for them.
+create index outbox_by_event on outbox (workspace_id, body_of) where body_of is not null;
 create index outbox_enrollment on outbox (workspace_id, enrollment_id) where enrollment_id is not null;
 
 -- +goose Down

@@ -214,16 +214,23 @@ var expected = []want{
 	{"outbox", "outbox_event", "a message that carries an event has a number",
 		`CHECK ((((event_id IS NULL) = (sequence IS NULL)) AND ((event_id IS NULL) OR (type IS NOT NULL)))) ` +
 			`NULLABLE event_id, sequence, type`},
-	{"outbox", "outbox_shared", "a message shares the body of an event",
-		`CHECK (((NOT shared) OR (event_id IS NOT NULL))) NULLABLE event_id`},
+	{"outbox", "outbox_body_of", "a message has the body of its own event",
+		`CHECK (((body_of IS NULL) OR ((event_id IS NOT NULL) AND (body_of = event_id)))) NULLABLE body_of, event_id`},
 	{"outbox", "outbox_of_event", "Outbox!ConsistentOutput",
-		`FOREIGN KEY (workspace_id, event_id) REFERENCES events_out(workspace_id, id) NULLABLE event_id`},
+		`FOREIGN KEY (workspace_id, body_of) REFERENCES events_out(workspace_id, id) NULLABLE body_of`},
 	{"events_out", "events_out_body", "Outbox!ConsistentOutput",
 		`CHECK (((published_at IS NULL) OR (body IS NOT NULL))) NULLABLE body, published_at`},
 	{"outbox", "outbox_sequence", "Outbox!NoDuplicatedProcessing",
 		`UNIQUE USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL) NULLABLE sequence`},
 	{"events_out", "events_out_pkey", "Outbox!NoDuplicatedProcessing",
 		`PRIMARY KEY (workspace_id, id)`},
+	{"webhook_subscriptions", "webhook_subscriptions_type", "the types of events are a closed list",
+		`CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, ` +
+			`'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, ` +
+			`'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, ` +
+			`'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, ` +
+			`'campaign.failed'::text, 'iteration.decided'::text, 'enrollment.started'::text, 'enrollment.completed'::text, ` +
+			`'enrollment.exited'::text, 'provider.failing'::text])))`},
 	{"webhook_subscriptions", "webhook_subscriptions_pkey", "a subscription is stored once",
 		`PRIMARY KEY (workspace_id, type, endpoint_id, "position")`},
 	{"webhook_endpoints", "webhook_endpoints_status", "the statuses of a webhook endpoint are a closed list",

@@ -472,8 +472,7 @@ create table events_out (
     aside_until timestamp with time zone,
     body text,
     constraint events_out_pkey PRIMARY KEY (workspace_id, id),
-    constraint events_out_body CHECK (((published_at IS NULL) OR (body IS NOT NULL))),
-    constraint events_out_type CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, 'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, 'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, 'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, 'campaign.failed'::text, 'iteration.decided'::text, 'enrollment.started'::text, 'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text])))
+    constraint events_out_body CHECK (((published_at IS NULL) OR (body IS NOT NULL)))
 ) with (autovacuum_vacuum_scale_factor=0.02, fillfactor=70);
 
 create table exports (
@@ -896,7 +895,7 @@ create table outbox (
     id uuid not null,
     endpoint_id uuid not null,
     body text not null,
-    shared boolean not null default false,
+    body_of uuid,
     enrollment_id uuid,
     step integer,
     event_id uuid,
@@ -916,12 +915,12 @@ create table outbox (
     created_at timestamp with time zone not null default now(),
     finished_at timestamp with time zone,
     constraint outbox_pkey PRIMARY KEY (workspace_id, id),
+    constraint outbox_body_of CHECK (((body_of IS NULL) OR ((event_id IS NOT NULL) AND (body_of = event_id)))),
     constraint outbox_event CHECK ((((event_id IS NULL) = (sequence IS NULL)) AND ((event_id IS NULL) OR (type IS NOT NULL)))),
     constraint outbox_finished CHECK (((status = 'pending'::text) = (finished_at IS NULL))),
     constraint outbox_lease CHECK ((((leased_by IS NULL) = (lease_until IS NULL)) AND ((status = 'pending'::text) OR (leased_by IS NULL)))),
-    constraint outbox_shared CHECK (((NOT shared) OR (event_id IS NOT NULL))),
     constraint outbox_status CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text]))),
-    constraint outbox_of_event FOREIGN KEY (workspace_id, event_id) REFERENCES events_out(workspace_id, id)
+    constraint outbox_of_event FOREIGN KEY (workspace_id, body_of) REFERENCES events_out(workspace_id, id)
 ) with (autovacuum_vacuum_scale_factor=0.02);
 
 create table provider_events (
@@ -1215,6 +1214,7 @@ create table webhook_subscriptions (
     flow_ids uuid[],
     metadata jsonb,
     constraint webhook_subscriptions_pkey PRIMARY KEY (workspace_id, type, endpoint_id, "position"),
+    constraint webhook_subscriptions_type CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, 'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, 'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, 'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, 'campaign.failed'::text, 'iteration.decided'::text, 'enrollment.started'::text, 'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text]))),
     constraint webhook_subscriptions_workspace_id_endpoint_id_fkey FOREIGN KEY (workspace_id, endpoint_id) REFERENCES webhook_endpoints(workspace_id, id) ON DELETE CASCADE
 );
 
@@ -1306,7 +1306,7 @@ CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id
 CREATE INDEX notifications_converting ON ONLY notifications USING btree (workspace_id, profile_key) WHERE converts;
 CREATE INDEX notifications_skipped ON ONLY notifications USING btree (workspace_id, origin_id, key) WHERE (skip_reason IS NOT NULL);
 CREATE INDEX notifications_unsubscribed ON ONLY notifications USING btree (workspace_id, origin_id, profile_key) WHERE (skip_reason = 'unsubscribed'::text);
-CREATE INDEX outbox_by_event ON outbox USING btree (workspace_id, event_id) WHERE (event_id IS NOT NULL);
+CREATE INDEX outbox_by_event ON outbox USING btree (workspace_id, body_of) WHERE (body_of IS NOT NULL);
 CREATE INDEX outbox_ended ON outbox USING btree (endpoint_id, status, finished_at, id) WHERE (status <> 'pending'::text);
 CREATE INDEX outbox_enrollment ON outbox USING btree (workspace_id, enrollment_id) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX outbox_over ON outbox USING btree (finished_at) WHERE (status <> 'pending'::text);

@@ -20,10 +20,9 @@ var outcomeEvents = []string{eventsout.NotificationSent, eventsout.NotificationF
 // ended is the event about rows of a claim that end in one status. It has their keys, so
 // that nothing reads them again.
 type ended struct {
-	name     string
-	keys     []byte
-	reasons  []string
-	detailed bool // a reason is not empty
+	name    string
+	keys    []byte
+	reasons []string // nil: none has one
 }
 
 // endedOf returns an event for each status in which outcomes end rows.
@@ -37,12 +36,20 @@ func endedOf(c *claim, done []outcome) (all []ended) {
 		at := slices.IndexFunc(all, func(e ended) bool { return e.name == name })
 		if at < 0 {
 			at = len(all)
-			all = append(all, ended{name: name, keys: make([]byte, 0, 16*(len(done)-i)), reasons: make([]string, 0, len(done)-i)})
+			all = append(all, ended{name: name, keys: make([]byte, 0, 16*(len(done)-i))})
 		}
-		e, key := &all[at], c.key(o.ordinal)
-		e.keys, e.reasons, e.detailed = append(e.keys, key[:]...), append(e.reasons, o.reason), e.detailed || o.reason != ""
+		all[at].add(c.key(o.ordinal), o.reason)
 	}
 	return all
+}
+
+func (e *ended) add(key uuid.UUID, reason string) {
+	if reason != "" && e.reasons == nil {
+		e.reasons = make([]string, len(e.keys)/16)
+	}
+	if e.keys = append(e.keys, key[:]...); e.reasons != nil {
+		e.reasons = append(e.reasons, reason)
+	}
 }
 
 // key returns the key of a row, also of one that was skipped.
@@ -72,7 +79,7 @@ func columnsOf(all []ended) (c eventColumns) {
 }
 
 func (e ended) details() *string {
-	if !e.detailed {
+	if e.reasons == nil {
 		return nil
 	}
 	for i, reason := range e.reasons {

@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	sharedFrom = 1 << 10  // bytes of a body from which messages share it; a shorter one is copied
+	sharedFrom = 1 << 10  // bytes of the data of an event from which its messages share it; less is copied
+	itemBytes  = 59       // of an item in the data, at most
 	maxBodies  = 16 << 20 // bytes of shared bodies that a process keeps
 )
 
-// bodies are the latest bodies of events that this process has published or read. All
-// messages of an event share its body, which never changes.
+// bodies are the latest data of events that this process has published or read. All
+// messages of an event share its data, which never changes.
 type bodies struct {
 	mu    sync.Mutex
 	of    map[uuid.UUID][]byte
@@ -52,9 +53,9 @@ func (w *Webhooks) readBodies(ctx context.Context, all []claimed) error {
 	var ws, ids []pgtype.UUID
 	missing := map[uuid.UUID][]byte{}
 	for i := range all {
-		if m := &all[i]; m.Shared {
-			if m.event = w.bodies.get(*m.EventID); m.event == nil {
-				ws, ids, missing[*m.EventID] = append(ws, pgUUID(m.WorkspaceID)), append(ids, pgUUID(*m.EventID)), nil
+		if m := &all[i]; m.BodyOf != nil {
+			if m.event = w.bodies.get(*m.BodyOf); m.event == nil {
+				ws, ids, missing[*m.BodyOf] = append(ws, pgUUID(m.WorkspaceID)), append(ids, pgUUID(*m.BodyOf)), nil
 			}
 		}
 	}
@@ -62,22 +63,23 @@ func (w *Webhooks) readBodies(ctx context.Context, all []claimed) error {
 		return nil
 	}
 	rows, _ := w.pool.Query(ctx, `
-		select e.id, e.body from (select distinct workspace_id, id from unnest($1::uuid[], $2::uuid[]) as r (workspace_id, id)) r
+		select e.id, e.type, e.origin_id, e.body, e.keys
+		from (select distinct workspace_id, id from unnest($1::uuid[], $2::uuid[]) as r (workspace_id, id)) r
 		cross join lateral (
-			select e.id, e.body from events_out e where e.workspace_id = r.workspace_id and e.id = r.id limit 1
+			select e.id, e.type, e.origin_id, e.body, e.keys from events_out e
+			where e.workspace_id = r.workspace_id and e.id = r.id limit 1
 		) e`, ws, ids)
-	var id uuid.UUID
-	var body []byte
-	_, err := pgx.ForEachRow(rows, []any{&id, &body}, func() error {
-		missing[id] = body
-		w.bodies.put(id, body)
-		body = nil
+	var e waiting
+	var start []byte
+	_, err := pgx.ForEachRow(rows, []any{&e.ID, &e.Type, &e.OriginID, &start, &e.Keys}, func() error {
+		missing[e.ID] = e.withItems(start)
+		w.bodies.put(e.ID, missing[e.ID])
 		return nil
 	})
 	for i := range all {
-		if m := &all[i]; err == nil && m.Shared && m.event == nil {
-			if m.event = missing[*m.EventID]; m.event == nil {
-				err = fmt.Errorf("event %s has no body", *m.EventID)
+		if m := &all[i]; err == nil && m.BodyOf != nil && m.event == nil {
+			if m.event = missing[*m.BodyOf]; m.event == nil {
+				err = fmt.Errorf("event %s has no body", *m.BodyOf)
 			}
 		}
 	}
@@ -89,7 +91,7 @@ func (w *Webhooks) readBodies(ctx context.Context, all []claimed) error {
 
 // body is the whole body of a message.
 func (m claimed) body() []byte {
-	if !m.Shared {
+	if m.BodyOf == nil {
 		return m.Body
 	}
 	whole := make([]byte, 0, len(m.Body)+len(m.event)+len("}"))

@@ -28,7 +28,7 @@ func TestMessagesShareTheBodyOfTheirEvent(t *testing.T) {
 	b.subscriber("/2", types(eventsout.NotificationSent))
 	b.record(b.sent(100))
 	b.publish(1)
-	b.WantCount(2, `select count(*) from outbox where shared and length(body) < 200`)
+	b.WantCount(2, `select count(*) from outbox where body_of = event_id and length(body) < 200`)
 	b.receiver.status(http.StatusInternalServerError)
 	b.run(b.Webhooks, 2)
 	b.due()
@@ -49,6 +49,27 @@ func TestMessagesShareTheBodyOfTheirEvent(t *testing.T) {
 	}
 	if n := len(b.receiver.all()); n != 6 || len(first) != 2 || first["/1"].body == "" {
 		t.Errorf("%d calls of %d messages", n, len(first))
+	}
+}
+
+// The data of an event is made of its row in each call, also by later versions: its form
+// must never change.
+func TestTheFormOfEventsIsFixed(t *testing.T) {
+	t.Parallel()
+	origin, keys := uuid.UUID{0: 1, 15: 2}, eventsout.Pack([]uuid.UUID{{0: 3}, {15: 0xff}})
+	for name, want := range map[string]string{
+		eventsout.NotificationSent: `{"count":2,"notification_ids":["ntf_040000000000000000000000081g000000000000000000000000",` +
+			`"ntf_04000000000000000000000008000000000000000000000003zg"]}`,
+		eventsout.EnrollmentStarted: `{"count":2,"enrollment_ids":["enr_0c000000000000000000000000","enr_000000000000000000000000zw"]}`,
+		eventsout.CampaignStarted:   `{}`,
+	} {
+		e := waiting{Type: name, OriginID: origin, Keys: keys}
+		if err := e.encode(); err != nil || string(e.data) != want {
+			t.Errorf("%s: %v, %s", name, err, e.data)
+		}
+		if again := e.withItems(e.data[:e.start]); string(again) != want {
+			t.Errorf("%s is made again as %s", name, again)
+		}
 	}
 }
 

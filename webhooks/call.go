@@ -63,7 +63,8 @@ func (v result) state() string {
 // newClient returns a client that dials only allowed addresses and follows no
 // redirect. It uses HTTP/1.1 only: with HTTP/2 an endpoint could flood it with frames.
 // Dials have a timeout of their own, since net/http continues a dial whose call has ended.
-func newClient(d dial.Dialer, timeout time.Duration) *http.Client {
+// Each concurrent call keeps its connection, also when all endpoints are of one host.
+func newClient(d dial.Dialer, timeout time.Duration, calls int) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	return &http.Client{
@@ -79,8 +80,8 @@ func newClient(d dial.Dialer, timeout time.Duration) *http.Client {
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			Protocols:              &protocols,
 			DisableCompression:     true,
-			MaxIdleConns:           200,
-			MaxIdleConnsPerHost:    8,
+			MaxIdleConns:           max(200, calls),
+			MaxIdleConnsPerHost:    calls,
 			IdleConnTimeout:        30 * time.Second,
 			MaxResponseHeaderBytes: 64 << 10,
 		},
@@ -102,7 +103,7 @@ func (w *Webhooks) call(ctx context.Context, m claimed) result {
 	if err := w.checkURL(*m.URL); err != nil {
 		return result{reason: ReasonURL, final: true, cause: err}
 	}
-	keys, err := w.open(m.WorkspaceID, m.EndpointID, m.Secret, m.At)
+	keys, err := w.openOnce(m.WorkspaceID, m.EndpointID, m.Secret, m.At)
 	if err != nil {
 		return result{reason: ReasonSecret, cause: err}
 	}

@@ -110,7 +110,7 @@ func TestNamesOfPrivateAddresses(t *testing.T) {
 	} {
 		b.client = newClient(dial.Dialer{Resolve: func(context.Context, string, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr(address)}, nil
-		}}, time.Second)
+		}}, time.Second, 1)
 		e, _, err := b.Create(t.Context(), b.Workspace, NewEndpoint{ID: uuid.New(), Name: name, URL: "https://" + name + ".example.com:" + port})
 		b.Must(err)
 		b.Exec(`delete from outbox`)

@@ -17,8 +17,8 @@ type claimed struct {
 	WorkspaceID  uuid.UUID
 	ID           uuid.UUID
 	EndpointID   uuid.UUID
-	Body         []byte // with Shared: what precedes the body of its event
-	Shared       bool
+	Body         []byte     // with BodyOf: what precedes the data of that event
+	BodyOf       *uuid.UUID // the event that has the rest of the body
 	EnrollmentID *uuid.UUID
 	Step         *int
 	EventID      *uuid.UUID // it carries an event; nil: it is of a flow node, or a test
@@ -32,7 +32,7 @@ type claimed struct {
 	Secret       []byte
 	Status       *string    // of the endpoint
 	FailingSince *time.Time // of the endpoint
-	event        []byte     // the body of its event
+	event        []byte     // the data of the event BodyOf
 	counted      int        // bytes of both that the buffers count
 	since        time.Time  // start of the claim by this process's clock, which is before the start of the lease
 }
@@ -105,15 +105,15 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 func (w *Webhooks) claimMore(ctx context.Context, ws, endpoint uuid.UUID, n, bytes int) ([]claimed, error) {
 	return w.lease(ctx, `
 		with locked as materialized (
-			select o.ctid as at, o.due_at, octet_length(o.body) + case when o.shared then (
-				select octet_length(e.body) from events_out e where e.workspace_id = o.workspace_id and e.id = o.event_id
+			select o.ctid as at, o.due_at, octet_length(o.body) + case when o.body_of is not null then (
+				select octet_length(e.body) + e.count * $7 from events_out e where e.workspace_id = o.workspace_id and e.id = o.body_of
 			) else 0 end as size
 			from outbox o
 			where o.workspace_id = $3 and o.endpoint_id = $4 and o.status = 'pending' and not o.waits and o.due_at <= now()
 			order by o.due_at limit $5 for update skip locked
 		), free as materialized (
 			select s.at from (select at, sum(size) over (order by due_at rows unbounded preceding) as bytes from locked) s where s.bytes <= $6
-		)`, ws, endpoint, n, bytes)
+		)`, ws, endpoint, n, bytes, itemBytes)
 }
 
 // claimTime bounds a claim, which continues during a shutdown: if it were cancelled
@@ -132,10 +132,10 @@ func (w *Webhooks) lease(ctx context.Context, free string, args ...any) ([]claim
 			update outbox o set leased_by = $1, lease_until = now() + $2::interval, due_at = now() + $2::interval,
 				attempts = o.attempts + (not o.answered)::int
 			from free where o.ctid = free.at
-			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.shared, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
+			returning o.workspace_id, o.id, o.endpoint_id, o.body, o.body_of, o.enrollment_id, o.step, o.event_id, o.attempts, o.answered,
 				o.status_code, o.last_error, o.leased_by
 		)
-		select t.workspace_id, t.id, t.endpoint_id, t.body, t.shared, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
+		select t.workspace_id, t.id, t.endpoint_id, t.body, t.body_of, t.enrollment_id, t.step, t.event_id, t.attempts, t.answered,
 			t.status_code, t.last_error, t.leased_by, now() as at, e.url, e.secret, e.status, e.failing_since
 		from taken t
 		left join webhook_endpoints e on e.workspace_id = t.workspace_id and e.id = t.endpoint_id`,

@@ -28,15 +28,9 @@ const (
 func recordFailing(ctx context.Context, tx pgx.Tx, all []*settlement) error {
 	changed := map[[2]uuid.UUID]bool{} // whether it fails, by workspace and endpoint
 	for _, one := range all {
-		of, delivered := [2]uuid.UUID{one.WorkspaceID, one.EndpointID}, one.result.delivered()
-		switch {
-		case !one.held:
-		case delivered && one.FailingSince != nil:
-			changed[of] = false
-		case !delivered && one.FailingSince == nil && one.EventID != nil:
-			if _, known := changed[of]; !known {
-				changed[of] = true
-			}
+		of := [2]uuid.UUID{one.WorkspaceID, one.EndpointID}
+		if _, known := changed[of]; one.held && one.changesFailing() && (one.result.delivered() || !known) {
+			changed[of] = !one.result.delivered()
 		}
 	}
 	if len(changed) == 0 {
@@ -63,6 +57,15 @@ func recordFailing(ctx context.Context, tx pgx.Tx, all []*settlement) error {
 		return fmt.Errorf("record failing webhook endpoints: %w", err)
 	}
 	return nil
+}
+
+// changesFailing reports whether an endpoint that fails has received a message, or one that
+// does not fail has not received an event.
+func (e *settlement) changesFailing() bool {
+	if e.result.delivered() {
+		return e.FailingSince != nil
+	}
+	return e.FailingSince == nil && e.EventID != nil
 }
 
 // stillFailing is how recent the last failure must be.

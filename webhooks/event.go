@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/eventsout"
 	"lemma/pgerr"
 )
 
@@ -18,7 +18,7 @@ import (
 func (e *waiting) items() (name string, item func(to []byte, key uuid.UUID) []byte) {
 	switch kind, _, _ := strings.Cut(e.Type, "."); kind {
 	case "notification":
-		return "notification_ids", func(to []byte, key uuid.UUID) []byte { return lemma.AppendNotificationID(to, e.OriginID, key) }
+		return "notification_ids", lemma.AppendNotificationIDs(e.OriginID)
 	case "enrollment":
 		return "enrollment_ids", func(to []byte, key uuid.UUID) []byte { return lemma.AppendID(to, lemma.PrefixEnrollment, key) }
 	}
@@ -50,46 +50,28 @@ type EventItem struct {
 func (w *Webhooks) Event(ctx context.Context, ws, id uuid.UUID) (Event, error) {
 	var found Event
 	var origin uuid.UUID
-	var body []byte
+	var keys eventsout.Keys
 	var details []string
 	err := w.pool.QueryRow(ctx, `
-		select e.id, e.type, e.origin_id, e.body, e.details, e.data, e.occurred_at,
+		select e.id, e.type, e.origin_id, e.keys, e.details, e.data, e.occurred_at,
 			c.id, (select f.id from flows f where f.workspace_id = $1 and f.id = coalesce((
 				select o.flow_id from flow_origins o where o.workspace_id = $1 and o.origin_id = e.origin_id limit 1), e.origin_id))
 		from events_out e
 		left join campaigns c on c.workspace_id = $1 and c.id = e.origin_id
 		where e.workspace_id = $1 and e.id = $2 and e.published_at is not null`, ws, id).
-		Scan(&found.ID, &found.Type, &origin, &body, &details, &found.Data, &found.OccurredAt, &found.CampaignID, &found.FlowID)
+		Scan(&found.ID, &found.Type, &origin, &keys, &details, &found.Data, &found.OccurredAt, &found.CampaignID, &found.FlowID)
 	if err := pgerr.Row(err, "event", "read event"); err != nil {
 		return Event{}, err
 	}
-	if found.Items, err = w.readEventItems(ctx, ws, origin, found.Type, body, details); err != nil {
+	if found.Items, err = w.readEventItems(ctx, ws, origin, found.Type, keys.Unpack(), details); err != nil {
 		return Event{}, fmt.Errorf("read items of event %s: %w", id, err)
 	}
 	return found, nil
 }
 
-// readEventItems reads the items that the body of an event names.
+// readEventItems reads the items of an event.
 func (w *Webhooks) readEventItems(ctx context.Context, ws, origin uuid.UUID, name string,
-	body []byte, details []string) ([]EventItem, error) {
-	var ids struct {
-		Notifications []string `json:"notification_ids"`
-		Enrollments   []string `json:"enrollment_ids"`
-	}
-	if err := json.Unmarshal(body, &ids); err != nil {
-		return nil, err
-	}
-	keys := make([]uuid.UUID, 0, len(ids.Notifications)+len(ids.Enrollments))
-	for _, id := range ids.Notifications {
-		if _, key, ok := lemma.ParseNotificationID(id); ok {
-			keys = append(keys, key)
-		}
-	}
-	for _, id := range ids.Enrollments {
-		if key, ok := lemma.ParseID(lemma.PrefixEnrollment, id); ok {
-			keys = append(keys, key)
-		}
-	}
+	keys []uuid.UUID, details []string) ([]EventItem, error) {
 	switch kind, _, _ := strings.Cut(name, "."); kind {
 	case "notification":
 		return w.notificationItems(ctx, ws, origin, keys, details)

@@ -54,7 +54,7 @@ func (e *waiting) add(other *waiting) {
 		e.Details = append(e.details(), other.details()...)
 	}
 	e.Keys = append(e.Keys, other.Keys...)
-	e.Count = e.Keys.Len()
+	e.Count, e.changed = e.Keys.Len(), true
 }
 
 // details has an entry for each item.
@@ -119,7 +119,7 @@ func batchRows(ordinals, keys []byte) rowKeys {
 // give sets the keys of an event: of its rows, in their order, or of all by ordinal. Rows
 // that were deleted are left out.
 func (all rowKeys) give(e *waiting) {
-	e.Keys = make(eventsout.Keys, 0, 16*len(all))
+	e.Keys, e.changed = make(eventsout.Keys, 0, 16*len(all)), true
 	if e.Ordinals == nil {
 		for _, row := range all {
 			e.Keys = append(e.Keys, row.key[:]...)

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -108,6 +110,43 @@ func (w *Webhooks) open(ws, id uuid.UUID, sealed []byte, now time.Time) (keyring
 	if err != nil {
 		return r, fmt.Errorf("open secret of webhook endpoint %s: %w", id, err)
 	}
+	return r, nil
+}
+
+// maxKeyrings is how many endpoints have a keyring that is kept.
+const maxKeyrings = 1000
+
+// keyrings are the opened secrets of endpoints that were called. They are opened again when
+// their sealed form has changed.
+type keyrings struct {
+	mu sync.Mutex
+	of map[[2]uuid.UUID]opened // by workspace and endpoint
+}
+
+type opened struct {
+	sealed []byte
+	keys   []key
+}
+
+// openOnce opens the secrets of an endpoint, unless they were opened before.
+func (w *Webhooks) openOnce(ws, id uuid.UUID, sealed []byte, now time.Time) (keyring, error) {
+	s, of := &w.keyrings, [2]uuid.UUID{ws, id}
+	s.mu.Lock()
+	kept := s.of[of]
+	s.mu.Unlock()
+	if kept.keys != nil && bytes.Equal(kept.sealed, sealed) {
+		return keyring{keys: kept.keys, now: now}, nil
+	}
+	r, err := w.open(ws, id, sealed, now)
+	if err != nil {
+		return r, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == nil || len(s.of) >= maxKeyrings {
+		s.of = map[[2]uuid.UUID]opened{}
+	}
+	s.of[of] = opened{sealed, r.keys}
 	return r, nil
 }
 

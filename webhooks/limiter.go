@@ -85,9 +85,35 @@ func (l *limiter) unresponsiveLeft() int {
 func (l *limiter) acquire(workspace, endpoint uuid.UUID) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
+	l.add(workspace, endpoint)
+}
+
+func (l *limiter) add(workspace, endpoint uuid.UUID) {
 	l.busy[endpoint]++
 	l.of[workspace]++
 	l.all++
+}
+
+// spare is how many calls an endpoint may have at once, while the process has half of its
+// calls left.
+func (l *limiter) spare(endpoint uuid.UUID) int {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if _, unresponsive := l.unresponsive[endpoint]; unresponsive || 2*l.all > l.workers {
+		return 0
+	}
+	return l.perEndpoint - l.busy[endpoint]
+}
+
+// tryAcquire acquires a call within the limits, of an endpoint that answers.
+func (l *limiter) tryAcquire(workspace, endpoint uuid.UUID) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if _, unresponsive := l.unresponsive[endpoint]; unresponsive || l.all >= l.workers || l.busy[endpoint] >= l.perEndpoint {
+		return false
+	}
+	l.add(workspace, endpoint)
+	return true
 }
 
 func (l *limiter) release(workspace, endpoint uuid.UUID) {

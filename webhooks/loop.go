@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -15,21 +16,26 @@ func (w *Webhooks) Loop(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	calls.Go(func() { w.cleanLoop(ctx) })
-	calls.Go(func() { w.publishLoop(ctx) })
+	published := make(chan *reservation)
+	calls.Go(func() { w.publishLoop(ctx, published) })
 	calls.Go(func() { w.disableLoop(ctx) })
 	done := make(chan struct{}, 1)
 	tick := time.NewTicker(w.options.Poll)
 	defer tick.Stop()
-	for ctx.Err() == nil {
-		n := w.start(ctx, &calls, func() { notify(done) })
-		if n > 0 {
+	after := func() { notify(done) }
+	for claims := true; ctx.Err() == nil; {
+		if claims && w.start(ctx, &calls, after) > 0 {
 			continue
 		}
+		claims = true
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
 		case <-done:
 		case <-w.wake:
+		case r := <-published:
+			w.startPublished(ctx, &calls, r, after)
+			claims = r.left
 		}
 	}
 }
@@ -57,7 +63,7 @@ func (w *Webhooks) start(ctx context.Context, calls *sync.WaitGroup, after func(
 	for _, m := range taken {
 		calls.Go(func() {
 			defer after()
-			w.serve(ctx, calls, m)
+			w.serve(ctx, calls, m, w.buffers.acquireMore(m.EndpointID))
 		})
 	}
 	return len(taken)
@@ -91,7 +97,7 @@ func (w *Webhooks) work(ctx context.Context, m claimed) {
 	defer w.limiter.release(m.WorkspaceID, m.EndpointID)
 	v := w.callOnce(ctx, m)
 	m.forget()
-	w.finish(ctx, m, v)
+	w.finish(ctx, m, v, nil)
 }
 
 // callOnce calls a message, also during a shutdown. A panic counts as a call without
@@ -109,52 +115,66 @@ func (w *Webhooks) callOnce(ctx context.Context, m claimed) (v result) {
 	return v
 }
 
-// finish settles a call, and logs a panic.
-func (w *Webhooks) finish(ctx context.Context, m claimed, v result) {
-	if err := lemma.Recovered(func() error { w.settleAndLog(ctx, m, v); return nil }); err != nil {
+// finish settles a call, and logs a panic. failed is the error of an earlier try; nil: there
+// was none.
+func (w *Webhooks) finish(ctx context.Context, m claimed, v result, failed error) {
+	if err := lemma.Recovered(func() error { w.settleAndLog(ctx, m, v, failed); return nil }); err != nil {
 		w.log.ErrorContext(ctx, "webhook not settled; it is called again when its lease expires",
 			"workspace", m.WorkspaceID, "message", m.ID, "error", err)
 	}
 }
 
-func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result) {
-	log := w.log.With("workspace", m.WorkspaceID, "message", m.ID, "endpoint", m.EndpointID, "attempt", m.Attempts,
-		"status", v.status, "reason", v.reason)
-	held, ended, err := w.settleWithRetries(ctx, m, v)
-	switch {
-	case err != nil:
-		log.ErrorContext(ctx, "webhook not settled; it is settled later", "error", err)
-		if err := w.keepAnswer(ctx, m, v); err != nil {
-			log.ErrorContext(ctx, "answer of a webhook not stored; it is called again when its lease expires", "error", err)
-		}
-	case !held:
-		log.WarnContext(ctx, "webhook not settled: it was settled before, or its lease expired")
-	default:
-		w.metrics.settled(v, ended)
-		if v.reason == ReasonSecret {
-			log.ErrorContext(ctx, "webhook cannot be signed", "error", v.cause)
-		} else if !v.delivered() {
-			log.InfoContext(ctx, "webhook not delivered", "ended", ended, "cause", withoutURL(v.cause))
-		}
+func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result, failed error) {
+	one := w.settleWithRetries(ctx, m, v, failed)
+	if one.err == nil {
+		w.logSettled(ctx, one)
+		return
+	}
+	log := w.logOf(m, v)
+	log.ErrorContext(ctx, "webhook not settled; it is settled later", "error", one.err)
+	if err := w.keepAnswer(ctx, m, v); err != nil {
+		log.ErrorContext(ctx, "answer of a webhook not stored; it is called again when its lease expires", "error", err)
 	}
 }
 
-func (w *Webhooks) settleWithRetries(ctx context.Context, m claimed, v result) (held, ended bool, err error) {
+func (w *Webhooks) logOf(m claimed, v result) *slog.Logger {
+	return w.log.With("workspace", m.WorkspaceID, "message", m.ID, "endpoint", m.EndpointID, "attempt", m.Attempts,
+		"status", v.status, "reason", v.reason)
+}
+
+// logSettled counts a settlement, and logs one that delivered nothing.
+func (w *Webhooks) logSettled(ctx context.Context, one *settlement) {
+	v := one.result
+	if !one.held {
+		w.logOf(one.claimed, v).WarnContext(ctx, "webhook not settled: it was settled before, or its lease expired")
+		return
+	}
+	w.metrics.settled(v, one.ended)
+	if v.reason == ReasonSecret {
+		w.logOf(one.claimed, v).ErrorContext(ctx, "webhook cannot be signed", "error", v.cause)
+	} else if !v.delivered() {
+		w.logOf(one.claimed, v).InfoContext(ctx, "webhook not delivered", "ended", one.ended, "cause", withoutURL(v.cause))
+	}
+}
+
+// settleWithRetries settles a call. It waits before each try after the first.
+func (w *Webhooks) settleWithRetries(ctx context.Context, m claimed, v result, failed error) *settlement {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
+	one := &settlement{claimed: m, result: v, err: failed}
 	for try := range settleTries {
-		if try > 0 {
+		if one.err != nil {
 			select {
 			case <-ctx.Done():
-				return false, false, err
-			case <-time.After(time.Duration(try) * 100 * time.Millisecond):
+				return one
+			case <-time.After(time.Duration(max(try, 1)) * 100 * time.Millisecond):
 			}
 		}
-		if held, ended, err = w.settle(ctx, m, v); err == nil {
+		if one = w.settle(ctx, m, v); one.err == nil {
 			break
 		}
 	}
-	return held, ended, err
+	return one
 }
 
 // putBackEvery is how often an answer that cannot be stored is put back again.
@@ -180,17 +200,26 @@ func (w *Webhooks) keepAnswer(ctx context.Context, m claimed, v result) error {
 	}
 }
 
-// publishLoop publishes events. While there are more than one transaction has room for, it
-// continues at once. Later ones wait for the next period, so that they can be joined.
-func (w *Webhooks) publishLoop(ctx context.Context) {
-	loop.Every(ctx, w.options.Poll, func(ctx context.Context) error {
+// publishLoop publishes events, and passes on those that Loop may call. While there are more
+// than one transaction has room for, it continues at once. Later ones wait for the next
+// period, so that they can be joined.
+func (w *Webhooks) publishLoop(ctx context.Context, to chan<- *reservation) {
+	loop.Every(ctx, w.options.Poll/2, func(ctx context.Context) error {
 		for {
-			done, err := w.publishChunk(ctx)
-			if done.written > 0 {
-				w.Wake()
-			}
-			if err != nil || !done.more {
+			r := w.newReservation()
+			done, err := w.publishChunk(ctx, r)
+			if err != nil {
 				return err
+			}
+			if done.written > 0 {
+				select {
+				case to <- r:
+				case <-ctx.Done():
+					w.dropReservation(ctx, r)
+				}
+			}
+			if !done.more {
+				return nil
 			}
 		}
 	}, func(err error) {

@@ -163,15 +163,15 @@ func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
 	}
 }
 
-// cleanEvents deletes events that were published longer ago than twice Keep and have no
-// message any more: one that was sent again is kept longer, and needs the data of its event.
+// cleanEvents deletes events that were published longer ago than twice Keep, and whose data
+// no message needs any more: one that was sent again is kept longer.
 func (w *Webhooks) cleanEvents(ctx context.Context) error {
 	for {
 		gone, err := w.pool.Exec(ctx, `
 			delete from events_out where ctid = any(array(
 				select e.ctid from events_out e
 				where e.published_at is not null and e.published_at < now() - 2 * $1::interval and (
-					select true from outbox o where o.workspace_id = e.workspace_id and o.event_id = e.id limit 1) is null
+					select true from outbox o where o.workspace_id = e.workspace_id and o.body_of = e.id limit 1) is null
 				order by e.published_at limit $2 for update of e skip locked))`, w.options.Keep, cleanChunk)
 		if err != nil {
 			return fmt.Errorf("clean published events: %w", err)

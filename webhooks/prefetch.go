@@ -30,8 +30,12 @@ const (
 type buffers struct {
 	mu    sync.Mutex
 	of    map[uuid.UUID]*buffer
-	bytes int // of messages that wait or are called, and those that running claims may take
+	means map[uuid.UUID]time.Duration // meanCall of buffers that were removed
+	bytes int                         // of messages that wait or are called, and those that claims or publications may take
 }
+
+// maxMeans is how many endpoints without a buffer have a mean.
+const maxMeans = 1000
 
 // buffer contains the messages of an endpoint that are claimed and not called yet.
 type buffer struct {
@@ -40,7 +44,7 @@ type buffer struct {
 	waiting     []claimed
 	bytes       int           // of waiting
 	prefetching chan struct{} // closed when a claim ends; nil: none runs
-	exhausted   bool          // the last claim left no message that is due
+	exhausted   bool          // as far as this process knows, no other message is due
 }
 
 // acquire adds a worker to the buffer of an endpoint.
@@ -52,11 +56,29 @@ func (s *buffers) acquire(endpoint uuid.UUID) *buffer {
 	}
 	b := s.of[endpoint]
 	if b == nil {
-		b = &buffer{}
+		b = &buffer{meanCall: s.means[endpoint], exhausted: true}
 		s.of[endpoint] = b
 	}
 	b.workers++
 	return b
+}
+
+// acquireMore adds a worker to the buffer of an endpoint that may have more messages due.
+func (s *buffers) acquireMore(endpoint uuid.UUID) *buffer {
+	b := s.acquire(endpoint)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.exhausted = false
+	return b
+}
+
+// remove removes a buffer that is not used any more, but not its mean. The caller has locked s.
+func (s *buffers) remove(endpoint uuid.UUID, b *buffer) {
+	delete(s.of, endpoint)
+	if s.means == nil || len(s.means) >= maxMeans {
+		s.means = map[uuid.UUID]time.Duration{}
+	}
+	s.means[endpoint] = b.meanCall
 }
 
 // release removes a worker from a buffer, and reports whether none is left.
@@ -66,7 +88,7 @@ func (s *buffers) release(endpoint uuid.UUID, b *buffer) (unused bool) {
 	if b.workers--; b.workers > 0 || b.prefetching != nil {
 		return false
 	}
-	delete(s.of, endpoint)
+	s.remove(endpoint, b)
 	return true
 }
 
@@ -92,11 +114,11 @@ func (s *buffers) ended(b *buffer, m claimed, v result, d time.Duration) {
 	b.meanCall = (3*b.meanCall + d) / 4
 }
 
-// serve calls a message, and then others of its endpoint until next returns false.
-func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed) {
+// serve calls a message, and then others of its endpoint until next returns false. b is the
+// buffer of the endpoint, and has this worker.
+func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed, b *buffer) {
 	endpoint := m.EndpointID
 	defer w.limiter.release(m.WorkspaceID, endpoint)
-	b := w.buffers.acquire(endpoint)
 	defer w.releaseBuffer(ctx, endpoint, b)
 	until := time.Now().Add(stayFor)
 	for more := true; more; m, more = w.next(ctx, m, b, until) {
@@ -105,12 +127,26 @@ func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed) 
 		v := w.callOnce(ctx, m)
 		w.buffers.ended(b, m, v, time.Since(begun))
 		m.forget()
-		called := m
-		calls.Go(func() {
-			defer func() { <-w.settler.open }()
-			w.finish(ctx, called, v)
-		})
+		w.settleCall(ctx, calls, m, v)
 	}
+}
+
+// settleCall settles a call together with others. It waits only in a goroutine of its own,
+// if the settlement must be tried again.
+func (w *Webhooks) settleCall(ctx context.Context, calls *sync.WaitGroup, m claimed, v result) {
+	calls.Add(1)
+	ended := func() { <-w.settler.open; calls.Done() }
+	w.settleSoon(m, v, func(one *settlement) {
+		if one.err == nil {
+			defer ended()
+			w.logSettled(ctx, one)
+			return
+		}
+		go func() {
+			defer ended()
+			w.finish(ctx, m, v, one.err)
+		}()
+	})
 }
 
 // take removes the first message from a buffer. The caller has locked the buffers.
@@ -135,7 +171,7 @@ func (w *Webhooks) next(ctx context.Context, last claimed, b *buffer, until time
 			return claimed{}, false
 		case len(b.waiting) > 0 && (!late || b.workers == 1):
 			m := b.take()
-			if prefetching == nil && !late && !b.exhausted && len(b.waiting) < w.prefetchSize(b)/2 && b.bytes < maxPrefetchBytes/2 {
+			if prefetching == nil && !late && !b.exhausted && len(b.waiting) < w.prefetchSize(b.meanCall)/2 && b.bytes < maxPrefetchBytes/2 {
 				w.prefetch(ctx, last, b)
 			}
 			s.mu.Unlock()
@@ -160,8 +196,8 @@ func (w *Webhooks) tooOld(m claimed) bool {
 }
 
 // prefetchSize is how many messages can be called within stayFor.
-func (w *Webhooks) prefetchSize(b *buffer) int {
-	n := w.options.PerEndpoint * int(stayFor/max(b.meanCall, time.Millisecond/4))
+func (w *Webhooks) prefetchSize(meanCall time.Duration) int {
+	n := w.options.PerEndpoint * int(stayFor/max(meanCall, time.Millisecond/4))
 	return min(max(n, w.options.PerEndpoint), maxPrefetch)
 }
 
@@ -169,12 +205,11 @@ func (w *Webhooks) prefetchSize(b *buffer) int {
 // bytes left: then it returns nil. The caller has locked w.buffers.
 func (w *Webhooks) prefetch(ctx context.Context, last claimed, b *buffer) chan struct{} {
 	s := &w.buffers
-	bytes := min(maxPrefetchBytes, (maxBuffered-s.bytes)/4)
-	if bytes < minPrefetchBytes {
+	bytes := s.reserve()
+	if bytes == 0 {
 		return nil
 	}
-	s.bytes += bytes
-	filled, n := make(chan struct{}), w.prefetchSize(b)
+	filled, n := make(chan struct{}), w.prefetchSize(b.meanCall)
 	b.prefetching = filled
 	go func() {
 		more, err := w.claimMore(ctx, last.WorkspaceID, last.EndpointID, n, bytes)
@@ -187,7 +222,7 @@ func (w *Webhooks) prefetch(ctx context.Context, last claimed, b *buffer) chan s
 		b.exhausted, b.prefetching = len(more) == 0 || len(more) < n && taken+MaxBody <= bytes, nil
 		unused := b.workers == 0
 		if unused {
-			delete(s.of, last.EndpointID)
+			s.remove(last.EndpointID, b)
 		}
 		s.mu.Unlock()
 		close(filled)
@@ -196,6 +231,16 @@ func (w *Webhooks) prefetch(ctx context.Context, last claimed, b *buffer) chan s
 		}
 	}()
 	return filled
+}
+
+// reserve returns how many bytes a claim or a publication may take; 0: none. The caller has locked s.
+func (s *buffers) reserve() int {
+	bytes := min(maxPrefetchBytes, (maxBuffered-s.bytes)/4)
+	if bytes < minPrefetchBytes {
+		return 0
+	}
+	s.bytes += bytes
+	return bytes
 }
 
 // add adds messages to a buffer, and returns their bytes. The caller has locked s.

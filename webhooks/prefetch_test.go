@@ -181,11 +181,11 @@ func TestOneFailingEffect(t *testing.T) {
 	var failed atomic.Int64
 	for _, m := range taken {
 		calls.Go(func() {
-			held, ended, err := b.settle(t.Context(), m, result{status: 200, final: true})
-			if err != nil {
+			one := b.settle(t.Context(), m, result{status: 200, final: true})
+			if one.err != nil {
 				failed.Add(1)
-			} else if !held || !ended {
-				t.Errorf("message %s is held %t, ended %t", m.ID, held, ended)
+			} else if !one.held || !one.ended {
+				t.Errorf("message %s is held %t, ended %t", m.ID, one.held, one.ended)
 			}
 		})
 	}

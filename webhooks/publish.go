@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,8 +20,8 @@ import (
 // One transaction publishes at most publishMost events, whose messages have publishItems
 // items together, or one event. They need some MB of memory.
 const (
-	publishMost  = 100
-	publishItems = 20_000
+	publishMost  = 400
+	publishItems = 50_000
 )
 
 // Publish writes the messages of events that wait, one for each endpoint that
@@ -29,7 +30,7 @@ const (
 // gaps. Any number of processes may publish: each takes events that no other has locked.
 // After an error the next call publishes fewer; an event that fails alone is put aside.
 func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
-	done, err := w.publishChunk(ctx)
+	done, err := w.publishChunk(ctx, nil)
 	return len(done.events), err
 }
 
@@ -40,7 +41,9 @@ type published struct {
 	more    bool // events may wait that it had no room for
 }
 
-func (w *Webhooks) publishChunk(ctx context.Context) (done published, err error) {
+// publishChunk publishes events of one transaction. Messages are leased for a reservation; nil:
+// none is.
+func (w *Webhooks) publishChunk(ctx context.Context, r *reservation) (done published, err error) {
 	next, err := w.rotation.next(ctx, w.pool)
 	if err != nil {
 		return published{}, fmt.Errorf("find workspaces with events: %w", err)
@@ -49,9 +52,12 @@ func (w *Webhooks) publishChunk(ctx context.Context) (done published, err error)
 		return published{}, nil
 	}
 	err = lemma.Recovered(func() error {
-		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.publish(ctx, tx, next, &done) })
+		return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error { return w.publish(ctx, tx, next, r, &done) })
 	})
 	w.rotation.ended(next, err)
+	if err != nil && r != nil {
+		w.cancelReservation(r)
+	}
 	if err != nil {
 		if len(done.events) == 1 && ctx.Err() == nil {
 			err = errors.Join(err, w.putAside(ctx, done.events[0]))
@@ -67,7 +73,7 @@ func (w *Webhooks) publishChunk(ctx context.Context) (done published, err error)
 	return done, nil
 }
 
-func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk, done *published) error {
+func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk, r *reservation, done *published) error {
 	found, err := waitingEvents(ctx, tx, next)
 	if err != nil || len(found) == 0 {
 		return err
@@ -83,7 +89,7 @@ func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk, done *pub
 	if err != nil {
 		return err
 	}
-	if done.written, err = writeEvents(ctx, tx, to); err != nil {
+	if done.written, err = w.writeEvents(ctx, tx, to, r); err != nil {
 		return err
 	}
 	return endEvents(ctx, tx, all, to)
@@ -119,7 +125,9 @@ type waiting struct {
 	FlowID          *uuid.UUID
 	Metadata        map[string]string // of that campaign or flow
 	ofItems         []metadata        // of direct notifications, each of which has its own; read if a subscription asks for it
+	changed         bool              // Keys and Details are not those of its row
 	data            []byte            // the data of its messages, as JSON
+	start           int               // bytes of data up to its items
 }
 
 // waitingEvents locks the oldest events that wait, of each workspace alike. The first of
@@ -156,101 +164,28 @@ func waitingEvents(ctx context.Context, tx pgx.Tx, next chunk) ([]*waiting, erro
 	return pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[waiting])
 }
 
-// atMost returns the first events whose messages have so many items together, and at least
-// one event. A message without items counts as one item.
+// messageItems is how many items cost as much as a message.
+const messageItems = 10
+
+// atMost returns the first events whose messages cost as much as so many items together, and
+// at least one event.
 func atMost(all []*waiting, items int) []*waiting {
 	for i, e := range all {
-		if items -= max(1, e.Count) * max(1, e.Endpoints); items < 0 && i > 0 {
+		if items -= e.cost(); items < 0 && i > 0 {
 			return all[:i]
 		}
 	}
 	return all
 }
 
-// writeEvents numbers the events of each endpoint and writes their messages. The
-// endpoints stay locked until the commit, in one order, so that numbers have no gaps.
-// An endpoint that was deleted meanwhile gets none.
-func writeEvents(ctx context.Context, tx pgx.Tx, to []*subscribed) (written int, err error) {
-	if len(to) == 0 {
-		return 0, nil
+// cost is that of an event's messages, in items. Messages of direct notifications may each
+// have other items, and small bodies are copied; otherwise messages share the items.
+func (e *waiting) cost() int {
+	copies := max(1, e.Endpoints)
+	if e.Count*itemBytes >= 2*sharedFrom && !e.isDirect() {
+		copies = 1
 	}
-	var ws, endpoints []pgtype.UUID
-	var counts []int
-	for _, s := range to {
-		ws, endpoints, counts = append(ws, pgUUID(s.WorkspaceID)), append(endpoints, pgUUID(s.EndpointID)), append(counts, len(s.events))
-	}
-	rows, err := tx.Query(ctx, `
-		with locked as materialized (
-			select e.workspace_id, e.id, t.n from unnest($1::uuid[], $2::uuid[], $3::int[]) as t (workspace_id, id, n)
-			cross join lateral (
-				select e.workspace_id, e.id from webhook_endpoints e
-				where e.workspace_id = t.workspace_id and e.id = t.id for no key update
-			) e
-		)
-		update webhook_endpoints e set sequence = e.sequence + l.n
-		from locked l where e.workspace_id = l.workspace_id and e.id = l.id
-		returning e.id, e.sequence`, ws, endpoints, counts)
-	if err != nil {
-		return 0, err
-	}
-	last := map[uuid.UUID]int64{}
-	var id uuid.UUID
-	var sequence int64
-	if _, err = pgx.ForEachRow(rows, []any{&id, &sequence}, func() error { last[id] = sequence; return nil }); err != nil {
-		return 0, err
-	}
-	var m eventMessages
-	for _, s := range to {
-		if sequence, ok := last[s.EndpointID]; ok {
-			if err := m.add(s, sequence-int64(len(s.events))); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return len(m.ids), m.write(ctx, tx)
-}
-
-// eventMessages are messages by column.
-type eventMessages struct {
-	ws, ids, endpoints, events []pgtype.UUID
-	types, bodies              []string
-	sequences                  []int64
-	shared                     []bool
-}
-
-func (m *eventMessages) add(s *subscribed, sequence int64) error {
-	for _, e := range s.events {
-		sequence++
-		shown := s.shown(e)
-		body, err := shown.head(sequence)
-		if err != nil {
-			return err
-		}
-		shared := shown == e && len(e.data) >= sharedFrom
-		if !shared {
-			body = append(append(body, shown.data...), '}')
-		}
-		m.ws, m.endpoints = append(m.ws, pgUUID(s.WorkspaceID)), append(m.endpoints, pgUUID(s.EndpointID))
-		m.ids, m.events = append(m.ids, pgUUID(eventMessageID(e.ID, s.EndpointID))), append(m.events, pgUUID(e.ID))
-		m.types, m.bodies, m.sequences = append(m.types, e.Type), append(m.bodies, string(body)), append(m.sequences, sequence)
-		m.shared = append(m.shared, shared)
-	}
-	return nil
-}
-
-// eventMessageID is the id of the message of an event to an endpoint.
-func eventMessageID(event, endpoint uuid.UUID) uuid.UUID {
-	return lemma.Key("event-message/1", string(event[:]), string(endpoint[:]))
-}
-
-func (m *eventMessages) write(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `
-		insert into outbox (workspace_id, id, endpoint_id, body, event_id, type, sequence, shared)
-		select ws, id, endpoint, body, event, type, sequence, shared
-		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::boolean[])
-			as m (ws, id, endpoint, body, event, type, sequence, shared)`,
-		m.ws, m.ids, m.endpoints, m.bodies, m.events, m.types, m.sequences, m.shared)
-	return err
+	return e.Count*copies + messageItems*e.Endpoints
 }
 
 // endEvents marks the events that have messages as published, and deletes the others.
@@ -275,14 +210,17 @@ func endEvents(ctx context.Context, tx pgx.Tx, all []*waiting, to []*subscribed)
 	batch := &pgx.Batch{}
 	if n := len(kept.ids); n > 0 {
 		batch.Queue(`
-			update events_out e set published_at = now(), body = r.body, count = r.count, batch_id = null, ordinals = null, keys = null,
-				details = (select array_agg(d.detail order by d.i)
-					from jsonb_array_elements_text(r.details::jsonb) with ordinality as d (detail, i))
+			update events_out e set published_at = now(), body = r.body, count = r.count, batch_id = null, ordinals = null,
+				keys = case when r.changed then r.keys else e.keys end,
+				details = case when r.changed then (select array_agg(d.detail order by d.i)
+					from jsonb_array_elements_text(r.details::jsonb) with ordinality as d (detail, i)) else e.details end
 			from (
-				select workspace_id, id, body, count, details from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::text[])
-					as r (workspace_id, id, body, count, details) limit $6
+				select workspace_id, id, body, count, changed, keys, details
+				from unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::boolean[], $6::bytea[], $7::text[])
+					as r (workspace_id, id, body, count, changed, keys, details) limit $8
 			) r
-			where e.workspace_id = r.workspace_id and e.id = r.id`, kept.ws, kept.ids, kept.bodies, kept.counts, kept.details, n)
+			where e.workspace_id = r.workspace_id and e.id = r.id`,
+			kept.ws, kept.ids, kept.bodies, kept.counts, kept.changed, kept.keys, kept.details, n)
 	}
 	if n := len(gone.ids); n > 0 {
 		batch.Queue(`
@@ -297,14 +235,22 @@ func endEvents(ctx context.Context, tx pgx.Tx, all []*waiting, to []*subscribed)
 // eventRows are events by column.
 type eventRows struct {
 	ws, ids []pgtype.UUID
-	bodies  [][]byte
+	bodies  []string
 	counts  []int
-	details []*string // as JSON
+	changed []bool
+	keys    [][]byte  // if changed
+	details []*string // the same, as JSON
 }
 
 func (r *eventRows) add(e *waiting) {
-	r.ws, r.ids, r.bodies = append(r.ws, pgUUID(e.WorkspaceID)), append(r.ids, pgUUID(e.ID)), append(r.bodies, e.data)
-	r.counts, r.details = append(r.counts, e.Count), append(r.details, inJSON(e.Details))
+	r.ws, r.ids, r.bodies = append(r.ws, pgUUID(e.WorkspaceID)), append(r.ids, pgUUID(e.ID)), append(r.bodies, string(e.data[:e.start]))
+	var keys []byte
+	var details *string
+	if e.changed {
+		keys, details = e.Keys, inJSON(e.Details)
+	}
+	r.counts, r.changed = append(r.counts, e.Count), append(r.changed, e.changed)
+	r.keys, r.details = append(r.keys, keys), append(r.details, details)
 }
 
 // inJSON returns texts as a JSON array; nil stays nil.
@@ -355,25 +301,34 @@ func (e *waiting) encode() error {
 	if e.FlowID != nil {
 		data["flow_id"] = lemma.FormatID(lemma.PrefixFlow, *e.FlowID)
 	}
-	name, item := e.items()
+	name, _ := e.items()
 	if name != "" {
 		data["count"] = e.Keys.Len()
 	}
-	encoded, err := json.Marshal(data)
-	if err != nil || name == "" {
-		e.data = encoded
+	start, err := json.Marshal(data)
+	if err != nil {
 		return err
 	}
-	const most = 64 // bytes of an item
-	all := append(make([]byte, 0, len(encoded)+len(name)+4+most*e.Keys.Len()), encoded[:len(encoded)-1]...)
-	all = append(append(append(all, `,"`...), name...), `":[`...) // count is in it, so that a comma precedes
-	for i := range e.Keys.Len() {                                 // an id has no character that JSON escapes
+	if name != "" {
+		start = append(append(append(start[:len(start)-1], `,"`...), name...), `":[`...) // count is in it, so that a comma precedes
+	}
+	e.start, e.data = len(start), e.withItems(start)
+	return nil
+}
+
+// withItems returns the data of the event, of which all but the ids of its items is given.
+// The result is sent each time that a message is sent, so that its form must not change.
+func (e *waiting) withItems(start []byte) []byte {
+	name, item := e.items()
+	if name == "" {
+		return bytes.Clone(start)
+	}
+	all := append(make([]byte, 0, len(start)+itemBytes*e.Keys.Len()+len("]}")), start...)
+	for i := range e.Keys.Len() { // an id has no character that JSON escapes
 		if i > 0 {
 			all = append(all, ',')
 		}
 		all = append(item(append(all, '"'), e.Keys.At(i)), '"')
 	}
-	all = append(all, "]}"...)
-	e.data = all
-	return nil
+	return append(all, "]}"...)
 }

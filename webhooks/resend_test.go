@@ -112,7 +112,7 @@ func TestFailingEndpointsAreDisabled(t *testing.T) {
 		"no failure for a day":            {`update outbox set called_at = now() - '25 h'::interval, finished_at = now() - '25 h'::interval`, 0},
 		"a further call comes":            {`update outbox set status = 'pending', finished_at = null, waits = true`, 1},
 		"enabled since the first failure": {`update webhook_endpoints set enabled_at = now() - interval '4 days'`, 0},
-		"failures of flow nodes only":     {`update outbox set event_id = null, sequence = null, shared = false`, 0},
+		"failures of flow nodes only":     {`update outbox set event_id = null, sequence = null, body_of = null`, 0},
 		"disabled already":                {`update webhook_endpoints set status = 'disabled', status_reason = '', disabled_at = now()`, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

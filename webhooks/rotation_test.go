@@ -102,7 +102,7 @@ func TestEventsToManyEndpointsAreBounded(t *testing.T) {
 		select workspace_id, gen_random_uuid(), 'e' || i, url, secret from webhook_endpoints, generate_series(2, $1::int) i`, endpoints)
 	b.Exec(`insert into webhook_subscriptions (workspace_id, type, endpoint_id, position)
 		select workspace_id, $1, id, 0 from webhook_endpoints on conflict do nothing`, eventsout.NotificationSent)
-	keys := make([]uuid.UUID, 100)
+	keys := make([]uuid.UUID, 200)
 	for i := range keys {
 		keys[i] = lemma.NewID()
 	}

@@ -15,13 +15,14 @@ import (
 )
 
 // settler settles calls that end together in one transaction, since a commit costs
-// more than a message. The first call is settled at once, and those that end
-// meanwhile are the next chunk. No call waits for a chunk to fill.
+// more than a message. A call that ends alone is settled at once. While others are made it
+// waits for them, for gatherTime.
 type settler struct {
-	mu      sync.Mutex
-	waiting []*settlement
-	writers int
-	open    chan struct{} // one for each call of Loop that is made or not settled yet
+	mu        sync.Mutex
+	waiting   []*settlement
+	writers   int
+	gathering bool          // one of the writers waits for more calls
+	open      chan struct{} // one for each call of Loop that is made or not settled yet
 }
 
 // settlement is a call that has ended, and the result of its settlement.
@@ -29,26 +30,39 @@ type settlement struct {
 	claimed
 	result      result
 	delay       time.Duration
-	held, ended bool
+	held, ended bool // held: the lease was still this worker's
 	err         error
-	done        chan struct{}
+	done        func(*settlement) // called afterwards; it must not wait
 }
 
 const (
-	settlers     = 2    // chunks that one process settles at a time
-	settleChunk  = 256  // messages in a chunk
-	maxUnsettled = 1024 // calls of one process that are not settled yet; at this number no further call begins
+	settlers     = 2                     // chunks that one process settles at a time
+	settleChunk  = 256                   // messages in a chunk
+	gatherTime   = 20 * time.Millisecond // for which a chunk waits for more calls
+	maxUnsettled = 1024                  // calls of one process that are not settled yet; at this number no further call begins
 )
 
 // settle stores the result of a call: the message has ended, or is due again later.
-// held is false if the lease has expired and another worker has the message; then
+// It is not held if the lease has expired and another worker has the message; then
 // nothing is changed.
-func (w *Webhooks) settle(ctx context.Context, m claimed, v result) (held, ended bool, err error) {
-	one := &settlement{claimed: m, result: v, delay: w.delay(m.Attempts, v), done: make(chan struct{})}
+func (w *Webhooks) settle(ctx context.Context, m claimed, v result) *settlement {
+	done := make(chan *settlement, 1)
+	w.settleSoon(m, v, func(one *settlement) { done <- one })
+	select {
+	case one := <-done:
+		return one
+	case <-ctx.Done():
+		return &settlement{claimed: m, result: v, err: fmt.Errorf("settle message %s: %w", m.ID, ctx.Err())}
+	}
+}
+
+// settleSoon adds a call to those that are settled next, and does not wait.
+func (w *Webhooks) settleSoon(m claimed, v result, done func(*settlement)) {
+	one := &settlement{claimed: m, result: v, delay: w.delay(m.Attempts, v), done: done}
 	s := &w.settler
 	s.mu.Lock()
 	s.waiting = append(s.waiting, one)
-	start := s.writers < settlers
+	start := s.writers < settlers && !s.gathering
 	if start {
 		s.writers++
 	}
@@ -56,48 +70,78 @@ func (w *Webhooks) settle(ctx context.Context, m claimed, v result) (held, ended
 	if start {
 		go w.settleWaiting()
 	}
-	select {
-	case <-one.done:
-		return one.held, one.ended, one.err
-	case <-ctx.Done():
-		return false, false, fmt.Errorf("settle message %s: %w", m.ID, ctx.Err())
+}
+
+// settleWaiting settles chunk by chunk until none waits.
+func (w *Webhooks) settleWaiting() {
+	for {
+		chunk := w.settler.next()
+		if len(chunk) == 0 {
+			return
+		}
+		w.settleTogether(chunk)
+		for _, one := range chunk {
+			one.done(one)
+		}
 	}
 }
 
-// settleWaiting settles chunk by chunk until none waits. If a chunk fails, each
-// message is settled alone, so that one cannot fail the others.
-func (w *Webhooks) settleWaiting() {
-	for {
-		s := &w.settler
-		s.mu.Lock()
-		n := min(len(s.waiting), settleChunk)
-		if n == 0 {
-			s.writers--
-			s.mu.Unlock()
-			return
-		}
-		chunk := slices.Clone(s.waiting[:n])
-		s.waiting = slices.Delete(s.waiting, 0, n)
+// next returns the next chunk. It waits for more while other calls are made. If none is left,
+// or another writer waits for more, it returns none and the writer ends.
+func (s *settler) next() []*settlement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 || s.gathering {
+		s.writers--
+		return nil
+	}
+	if len(s.waiting) < settleChunk && len(s.open) > len(s.waiting) {
+		s.gathering = true
 		s.mu.Unlock()
-		err := w.settleAll(chunk)
-		for _, one := range chunk {
-			if one.err = err; err != nil && len(chunk) > 1 {
-				one.err = w.settleAll([]*settlement{one})
-			}
-			close(one.done)
+		time.Sleep(gatherTime)
+		s.mu.Lock()
+		s.gathering = false
+	}
+	n := min(len(s.waiting), settleChunk)
+	chunk := slices.Clone(s.waiting[:n])
+	s.waiting = slices.Delete(s.waiting, 0, n)
+	return chunk
+}
+
+// settleTogether settles a chunk. If it fails, each message is settled alone, so that one
+// cannot fail the others. They have one time limit together: those behind them wait.
+func (w *Webhooks) settleTogether(chunk []*settlement) {
+	err := w.settleAll(context.Background(), chunk)
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	defer cancel()
+	for _, one := range chunk {
+		if one.err = err; err != nil && len(chunk) > 1 {
+			one.err = w.settleAll(ctx, []*settlement{one})
 		}
 	}
 }
 
 // settleAll settles messages in one transaction, with the effects of their end.
-func (w *Webhooks) settleAll(all []*settlement) error {
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+func (w *Webhooks) settleAll(ctx context.Context, all []*settlement) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	slices.SortFunc(all, func(a, b *settlement) int { return bytes.Compare(a.ID[:], b.ID[:]) }) // locks are taken in this order
 	for _, one := range all {
 		one.held, one.ended = false, false
 	}
-	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+	if err := w.writeSettled(ctx, all); err != nil {
+		return fmt.Errorf("settle %d messages, the first of them %s: %w", len(all), all[0].ID, err)
+	}
+	return nil
+}
+
+// writeSettled writes results with their effects. Results without effects are one statement.
+func (w *Webhooks) writeSettled(ctx context.Context, all []*settlement) error {
+	if !slices.ContainsFunc(all, (*settlement).mayHaveEffects) {
+		_, err := w.writeResults(ctx, w.pool, all)
+		return err
+	}
+	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
 		ended, err := w.writeResults(ctx, tx, all)
 		if err == nil && len(ended) > 0 && w.settled != nil {
 			err = w.settled(ctx, tx, ended)
@@ -107,11 +151,16 @@ func (w *Webhooks) settleAll(all []*settlement) error {
 		}
 		return recordFailing(ctx, tx, all)
 	})
-	if err != nil {
-		return fmt.Errorf("settle %d messages, the first of them %s: %w", len(all), all[0].ID, err)
-	}
-	return nil
 }
+
+// mayHaveEffects reports whether more is written than the result: an enrollment waits for
+// it, or the endpoint begins or ends to fail.
+func (e *settlement) mayHaveEffects() bool {
+	return e.awaited() || e.changesFailing()
+}
+
+// awaited reports whether an enrollment waits for the answer.
+func (m *claimed) awaited() bool { return m.EnrollmentID != nil && m.Step != nil }
 
 // claimsOf are claims, by ids and tokens, for an update that finds each by the whole
 // primary key. The limit excludes no row. It makes the planner expect few rows, and
@@ -132,8 +181,10 @@ const stateNow = `(case when r.status = 'pending' and coalesce(o.resent_at, o.cr
 	then 'failed' else r.status end)`
 
 // writeResults stores results by a compare-and-set on the token, and returns the
-// outcomes of the messages that have ended.
-func (w *Webhooks) writeResults(ctx context.Context, tx pgx.Tx, all []*settlement) ([]Outcome, error) {
+// outcomes of the messages that have ended and for which an enrollment waits.
+func (w *Webhooks) writeResults(ctx context.Context, db interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, all []*settlement) ([]Outcome, error) {
 	n := len(all)
 	claims, of := make([]claimed, n), make(map[[2]uuid.UUID]*settlement, n)
 	states, reasons, statuses, delays := make([]string, n), make([]string, n), make([]int32, n), make([]time.Duration, n)
@@ -141,7 +192,7 @@ func (w *Webhooks) writeResults(ctx context.Context, tx pgx.Tx, all []*settlemen
 		claims[i], of[[2]uuid.UUID{one.WorkspaceID, one.ID}] = one.claimed, one
 		states[i], reasons[i], statuses[i], delays[i] = one.result.state(), one.result.reason, int32(one.result.status), one.delay
 	}
-	rows, err := tx.Query(ctx, `
+	rows, err := db.Query(ctx, `
 		update outbox o set status = `+stateNow+`, status_code = nullif(r.status_code, 0), last_error = nullif(r.reason, ''),
 			called_at = now(), leased_by = null, lease_until = null, waits = true,
 			due_at = now() + r.delay, finished_at = case when `+stateNow+` <> 'pending' then now() end
@@ -163,7 +214,7 @@ func (w *Webhooks) writeResults(ctx context.Context, tx pgx.Tx, all []*settlemen
 	_, err = pgx.ForEachRow(rows, []any{&ws, &id, &state, &attempts}, func() error {
 		one := of[[2]uuid.UUID{ws.Bytes, id.Bytes}]
 		one.held, one.ended = true, state != "pending"
-		if one.ended {
+		if one.ended && one.awaited() {
 			ended = append(ended, one.outcome(attempts))
 		}
 		return nil
@@ -172,12 +223,8 @@ func (w *Webhooks) writeResults(ctx context.Context, tx pgx.Tx, all []*settlemen
 }
 
 func (e *settlement) outcome(attempts int) Outcome {
-	o := Outcome{WorkspaceID: e.WorkspaceID, ID: e.ID, Delivered: e.result.delivered(), Status: e.result.status,
-		Error: e.result.reason, Attempts: attempts}
-	if e.EnrollmentID != nil && e.Step != nil {
-		o.EnrollmentID, o.Step = *e.EnrollmentID, *e.Step
-	}
-	return o
+	return Outcome{WorkspaceID: e.WorkspaceID, ID: e.ID, EnrollmentID: *e.EnrollmentID, Step: *e.Step,
+		Delivered: e.result.delivered(), Status: e.result.status, Error: e.result.reason, Attempts: attempts}
 }
 
 // delay is how long to wait after the n-th call: the back-off with a jitter of 20 %,

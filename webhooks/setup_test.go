@@ -167,10 +167,16 @@ func (b bundle) run(w *Webhooks, n int) {
 // bodies are the bodies of an endpoint's messages, by sequence.
 func (b bundle) bodies(e Endpoint) []string {
 	b.T.Helper()
-	return pgtest.Column[string](b.T, b.Pool, `
-		select case when o.shared then o.body || e.body || '}' else o.body end
-		from outbox o join events_out e on e.workspace_id = o.workspace_id and e.id = o.event_id
-		where o.endpoint_id = $1 order by o.sequence`, e.ID)
+	ids := pgtest.Column[uuid.UUID](b.T, b.Pool, `select id from outbox where endpoint_id = $1 order by sequence`, e.ID)
+	all := make([]string, len(ids))
+	for i, id := range ids {
+		m := claimed{WorkspaceID: b.Workspace}
+		b.Must(b.Pool.QueryRow(b.T.Context(), `select body, body_of from outbox where id = $1`, id).Scan(&m.Body, &m.BodyOf))
+		read := []claimed{m}
+		b.Must(b.another(b.Pool, b.options).readBodies(b.T.Context(), read))
+		all[i] = string(read[0].body())
+	}
+	return all
 }
 
 // due makes all pending messages due now, and their leases expired.

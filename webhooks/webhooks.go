@@ -69,7 +69,7 @@ type Options struct {
 	PerEndpoint  int             // concurrent calls to one endpoint; 8, and 1 while it does not answer
 	GiveUp       time.Duration   // age at which a message fails instead of being retried; 3 days
 	BackOff      []time.Duration // before the second call, the third and so on; the last repeats. 5 s to 1 h
-	Poll         time.Duration   // how often an idle process polls for due messages; 500 ms
+	Poll         time.Duration   // how often an idle process polls for due messages, and half of how often for events; 500 ms
 	Keep         time.Duration   // how long the rows of ended messages are kept; 7 days. Published events are kept twice as long
 	DisableAfter time.Duration   // how long an endpoint must fail to be disabled; 5 days, and less than Keep
 }
@@ -96,7 +96,7 @@ type Message struct {
 type Outcome struct {
 	WorkspaceID  uuid.UUID
 	ID           uuid.UUID
-	EnrollmentID uuid.UUID // zero: none waits
+	EnrollmentID uuid.UUID // of Outcomes: zero: none waits
 	Step         int
 	Delivered    bool
 	Status       int    // of the last answer; 0 when there was none
@@ -104,7 +104,8 @@ type Outcome struct {
 	Attempts     int
 }
 
-// Settled is called with all messages that a transaction ends, in that transaction.
+// Settled is called with all messages that a transaction ends and for which an enrollment
+// waits, in that transaction.
 // After an error the transaction is rolled back and each message is settled alone.
 type Settled func(ctx context.Context, tx pgx.Tx, all []Outcome) error
 
@@ -122,6 +123,7 @@ type Webhooks struct {
 	settler  settler
 	wake     chan struct{}
 	rotation rotation
+	keyrings keyrings
 	ready    readyEndpoints
 	settled  Settled
 
@@ -141,7 +143,7 @@ func New(d Deps, o Options) *Webhooks {
 	if w.metrics == nil {
 		w.metrics = NewMetrics(nil)
 	}
-	w.client = newClient(dial.Dialer{AllowPrivate: o.AllowPrivate}, o.Timeout)
+	w.client = newClient(dial.Dialer{AllowPrivate: o.AllowPrivate}, o.Timeout, o.Workers)
 	return w
 }
 

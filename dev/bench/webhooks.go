@@ -100,6 +100,6 @@ func while(ctx context.Context, loop func(context.Context), more func() (bool, e
 		if err != nil || !is {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
