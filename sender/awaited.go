@@ -89,8 +89,8 @@ func (s *Sender) moveWaiting(ctx context.Context, tx pgx.Tx, ref notifications.R
 			returning workspace_id, id, leased_by, lease_until
 		)
 		insert into batch_log (workspace_id, batch_id, event, token, until, detail)
-		select workspace_id, id, 'unresolved', leased_by, lease_until, 'waits for events of the carrier' from split`,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, lemma.NewID(), waiting, s.cfg.ReapEvery)
+		select workspace_id, id, 'unresolved', leased_by, lease_until, $8 from split`,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, lemma.NewID(), waiting, s.cfg.ReapEvery, notifications.AwaitsEvents)
 	if err != nil {
 		return fmt.Errorf("move rows that wait for events: %w", err)
 	}

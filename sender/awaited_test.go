@@ -79,6 +79,47 @@ func TestASecondAttemptWaitsForEvents(t *testing.T) {
 	}
 }
 
+// waitsFor is what notification i waits for.
+func (b *bundle) waitsFor(i int) string {
+	b.T.Helper()
+	e, err := b.ledger.Explain(context.Background(), b.Workspace, b.origin, keyOf(i))
+	b.Must(err)
+	if e.Waiting == nil {
+		return ""
+	}
+	return e.Waiting.For
+}
+
+// Rows wait for the answer until their lease ends, and then for events: those of a batch
+// that is left as it is, and those that are moved into one of their own.
+func TestExplainShowsThatEventsAreAwaited(t *testing.T) {
+	for name, size := range map[string]int{"alone": 1, "with others": 10} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.reports()
+			b.insert(size, size, 2)
+			b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
+			s := b.sender()
+			b.work(s)
+			for _, want := range []string{"answer", "events", "events"} {
+				if got := b.waitsFor(0); got != want {
+					t.Errorf("it waits for %q, want %q", got, want)
+				}
+				b.expireLeases()
+				b.Exec(`update batch_log set until = until - interval '1 hour'`)
+				if got, err := s.Reap(context.Background()); err != nil || got.Waiting != 1 {
+					t.Errorf("reaped %+v, %v", got, err)
+				}
+			}
+			b.report(0, 1, events.TypeDelivered, time.Now())
+			b.reap(s)
+			if got := b.waitsFor(0); got != "" {
+				t.Errorf("it waits for %q after its event", got)
+			}
+		})
+	}
+}
+
 // of is the notification with an ordinal.
 func (b *bundle) of(ordinal int16) int {
 	b.T.Helper()
