@@ -90,30 +90,38 @@ func (b *bundle) waitsFor(i int) string {
 	return e.Waiting.For
 }
 
-// Rows wait for the answer until their lease ends, and then for events: those of a batch
-// that is left as it is, and those that are moved into one of their own.
+// A row waits for the answer until its lease ends, and then for events: in the batch that
+// it was called in, and after it was moved into another, away from rows without a call.
 func TestExplainShowsThatEventsAreAwaited(t *testing.T) {
-	for name, size := range map[string]int{"alone": 1, "with others": 10} {
+	for name, call := range map[string]func(b *bundle, s *Sender) (row int){
+		"left": func(b *bundle, s *Sender) int {
+			b.insert(1, 1, 2)
+			b.carrier.then[address(0)] = []Outcome{Unknown}
+			b.work(s)
+			return 0
+		},
+		"moved": func(b *bundle, _ *Sender) int {
+			b.kill(b.insert(30, 30, 2)[0], "opened", 2)
+			return b.of(12)
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			b.reports()
-			b.insert(size, size, 2)
-			b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
 			s := b.sender()
-			b.work(s)
+			row := call(b, s)
 			for _, want := range []string{"answer", "events", "events"} {
-				if got := b.waitsFor(0); got != want {
+				if got := b.waitsFor(row); got != want {
 					t.Errorf("it waits for %q, want %q", got, want)
 				}
-				b.expireLeases()
 				b.Exec(`update batch_log set until = until - interval '1 hour'`)
-				if got, err := s.Reap(context.Background()); err != nil || got.Waiting != 1 {
-					t.Errorf("reaped %+v, %v", got, err)
+				if got := b.reap(s); got.Waiting == 0 {
+					t.Errorf("reaped %+v", got)
 				}
 			}
-			b.report(0, 1, events.TypeDelivered, time.Now())
+			b.report(row, 1, events.TypeDelivered, time.Now().Add(time.Minute))
 			b.reap(s)
-			if got := b.waitsFor(0); got != "" {
+			if got := b.waitsFor(row); got != "" {
 				t.Errorf("it waits for %q after its event", got)
 			}
 		})
