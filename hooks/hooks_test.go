@@ -279,6 +279,19 @@ func TestEventsWithoutAnIDAreAllKept(t *testing.T) {
 	}
 }
 
+// An event about an address names no notification, and is not counted as one that does
+// not match.
+func TestUnmatchedEventsAreCounted(t *testing.T) {
+	b := setup(t)
+	h := b.hooks()
+	b.Must(b.receive(h, "stop", `{"type":"unsubscribed","address":"ada@shop.example"}`))
+	b.Must(b.receive(h, "ours", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, b.notification(1))))
+	b.Must(b.receive(h, "other", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, lemma.FormatNotificationID(lemma.NewID(), keyOf(1)))))
+	if n := value(h.metrics.unmatched.WithLabelValues("http")); n != 1 {
+		t.Errorf("%v do not match", n)
+	}
+}
+
 // Events without an id are kept up to a bound for each type, attempt and notification.
 func TestAFloodOfEventsWithoutAnID(t *testing.T) {
 	b := setup(t)
