@@ -109,3 +109,14 @@ func retryNote(r Receipt) string {
 	}
 	return fmt.Sprintf(", retry after %v", r.RetryAfter)
 }
+
+// failure is the first failure of the provider itself, so that a next window is
+// pointless; "" if there is none.
+func (w *window) failure() string {
+	for _, r := range w.receipts {
+		if r.Provider && (r.Outcome == NotCalled || r.Outcome == NotAccepted) {
+			return cause(r)
+		}
+	}
+	return ""
+}

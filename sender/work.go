@@ -248,17 +248,6 @@ func (r *refusals) changed() []int16 {
 	return r.counts
 }
 
-// failure is the first failure of the provider itself, so that a next window is
-// pointless; "" if there is none.
-func (w *window) failure() string {
-	for _, r := range w.receipts {
-		if r.Provider && (r.Outcome == NotCalled || r.Outcome == NotAccepted) {
-			return cause(r)
-		}
-	}
-	return ""
-}
-
 // finish ends the claim after the last window: the batch is done, or due again later
 // with the refused rows. Rows whose outcome is unknown are left to the reaper.
 func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Duration, error) {
