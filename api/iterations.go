@@ -199,6 +199,11 @@ func (s *server) readResults(ctx context.Context, c *call, _ none) (resultsBody,
 	if err != nil {
 		return resultsBody{}, err
 	}
+	present, err := s.Campaigns.Present(ctx, it)
+	if err != nil {
+		return resultsBody{}, err
+	}
+	all = append(all, present...)
 	b := resultsBody{Status: it.Status, CutOffAt: utc(it.CutOffAt), Series: []seriesBody{}}
 	if it.Winner != nil {
 		b.Winner = &it.Variants[*it.Winner].Name
