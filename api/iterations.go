@@ -130,6 +130,11 @@ func (s *server) readResults(ctx context.Context, c *call, _ none) (client.Itera
 	if err != nil {
 		return client.IterationResults{}, err
 	}
+	present, err := s.Campaigns.Present(ctx, it)
+	if err != nil {
+		return client.IterationResults{}, err
+	}
+	all = append(all, present...)
 	b := client.IterationResults{Status: string(it.Status), CutOffAt: utc(it.CutOffAt), Series: []client.VariantSeries{}}
 	if it.Winner != nil {
 		b.Winner = &it.Variants[*it.Winner].Name

@@ -184,6 +184,20 @@ func (c *Campaigns) measureOne(ctx context.Context, r ref) (bool, error) {
 	return true, err
 }
 
+// Present has the numbers of a split now: it has no cut-off, and its recipients open and
+// click after the last measurement. It is empty for an experiment with a metric, whose
+// numbers end at the cut-off, and before the start.
+func (c *Campaigns) Present(ctx context.Context, it Iteration) ([]Tally, error) {
+	if it.Metric != nil || it.StartedAt == nil {
+		return nil, nil
+	}
+	now, err := c.measureTime(ctx, it)
+	if err != nil {
+		return nil, err
+	}
+	return c.measure(ctx, it, now)
+}
+
 // measureTime is the time of the database, or the cut-off if it has passed.
 func (c *Campaigns) measureTime(ctx context.Context, it Iteration) (until time.Time, err error) {
 	err = c.pool.QueryRow(ctx, `select least(now(), $1::timestamptz)`, it.CutOffAt).Scan(&until)

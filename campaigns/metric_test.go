@@ -142,7 +142,8 @@ func TestOnInconclusive(t *testing.T) {
 	}
 }
 
-// A split has no winner: the campaign completes when its notifications have ended.
+// A split has no winner: the campaign completes when its notifications have ended. Its
+// results are those of now, also afterwards.
 func TestASplit(t *testing.T) {
 	b := experiments(t, 300)
 	ctx := context.Background()
@@ -158,6 +159,10 @@ func TestASplit(t *testing.T) {
 	got := b.get(c.ID)
 	if got.Status != Completed || b.iteration(c).Status != IterationCompleted || got.Counts.Sent != 300 {
 		t.Errorf("%s, %s", got.Status, b.iteration(c).Status)
+	}
+	now, err := b.Present(ctx, b.iteration(c))
+	if b.Must(err); len(now) != 2 || now[0].Sent+now[1].Sent != 300 || now[1].Sent == 0 || now[1].Ordinal != 1 {
+		t.Errorf("results %+v", now)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"lemma"
 	"lemma/flows"
+	"lemma/flows/enrollment"
 	"lemma/flows/intake"
 	"lemma/message"
 	"lemma/notifications"
@@ -79,7 +80,8 @@ func (h *env) recordSignUpsWith(ctx context.Context, f *flows.Flows, from, to in
 // processed is how many steps were executed.
 func (h *env) processed() int {
 	h.t.Helper()
-	return h.Count(`select coalesce(sum(processed), 0) from flow_node_counts where workspace_id = $1`, h.Workspace)
+	return h.Count(`select coalesce(sum(processed), 0) from flow_node_counts where workspace_id = $1 and event <> $2`,
+		h.Workspace, enrollment.CountSkipped)
 }
 
 // expireShardLeases ends all leases of shards, also those of living workers, and

@@ -239,6 +239,11 @@ func writeSteps(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, shard int16,
 			s.Add(t.ID, l.Step, t.Version, l.NodeID, l.Event, l.Data)
 			counts[enrollment.NodeEvent{Version: t.Version, Node: l.NodeID, Event: l.Event, Next: l.Next}]++
 		}
+		for _, s := range t.Sends {
+			if s.Skip != "" {
+				counts[enrollment.NodeEvent{Version: t.Version, Node: s.NodeID, Event: enrollment.CountSkipped, Next: s.Skip}]++
+			}
+		}
 		if t.Status == enrollment.Refused {
 			r.Add(refusalAtEntry(t))
 			refused = append(refused, enrollment.PgUUID(t.ID))

@@ -69,6 +69,20 @@ func (b *bundle) written(profile string) []string {
 	return found
 }
 
+// countsOf are the notifications of a send node: all, and those that were skipped.
+func (b *bundle) countsOf(flow uuid.UUID, node string) (written, skipped int64) {
+	b.T.Helper()
+	counts, err := b.Reader.Counts(b.T.Context(), b.Workspace, flow, 0)
+	b.Must(err)
+	for _, n := range counts.Nodes {
+		if n.Node == node {
+			return n.Messages["written"], n.Messages["skipped"]
+		}
+	}
+	return 0, 0
+}
+
+// Each address is a notification, skipped or not, and is counted.
 func TestSendNodesOfEachChannel(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.Live(b.reachable(`('c1', '030 123401', array['bad' || chr(10) || 'token', 't1', 't2', 't1']),
@@ -84,6 +98,11 @@ func TestSendNodesOfEachChannel(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, b.written(profile)); diff != "" {
 			t.Error(profile, diff)
+		}
+	}
+	for node, want := range map[string][2]int64{"sms": {3, 2}, "push": {5, 3}} {
+		if written, skipped := b.countsOf(flow, node); written != want[0] || skipped != want[1] {
+			t.Errorf("%s: %d notifications, %d of them skipped, want %v", node, written, skipped, want)
 		}
 	}
 	converting := pgtest.One[string](t, b.Pool, `

@@ -22,7 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma"
-	"lemma/events"
 	"lemma/notifications"
 	"lemma/pgtest"
 	"lemma/providers"
@@ -263,42 +262,6 @@ func TestRefusals(t *testing.T) {
 type nopCloser struct{ *bytes.Reader }
 
 func (nopCloser) Close() error { return nil }
-
-// ProviderEvents!UnknownAllKept. The format gives each event an id, so a receiver
-// without ids stands for a carrier that has none.
-func TestEventsWithoutAnIDAreAllKept(t *testing.T) {
-	b := setup(t)
-	h := b.hooks()
-	a, err := h.accounts.find(t.Context(), "http", b.provider)
-	b.Must(err)
-	for range 3 {
-		b.Must(h.record(t.Context(), a, b.provider, []events.Report{{Notification: b.notification(1), Type: events.TypeOpened}}))
-	}
-	if n := len(b.rows()); n != 3 || value(h.metrics.noID.WithLabelValues("http")) != 3 {
-		t.Errorf("%d are stored", n)
-	}
-}
-
-// Events without an id are kept up to a bound for each type, attempt and notification.
-func TestAFloodOfEventsWithoutAnID(t *testing.T) {
-	b := setup(t)
-	h := b.hooks()
-	a, err := h.accounts.find(t.Context(), "http", b.provider)
-	b.Must(err)
-	one := events.Report{Notification: b.notification(1), Type: events.TypeRejected}
-	for range 3 {
-		b.Must(h.record(t.Context(), a, b.provider, slices.Repeat([]events.Report{one}, 60)))
-	}
-	if n := value(h.metrics.floods.WithLabelValues("http")); n != 80 {
-		t.Errorf("%v in the flood", n)
-	}
-	b.WantCount(100, `select count(*) from provider_events`)
-	b.WantCount(100, `select count(*) from event_queue`)
-	second, other, of := one, one, one
-	second.Attempt, other.Notification, of.Type = 2, b.notification(2), events.TypeDelivered
-	b.Must(h.record(t.Context(), a, b.provider, []events.Report{second, other, of, one}))
-	b.WantCount(103, `select count(*) from provider_events`)
-}
 
 // A known event is answered without the database, and one that another process has
 // stored by the database.

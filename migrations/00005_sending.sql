@@ -108,6 +108,7 @@ create table batches (
     deferred       smallint[] not null default '{}', -- rows of a window under this lease that were not accepted or not called
     refusals       smallint[],                -- by ordinal: how often the carrier refused the row; null while it refused none
     enqueued_at    timestamptz not null default now(), -- when its job was last enqueued
+    resumed_at     timestamptz,               -- when its campaign was resumed: its rows are read from the audience again
     sent           smallint not null default 0,
     failed         smallint not null default 0,
     orphaned       smallint not null default 0,

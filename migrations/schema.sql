@@ -131,6 +131,7 @@ create table batches (
     deferred smallint[] not null default '{}'::smallint[],
     refusals smallint[],
     enqueued_at timestamp with time zone not null default now(),
+    resumed_at timestamp with time zone,
     sent smallint not null default 0,
     failed smallint not null default 0,
     orphaned smallint not null default 0,

@@ -30,7 +30,8 @@ func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.U
 	return nil
 }
 
-// Unhold opens the gate of an origin's batches and enqueues them.
+// Unhold opens the gate of an origin's batches and enqueues them. Their rows are read from
+// the audience again before a call: profiles may have opted out during the pause.
 func (l *Ledger) Unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
 	for range passes {
 		jobs, err := unhold(ctx, tx, workspaceID, origin)
@@ -46,7 +47,7 @@ func (l *Ledger) Unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 
 func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Job, error) {
 	rows, _ := tx.Query(ctx, `
-		update batches set gate = 'open', enqueued_at = now()
+		update batches set gate = 'open', enqueued_at = now(), resumed_at = now()
 		where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'held'
 		returning id, extract(epoch from greatest(least(due_at - now(), interval '100 years'), interval '0'))::float8`, workspaceID, origin)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Job, error) {

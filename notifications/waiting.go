@@ -10,7 +10,7 @@ import (
 
 // Waiting is what a notification that has not ended waits for.
 type Waiting struct {
-	For    string     // answer, window, cancel, expiry, resume, due, provider, sender_slot or worker
+	For    string     // answer, events, window, cancel, expiry, resume, due, provider, sender_slot or worker
 	Until  *time.Time // its end, if it is known
 	Detail string     // a sentence
 }
@@ -22,6 +22,7 @@ type batchState struct {
 	DueAt                time.Time
 	LeaseUntil           *time.Time
 	Late                 bool // its send deadline has passed
+	Awaits               bool // the reaper waits for events of the carrier
 	Now                  time.Time
 	FirstError           string // why the provider's circuit is open
 	FailingSince         *time.Time
@@ -31,11 +32,17 @@ type batchState struct {
 	PausedFor            *string    // why the campaign or flow is paused, if Lemma paused it
 }
 
+// AwaitsEvents is the detail in the log of a batch whose rows the reaper leaves until
+// events of the carrier have come. A batch that it leaves as it is gets a longer lease
+// than the log has.
+const AwaitsEvents = "waits for events of the carrier"
+
 // readBatchState returns nil for a row that was inserted as skipped.
 func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, error) {
 	rows, _ := db.Query(ctx, `
 		select b.status, b.gate, b.attempt::int as attempt, b.max_attempts::int as max_attempts, b.due_at, b.lease_until,
 			coalesce(b.expires_at <= now(), false) as late, now() as now,
+			b.attempt < b.max_attempts and coalesce(p.receives and (l.until < now() and b.lease_until > now() or l.detail = $4), false) as awaits,
 			coalesce(m.first_error, '') as first_error, m.failing_since, m.open_until,
 			case when m.throttled_at > now() - interval '1 minute' then m.throttled_by end as throttled_by, coalesce(p.kind, '') as provider,
 			case when c.status = 'paused' then c.status_reason || coalesce(': ' || c.status_detail, '')
@@ -46,7 +53,11 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 		left join provider_meters m on m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
 		left join campaigns c on c.workspace_id = b.workspace_id and c.id = b.origin_id
 		left join flows f on f.workspace_id = b.workspace_id and f.id = b.origin_id
-		where s.workspace_id = $1 and s.origin_id = $2 and s.key = $3`, n.WorkspaceID, n.OriginID, n.Key)
+		left join lateral (
+			select l.until, l.detail from batch_log l
+			where l.workspace_id = b.workspace_id and l.batch_id = b.id and l.token = b.leased_by and l.until is not null
+			order by l.at desc limit 1) l on true
+		where s.workspace_id = $1 and s.origin_id = $2 and s.key = $3`, n.WorkspaceID, n.OriginID, n.Key, AwaitsEvents)
 	found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[batchState])
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -56,6 +67,8 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 
 func (b *batchState) waiting(status string) *Waiting {
 	switch {
+	case status == "processing" && b.Awaits:
+		return &Waiting{"events", b.LeaseUntil, "its outcome is unknown, and the reaper waits for events of the carrier: it checks again then"}
 	case status == "processing":
 		return &Waiting{"answer", b.LeaseUntil, "if its outcome is unknown when the lease expires, the reaper decides"}
 	case status != "pending":

@@ -76,17 +76,18 @@ func (s *Sender) moveWaiting(ctx context.Context, tx pgx.Tx, ref notifications.R
 		with b as (
 			update batches set size = size - cardinality($6::smallint[]), calling = 0, open = '{}'
 			where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and leased_by = $4
-			returning workspace_id, origin_id, root_id, provider_id, content_id, attempt, max_attempts, gate, expires_at, leased_by, refusals
+			returning workspace_id, origin_id, root_id, provider_id, content_id, attempt, max_attempts, gate, expires_at, leased_by, refusals,
+				resumed_at
 		), split as (
 			insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts,
-				status, gate, expires_at, leased_by, lease_until, called_through, calling, open, members, refusals)
+				status, gate, expires_at, leased_by, lease_until, called_through, calling, open, members, refusals, resumed_at)
 			select workspace_id, origin_id, $5, root_id, provider_id, content_id, cardinality($6), attempt, max_attempts,
-				'leased', gate, expires_at, leased_by, now() + $7, ($6::smallint[])[cardinality($6)], cardinality($6), $6, $6, refusals
+				'leased', gate, expires_at, leased_by, now() + $7, ($6::smallint[])[cardinality($6)], cardinality($6), $6, $6, refusals, resumed_at
 			from b
 			returning workspace_id, id, leased_by, lease_until
 		)
 		insert into batch_log (workspace_id, batch_id, event, token, until, detail)
-		select workspace_id, id, 'unresolved', leased_by, lease_until, 'waits for events of the carrier' from split`,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, lemma.NewID(), waiting, s.cfg.ReapEvery)
+		select workspace_id, id, 'unresolved', leased_by, lease_until, $8 from split`,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, lemma.NewID(), waiting, s.cfg.ReapEvery, notifications.AwaitsEvents)
 	return lemma.Wrap(err, "move rows that wait for events")
 }

@@ -79,6 +79,55 @@ func TestASecondAttemptWaitsForEvents(t *testing.T) {
 	}
 }
 
+// waitsFor is what notification i waits for.
+func (b *bundle) waitsFor(i int) string {
+	b.T.Helper()
+	e, err := b.ledger.Explain(context.Background(), b.Workspace, b.origin, keyOf(i))
+	b.Must(err)
+	if e.Waiting == nil {
+		return ""
+	}
+	return e.Waiting.For
+}
+
+// A row waits for the answer until its lease ends, and then for events: in the batch that
+// it was called in, and after it was moved into another, away from rows without a call.
+func TestExplainShowsThatEventsAreAwaited(t *testing.T) {
+	for name, call := range map[string]func(b *bundle, s *Sender) (row int){
+		"left": func(b *bundle, s *Sender) int {
+			b.insert(1, 1, 2)
+			b.carrier.then[address(0)] = []Outcome{Unknown}
+			b.work(s)
+			return 0
+		},
+		"moved": func(b *bundle, _ *Sender) int {
+			b.kill(b.insert(30, 30, 2)[0], "opened", 2)
+			return b.of(12)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.reports()
+			s := b.sender()
+			row := call(b, s)
+			for _, want := range []string{"answer", "events", "events"} {
+				if got := b.waitsFor(row); got != want {
+					t.Errorf("it waits for %q, want %q", got, want)
+				}
+				b.Exec(`update batch_log set until = until - interval '1 hour'`)
+				if got := b.reap(s); got.Waiting == 0 {
+					t.Errorf("reaped %+v", got)
+				}
+			}
+			b.report(row, 1, events.TypeDelivered, time.Now().Add(time.Minute))
+			b.reap(s)
+			if got := b.waitsFor(row); got != "" {
+				t.Errorf("it waits for %q after its event", got)
+			}
+		})
+	}
+}
+
 // of is the notification with an ordinal.
 func (b *bundle) of(ordinal int16) int {
 	b.T.Helper()

@@ -34,6 +34,7 @@ func TestRunOf(t *testing.T) {
 	spared := *noConnection
 	spared.Outcome = NotCalled
 	lost := Receipt{Outcome: Unknown, Reason: "connection_lost"}
+	throttled := Receipt{Outcome: NotAccepted, Provider: true, Code: 429, Reason: "throttled", RetryAfter: 7 * time.Second}
 	for _, c := range []struct {
 		name     string
 		receipts []Receipt
@@ -43,6 +44,9 @@ func TestRunOf(t *testing.T) {
 		{"lost, then spared", []Receipt{{Outcome: Accepted}, lost, spared}, run{accepted: true, failures: 1, refusals: 1,
 			first: "connection_lost", last: "connection_lost", down: "connect_failed: connection refused", detail: "connection refused"}},
 		{"failed, then accepted", []Receipt{*closing, {Outcome: Accepted}}, run{accepted: true}},
+		{"throttled, then accepted", []Receipt{{Outcome: Accepted}, throttled, {Outcome: Accepted}}, run{accepted: true, failures: 1,
+			first: "throttled (429), retry after 7s", last: "throttled (429), retry after 7s", down: "throttled (429), retry after 7s",
+			retryAfter: 7 * time.Second}},
 		{"time was over", []Receipt{{Outcome: NotCalled, Reason: "call_ended"}}, run{}},
 	} {
 		if d := cmp.Diff(c.want, runOf(c.receipts), cmp.AllowUnexported(run{})); d != "" {

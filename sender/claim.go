@@ -22,6 +22,7 @@ type claim struct {
 	started      time.Time
 	clock        time.Time     // the database's, at started
 	age          time.Duration // since its rows were read from their audience
+	resumed      *float64      // seconds since its campaign was resumed; nil: it was not
 	optOuts      bool          // its origin has notifications that were written before their opt-out
 	crashes      int           // claims before it, in a row, that crashed
 	suppressions bool          // its workspace has suppressions, or recipients that have unsubscribed from a topic
@@ -80,7 +81,7 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
 		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate,
-			&c.failing, &lasts, &age, &c.optOuts, &c.suppressions, &c.clock)
+			&c.failing, &lasts, &age, &c.resumed, &c.optOuts, &c.suppressions, &c.clock)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
@@ -134,7 +135,7 @@ const claimBatch = `
 		  and ` + isReady + ` and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
 		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id
 			and m.open_until is not null and m.probe_token is distinct from $4)
-		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, leased_by, lease_until, expires_at, created_at
+		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, leased_by, lease_until, expires_at, created_at, resumed_at
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
@@ -143,6 +144,7 @@ const claimBatch = `
 		coalesce(m.failures > 0, false), extract(epoch from least(c.expires_at - now(), interval '100 years'))::float8,
 		extract(epoch from now() - case c.attempt when 1 then c.created_at else
 			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8,
+		extract(epoch from now() - c.resumed_at)::float8,
 		exists (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2),
 		exists (select from suppressions s where s.workspace_id = $1) or exists (select from topic_unsubscribes t where t.workspace_id = $1),
 		now()

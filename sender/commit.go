@@ -190,7 +190,7 @@ func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any
 	of := columnsOf(endedOf(c, done))
 	return map[string]any{
 		"workspace": c.WorkspaceID, "origin": c.OriginID, "batch": c.BatchID, "token": c.token, "lease": s.cfg.Lease,
-		"step": e.state, "from": e.from, "first": e.first, "through": e.through, "rows": e.rows, "date": e.date,
+		"clock": c.clock, "step": e.state, "from": e.from, "first": e.first, "through": e.through, "rows": e.rows, "date": e.date,
 		"rest": e.open, "after": e.after, "detail": clip(e.detail), "refused": c.refusals.most > 0, "refusals": c.refusals.changed(),
 		"sent": t.sent, "failed": t.failed, "orphaned": t.orphaned, "skipped": t.skipped,
 		"unknown": len(c.unknown), "deferred": append([]int16{}, c.free...),
@@ -200,6 +200,10 @@ func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any
 		"split_id": apart.id, "split_rows": apart.rows, "split_size": len(apart.rows),
 	}
 }
+
+// notResumed is false when the campaign was paused and resumed since the claim: no window
+// opens, and the next claim reads the audience again.
+const notResumed = `(resumed_at is null or resumed_at <= @clock)`
 
 // commitText ends a window. The update is the fence: everything else reads from it,
 // so that a lost lease writes nothing.
@@ -220,17 +224,18 @@ const commitText = `
 			finished_at = case when @step = 'done' or (@step = 'ready' and gate = 'cancelled') then now() end,
 			leased_by = case when @step in ('done', 'ready') then null else leased_by end,
 			lease_until = case when @step in ('go', 'keep') then now() + @lease when @step = 'unknown' then lease_until end,
-			called_through = case when @step = 'go' and gate = 'open' then @through when @step = 'ready' then -1 else called_through end,
+			called_through = case when @step = 'go' and gate = 'open' and ` + notResumed + ` then @through when @step = 'ready' then -1 else called_through end,
 			calling = case when @step in ('done', 'ready') then 0
-				when @step = 'go' and gate = 'open' then @unknown::smallint + @rows::smallint else @unknown end,
+				when @step = 'go' and gate = 'open' and ` + notResumed + ` then @unknown::smallint + @rows::smallint else @unknown end,
 			deferred = case when @step = 'ready' then '{}' else @deferred::smallint[] end,
 			open = case when @step = 'ready' then @rest else open end,
 			due_at = case when @step = 'ready' then now() + @after else due_at end,
 			refusals = coalesce(@refusals, refusals), size = size - @split_size
 		where workspace_id = @workspace and origin_id = @origin and id = @batch and status = 'leased' and leased_by = @token
 		  and (@step <> 'go' or called_through = @from)
-		returning workspace_id, origin_id, id, root_id, provider_id, content_id, attempt, max_attempts, gate, status,
-			due_at, lease_until, expires_at, batches.refusals
+		returning workspace_id, origin_id, id, root_id, provider_id, content_id, attempt, max_attempts,
+			case when @step = 'go' and gate = 'open' and not ` + notResumed + ` then 'held' else gate end as gate, status,
+			due_at, lease_until, expires_at, batches.refusals, resumed_at
 	), outcomes as (
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail)
 		select b.workspace_id, b.root_id, o.ordinal, b.attempt, o.kind, true, o.basis, nullif(o.reason, ''),

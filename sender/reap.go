@@ -93,6 +93,7 @@ type stale struct {
 	Token       string
 	Expires     *time.Time
 	Refusals    []int16 // as committed; a second attempt continues from there
+	Resumed     *time.Time
 	Events      eventState
 }
 
@@ -154,7 +155,7 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bool, error) {
 	rows, _ := tx.Query(ctx, `
 		select root_id, provider_id, content_id, attempt, max_attempts, gate,
-			expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals
+			expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals, resumed_at
 		from batches
 		where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and lease_until < now()
 		for update skip locked`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
@@ -166,7 +167,8 @@ func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bo
 }
 
 func scanStale(row pgx.CollectableRow) (b stale, err error) {
-	err = row.Scan(&b.Root, &b.ProviderID, &b.ContentID, &b.Attempt, &b.MaxAttempts, &b.Gate, &b.Late, &b.Token, &b.Expires, &b.Refusals)
+	err = row.Scan(&b.Root, &b.ProviderID, &b.ContentID, &b.Attempt, &b.MaxAttempts, &b.Gate, &b.Late, &b.Token, &b.Expires, &b.Refusals,
+		&b.Resumed)
 	return b, err
 }
 
@@ -333,10 +335,10 @@ func makeRetry(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, r
 	second := notifications.Ref{WorkspaceID: ref.WorkspaceID, OriginID: ref.OriginID, BatchID: lemma.NewID()}
 	_, err := tx.Exec(ctx, `
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts,
-			gate, expires_at, open, members, refusals)
-		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12, $12, $13)`,
+			gate, expires_at, open, members, refusals, resumed_at)
+		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12, $12, $13, $14)`,
 		second.WorkspaceID, second.OriginID, second.BatchID, b.Root, b.ProviderID, b.ContentID, len(retry), b.Attempt, b.MaxAttempts,
-		b.Gate, b.Expires, retry, b.Refusals)
+		b.Gate, b.Expires, retry, b.Refusals, b.Resumed)
 	return second, lemma.Wrap(err, "make retry batch")
 }
 

@@ -19,8 +19,8 @@ import (
 
 // Recipients that have waited for long (a pause, a slow rate, a failing provider) may
 // have unsubscribed meanwhile. If the rows of a batch were read longer than
-// Config.RecheckAfter ago, their audience is read again before the call, outside of
-// any transaction. While it cannot be read, no row of the batch is called: the batch
+// Config.RecheckAfter ago, or before their campaign was resumed, their audience is read
+// again before the call, outside of any transaction. While it cannot be read, no row of the batch is called: the batch
 // is due again later.
 
 // AudienceRow is a row that an audience has of a profile now.
@@ -38,7 +38,7 @@ type Recheck func(ctx context.Context, workspaceID, origin, content uuid.UUID, c
 // recheck ends the rows of a claim that must not be called any more. With a wait the
 // batch must be given back.
 func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (gone []outcome, wait time.Duration, err error) {
-	if s.again == nil || c.age < s.cfg.RecheckAfter || len(c.rows) == 0 || s.rechecks.fresh(c.BatchID, s.cfg.RecheckAfter) {
+	if s.again == nil || len(c.rows) == 0 || !s.mustReadAgain(c) {
 		return nil, 0, nil
 	}
 	profiles, err := s.profilesOf(ctx, c)
@@ -66,6 +66,19 @@ func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (
 	}
 	c.rows = left
 	return gone, 0, nil
+}
+
+// mustReadAgain reports that the rows of a claim were read from their audience too long
+// ago, or before the last resume.
+func (s *Sender) mustReadAgain(c *claim) bool {
+	bound := s.cfg.RecheckAfter
+	switch {
+	case c.resumed != nil:
+		bound = min(bound, time.Duration(*c.resumed*float64(time.Second)))
+	case c.age < bound:
+		return false
+	}
+	return !s.rechecks.fresh(c.BatchID, bound)
 }
 
 // skipOptedOut ends the rows of a claim whose profile or address a later run of

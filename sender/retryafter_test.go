@@ -3,6 +3,9 @@ package sender
 import (
 	"testing"
 	"time"
+
+	"lemma/notifications"
+	"lemma/pgtest"
 )
 
 // A provider is not probed before the time that it asks for, up to MostRetryAfter. The
@@ -42,6 +45,47 @@ func TestTheCircuitRespectsRetryAfter(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Calls run side by side: those that are accepted do not end the wait that the answer to
+// another asks for. Without a wait, the message is called again after the first back-off.
+func TestAcceptancesDoNotEndRetryAfter(t *testing.T) {
+	for _, asked := range []time.Duration{0, 90 * time.Second} {
+		t.Run(asked.String(), func(t *testing.T) {
+			b := setup(t)
+			refs := b.insert(20, 10, 2)
+			s := b.sender()
+			b.carrier.hangsUp, b.carrier.later = b.first(refs[0]), asked
+			again, err := s.Work(t.Context(), refs[0])
+			if b.Must(err); again != s.cfg.CircuitFirst {
+				t.Errorf("the message is called again after %v", again)
+			}
+			p := b.health()
+			if p.CircuitOpen != (asked > 0) {
+				t.Fatalf("health %+v", p)
+			}
+			if asked > 0 && p.NextProbeAt.Sub(*p.FailedAt) != asked {
+				t.Errorf("probed %v after the failure", p.NextProbeAt.Sub(*p.FailedAt))
+			}
+			b.carrier.hangsUp = ""
+			b.makeProbable()
+			b.makeDue()
+			b.work(s)
+			b.makeDue()
+			b.work(s)
+			b.wantCounts(notifications.Counts{Sent: 20})
+			if p := b.health(); p.CircuitOpen || p.FirstError != "" {
+				t.Errorf("health %+v after the messages were accepted", p)
+			}
+		})
+	}
+}
+
+// first is the address that is called first of a batch.
+func (b *bundle) first(ref notifications.Ref) string {
+	b.T.Helper()
+	return pgtest.One[string](b.T, b.Pool, `select address from notifications where workspace_id = $1 and batch_id = $2 order by ordinal limit 1`,
+		b.Workspace, ref.BatchID)
 }
 
 // A call that began before the circuit opened can ask for a later probe than the one

@@ -6,7 +6,8 @@ import (
 )
 
 // run is a window's receipts as the circuit counts them: the calls after the last
-// acceptance, in order. Rows that were not called do not count.
+// acceptance, in order. Rows that were not called do not count. A wait that the provider
+// asks for outlasts acceptances: their calls may have begun before it was asked for.
 type run struct {
 	accepted   bool   // a message was accepted before the counted ones
 	failures   int    // calls
@@ -28,7 +29,7 @@ func runOf(receipts []Receipt) run {
 	for _, one := range receipts {
 		switch {
 		case one.Outcome == Accepted:
-			r = run{accepted: true}
+			r = r.afterAcceptance()
 		case one.Outcome == NotCalled && !one.Provider:
 		case one.Outcome == NotCalled:
 			r.addProviderFailure(one)
@@ -37,6 +38,13 @@ func runOf(receipts []Receipt) run {
 		}
 	}
 	return r
+}
+
+func (r run) afterAcceptance() run {
+	if r.retryAfter == 0 {
+		return run{accepted: true}
+	}
+	return run{accepted: true, failures: 1, first: r.down, last: r.down, down: r.down, detail: r.detail, retryAfter: r.retryAfter}
 }
 
 // countHangs counts recipients for which the server does not reply. A recipient that was
@@ -100,4 +108,15 @@ func retryNote(r Receipt) string {
 		return fmt.Sprintf(", retry after %v, capped at %v", r.RetryAfter, MostRetryAfter)
 	}
 	return fmt.Sprintf(", retry after %v", r.RetryAfter)
+}
+
+// failure is the first failure of the provider itself, so that a next window is
+// pointless; "" if there is none.
+func (w *window) failure() string {
+	for _, r := range w.receipts {
+		if r.Provider && (r.Outcome == NotCalled || r.Outcome == NotAccepted) {
+			return cause(r)
+		}
+	}
+	return ""
 }

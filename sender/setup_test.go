@@ -42,7 +42,7 @@ type scripted struct {
 
 	rest    Outcome       // of calls without a script; accepted when empty
 	reason  string        // of calls; "scripted" when empty
-	later   time.Duration // for which a message that is not accepted must wait
+	later   time.Duration // for which the carrier asks when it does not accept a message
 	hangsUp string        // an address for which the provider fails each time
 	hangs   string        // an address for which the server does not answer; the time of the window ends meanwhile
 	allHang bool          // the same for every address
@@ -61,7 +61,7 @@ func (c *scripted) Send(_ context.Context, messages []Message) []Receipt {
 			continue
 		}
 		if l.To == c.hangsUp {
-			out[i] = Receipt{Outcome: NotAccepted, Provider: true, Reason: "connection_lost"}
+			out[i] = Receipt{Outcome: NotAccepted, Provider: true, Reason: "connection_lost", RetryAfter: c.later}
 			continue
 		}
 		if c.allHang || l.To == c.hangs {

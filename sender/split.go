@@ -25,10 +25,10 @@ func (c *claim) split() *split {
 // returned, since a snapshot from before its lock may be older.
 var commitSplit = named(commitText + `, split as (
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, attempt, max_attempts,
-			status, gate, expires_at, leased_by, lease_until, called_through, calling, open, members, refusals)
+			status, gate, expires_at, leased_by, lease_until, called_through, calling, open, members, refusals, resumed_at)
 		select workspace_id, origin_id, @split_id, root_id, provider_id, content_id, @split_size, attempt, max_attempts,
 			'leased', gate, expires_at, @token, now() + @lease, (@split_rows::smallint[])[@split_size], @split_size,
-			@split_rows, @split_rows, refusals
+			@split_rows, @split_rows, refusals, resumed_at
 		from b
 		returning workspace_id, id, leased_by, lease_until
 	), split_log as (

@@ -3,7 +3,6 @@ package sender
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -145,7 +144,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		c.slot.busy(time.Time{})
 		p.ended(time.Since(begun), waited)
 		s.at(ctx, "called", c.Ref)
-		if w.stopped() {
+		if c.detail != "" {
 			return s.giveBack(ctx, c, known, s.backOff(c))
 		}
 		pending = known
@@ -186,7 +185,7 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 			done = append(done, o)
 		}
 	}
-	c.detail = w.run.down
+	c.detail = w.failure()
 	c.unrecorded = w
 	c.next += len(w.rows)
 	return done
@@ -247,13 +246,6 @@ func (r *refusals) changed() []int16 {
 		return nil
 	}
 	return r.counts
-}
-
-// stopped reports that the provider itself fails, so that a next window is pointless.
-func (w *window) stopped() bool {
-	return slices.ContainsFunc(w.receipts, func(r Receipt) bool {
-		return r.Provider && (r.Outcome == NotCalled || r.Outcome == NotAccepted)
-	})
 }
 
 // finish ends the claim after the last window: the batch is done, or due again later

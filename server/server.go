@@ -109,7 +109,7 @@ type Server struct {
 // New wires the packages in the order of their imports. It starts nothing.
 func New(d Deps, cfg Config) (s *Server, err error) {
 	cfg = cfg.withDefaults()
-	cfg.Carriers.Log = d.Log
+	cfg.Carriers.Log, cfg.Carriers.PublicURL = d.Log, cfg.PublicURL
 	if d.Kinds == nil {
 		d.Kinds = kindsOf(cfg.Carriers)
 	}

@@ -196,7 +196,7 @@ func (c Config) server() server.Config {
 		Sources:   audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
 		Exports:   exports.Config{Workers: c.ExportWorkers, Retention: c.ExportRetention},
 		Webhooks:  webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
-		Carriers:  wire.Operator{AllowPrivate: c.AllowPrivateProviders, ShowPrivate: c.ShowPrivateAnswers, PublicURL: c.PublicURL},
+		Carriers:  wire.Operator{AllowPrivate: c.AllowPrivateProviders, ShowPrivate: c.ShowPrivateAnswers},
 		PublicURL: c.PublicURL,
 		Archive:   c.Archive,
 		Retention: c.retention(),

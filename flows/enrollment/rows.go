@@ -145,6 +145,10 @@ func StepData(pairs ...any) string {
 // NodeCounts counts events by node.
 type NodeCounts map[NodeEvent]int64
 
+// CountSkipped counts the notifications that a node wrote as skipped, by reason. It is no
+// event of a step: a step writes one for each address.
+const CountSkipped = "messages_skipped"
+
 // NodeEvent is an event on a node, and the next node where there are several paths.
 type NodeEvent struct {
 	Version int

@@ -54,7 +54,6 @@ func (t *Execution) send(node *graph.Compiled) need {
 	}
 	if skip := out[0].Skip; skip != "" {
 		t.leave(node.Next, enrollment.StepSkipped, append(data, "reason", skip)...)
-		t.Log[len(t.Log)-1].Next = skip
 	} else {
 		t.wrote = true
 		t.leave(node.Next, enrollment.StepSent, data...)

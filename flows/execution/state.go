@@ -88,7 +88,7 @@ type Logged struct {
 	Step   int
 	NodeID string
 	Event  string
-	Next   string // the next node, where there are several paths; of a skipped message the reason
+	Next   string // the next node, where there are several paths
 	Data   string
 }
 

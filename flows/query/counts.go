@@ -187,13 +187,17 @@ func (r *Reader) countProcessed(ctx context.Context, ws, flow uuid.UUID, version
 	var node, event, next string
 	var n int64
 	_, err := pgx.ForEachRow(rows, []any{&node, &event, &next, &n}, func() error {
-		if at := nodes[node]; at != nil {
-			at.Processed[event] += n
-			switch {
-			case next != "" && at.ByPath != nil:
-				at.ByPath[next] += n
-			case next != "" && event == enrollment.StepSkipped && at.Messages != nil:
+		at := nodes[node]
+		switch {
+		case at == nil:
+		case event == enrollment.CountSkipped:
+			if at.Messages != nil {
 				at.Messages["written"], at.Messages["skipped"] = at.Messages["written"]+n, at.Messages["skipped"]+n
+			}
+		default:
+			at.Processed[event] += n
+			if next != "" && at.ByPath != nil {
+				at.ByPath[next] += n
 			}
 		}
 		return nil

@@ -23,14 +23,15 @@ const mostParameters = 500
 // receiver reads status callbacks, and messages of recipients.
 type receiver struct{ account, authToken string }
 
-// receive makes the receiver of an account.
+// receive makes the receiver of an account, also while the process has no public URL: the
+// result is stored with the provider, and the process may get one later.
 func receive(a sender.Account, o wire.Operator) (sender.Receiver, error) {
 	s, err := parse(a.Config, a.Secrets, o)
 	switch {
 	case err != nil:
 		return nil, err
-	case s.authToken == "" || o.PublicURL == "":
-		return nil, fmt.Errorf("no auth_token or no public URL, so no callbacks are requested: %w", sender.ErrNoReceiver)
+	case s.authToken == "":
+		return nil, fmt.Errorf("no auth_token, so no callbacks are requested: %w", sender.ErrNoReceiver)
 	}
 	return receiver{s.account, s.authToken}, nil
 }

@@ -17,7 +17,7 @@ written as (
 ),
 counted as (
     select flow_id, version, node, event, sum(processed) as n from flow_node_counts
-    where workspace_id = $1 and event not in ('enrolled', 'moved') group by flow_id, version, node, event
+    where workspace_id = $1 and event not in ('enrolled', 'moved', 'messages_skipped') group by flow_id, version, node, event
 ),
 happened as (
     select e.flow_id, s.version, s.node, s.event, count(*) as n from s join e on e.id = s.enrollment_id
