@@ -61,32 +61,37 @@ func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 			return fmt.Errorf("%w: %w", errForm, err)
 		}
 	}
-	leave, err := p.slots.Enter(ctx, slots.Resource{Workspace: v.workspace})
+	a, err := p.answer(ctx, v, r.Method, form)
 	if err != nil {
 		return err
 	}
+	a.write(w)
+	return nil
+}
+
+// answer does what a request asks for. It leaves its slot before the answer is written, since
+// a client may read slowly or not at all.
+func (p *Pages) answer(ctx context.Context, v visit, method string, form url.Values) (answer, error) {
+	leave, err := p.slots.Enter(ctx, slots.Resource{Workspace: v.workspace})
+	if err != nil {
+		return answer{}, err
+	}
 	defer leave()
 	if err := p.find(ctx, &v); err != nil {
-		return err
+		return answer{}, err
 	}
-	if r.Method == http.MethodPost {
-		ctx, _ = audit.With(ctx, audit.Record{WorkspaceID: v.workspace, ActorType: audit.Link, Action: actionOf(form),
-			ResourceType: "suppressions", ResourceID: v.notification()})
+	if method != http.MethodPost {
+		return p.render(ctx, v, false)
 	}
-	switch {
-	case r.Method == http.MethodGet || r.Method == http.MethodHead:
-		return p.show(ctx, w, v, false)
-	case strings.EqualFold(form.Get("List-Unsubscribe"), "One-Click"):
-		if err := p.unsubscribe(ctx, v, v.topic, "one click in "); err != nil {
-			return err
-		}
-		plain(w, http.StatusOK, "Unsubscribed.")
-		return nil
+	ctx, _ = audit.With(ctx, audit.Record{WorkspaceID: v.workspace, ActorType: audit.Link, Action: actionOf(form),
+		ResourceType: "suppressions", ResourceID: v.notification()})
+	if strings.EqualFold(form.Get("List-Unsubscribe"), "One-Click") {
+		return unsubscribed, p.unsubscribe(ctx, v, v.topic, "one click in ")
 	}
 	if err := p.act(ctx, v, form); err != nil {
-		return err
+		return answer{}, err
 	}
-	return p.show(ctx, w, v, true)
+	return p.render(ctx, v, true)
 }
 
 // errForm reports a form that cannot be read, or that the page does not have.

@@ -50,27 +50,43 @@ type topicView struct {
 	Subscribed            bool
 }
 
-// show writes the page with the state that is stored.
-func (p *Pages) show(ctx context.Context, w http.ResponseWriter, v visit, saved bool) error {
+// answer is the body of an answer, and the style of a page.
+type answer struct {
+	body  []byte
+	style template.CSS
+	plain bool
+}
+
+var unsubscribed = answer{body: []byte("Unsubscribed."), plain: true}
+
+func (a answer) write(w http.ResponseWriter) {
+	if a.plain {
+		plain(w, http.StatusOK, string(a.body))
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", policy(string(a.style)))
+	w.Header().Set("Content-Length", strconv.Itoa(len(a.body)))
+	_, _ = w.Write(a.body)
+}
+
+// render makes the page with the state that is stored.
+func (p *Pages) render(ctx context.Context, v visit, saved bool) (answer, error) {
 	ws, err := p.Workspaces.Get(ctx, v.workspace)
 	if err != nil {
-		return fmt.Errorf("show preference page: %w", err)
+		return answer{}, fmt.Errorf("show preference page: %w", err)
 	}
 	prefs, err := p.Suppressions.PreferencesOf(ctx, v.workspace, v.reader, v.topic, v.page-1)
 	if err != nil {
-		return err
+		return answer{}, err
 	}
 	shown := newView(ws.Page, prefs, saved)
 	shown.paginate(v.page, prefs.TopicCount)
 	var out bytes.Buffer
 	if err := page.Execute(&out, shown); err != nil {
-		return fmt.Errorf("render preference page: %w", err)
+		return answer{}, fmt.Errorf("render preference page: %w", err)
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", policy(string(shown.Style)))
-	w.Header().Set("Content-Length", strconv.Itoa(out.Len()))
-	_, _ = w.Write(out.Bytes())
-	return nil
+	return answer{body: out.Bytes(), style: shown.Style}, nil
 }
 
 func newView(s workspaces.Page, p suppression.Preferences, saved bool) view {
