@@ -94,7 +94,7 @@ var mayImport = map[string][]string{
 	"pgtest/shop":  {"pgtest", "secrets", "audience", "message", "notifications", "providers"},
 	"client":       {},
 	"chaos":        {}, // only tests
-	"server": {"blobs", "exports", "audit", "archive", "loop", "deliveries", "dial", "direct", "events", "hooks", "links", "lmtp",
+	"server": {"blobs", "clock", "exports", "audit", "archive", "loop", "deliveries", "dial", "direct", "events", "hooks", "links", "lmtp",
 		"suppression", "tracking",
 		"unsubscribe", "workspaces",
 		"secrets",
