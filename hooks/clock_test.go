@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func TestSignaturesAreComparedWithTheTimeOfTheDatabase(t *testing.T) {
 		t.Errorf("a signature two days old: %v", err)
 	}
 	body := `{"type":"delivered","address":"p1@shop.example"}`
-	r := httptest.NewRequest("POST", "/hooks/http/"+b.path(), strings.NewReader(body))
+	r := httptest.NewRequest(http.MethodPost, "/hooks/http/"+b.path(), strings.NewReader(body))
 	signing.Set(r.Header, [][]byte{b.key}, "2", now, []byte(body))
 	b.Must(h.Receive(r, "http", b.path()))
 }

@@ -46,8 +46,8 @@ func TestTheTimeOfATriggerIsComparedWithThatOfTheDatabase(t *testing.T) {
 	pgtest.SetClock(t, b.Pool, now)
 	for _, ahead := range []time.Duration{intake.LatestAhead - time.Hour, intake.LatestAhead + time.Hour} {
 		e, refused := intake.Event{ProfileKey: "c1", Name: "hi", OccurredAt: now.Add(ahead)}, ahead > intake.LatestAhead
-		_, err := b.Intake.Record(bg, b.Workspace, e)
-		all, failed := b.Intake.RecordAll(bg, b.Workspace, []intake.Event{e})
+		_, err := b.Record(bg, b.Workspace, e)
+		all, failed := b.RecordAll(bg, b.Workspace, []intake.Event{e})
 		b.Must(failed)
 		_, direct := b.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: "c1", OccurredAt: e.OccurredAt}, false)
 		for what, err := range map[string]error{"event": err, "bulk": all[0].Err, "enrollment": direct} {

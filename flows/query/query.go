@@ -39,6 +39,6 @@ type Reader struct {
 
 // New makes a Reader.
 func New(d Deps) *Reader {
-	return &Reader{pool: d.Pool, clock: clock.New(d.Pool), flows: d.Flows, exec: d.Flows.Execution, ledger: d.Ledger, audiences: d.Audiences, webhooks: d.Webhooks,
-		retention: d.Flows.Retention()}
+	return &Reader{pool: d.Pool, clock: clock.New(d.Pool), flows: d.Flows, exec: d.Flows.Execution, ledger: d.Ledger, audiences: d.Audiences,
+		webhooks: d.Webhooks, retention: d.Flows.Retention()}
 }
