@@ -142,7 +142,7 @@ func TestATimeInThePastOfTheDatabaseIsRefused(t *testing.T) {
 func TestEvaluationsHaveTheTimeOfTheDatabase(t *testing.T) {
 	b := experiments(t, 20)
 	c, _ := b.sampled(ab(func(e *Experiment) { e.MinSample = 0 }))
-	now := time.Now().AddDate(0, 0, 20)
+	now := time.Now().AddDate(0, 0, 20).Truncate(time.Second)
 	at := now.Add(time.Hour)
 	other := func(e *Experiment) { e.Duration, e.EvaluateAt = 0, &at }
 	draft, err := b.Create(t.Context(), b.Workspace, b.tested(ab(other)))
