@@ -97,6 +97,7 @@
 //	dial           connections to addresses that customers enter
 //	fence          leases: their renewal, and transactions that end with them
 //	loop           work that is repeated
+//	clock          the time of the database, without a statement for each reading
 //	slots          limits on work that runs at the same time
 //	cache          values that can be made again, within a number of bytes
 //	migrations     the schema

@@ -109,7 +109,11 @@ func (c *Campaigns) decide(ctx context.Context, workspaceID, id uuid.UUID) (deci
 	}
 	d := decision{winner: -1, results: all, stopped: it.breaches(all)}
 	it = it.without(d.stopped)
-	v := verdictOf(it, all)
+	now, err := c.now(ctx)
+	if err != nil {
+		return decision{}, it, err
+	}
+	v := verdictOf(it, all, now)
 	d.verdict, d.reason, d.detail = &v, string(v.Outcome), v.Sentence
 	best := it.indexOf(v.Best)
 	switch {
@@ -127,7 +131,7 @@ func (c *Campaigns) decide(ctx context.Context, workspaceID, id uuid.UUID) (deci
 }
 
 // verdictOf compares the variants. all are their tallies, and that of the holdout.
-func verdictOf(it Iteration, all []Tally) Verdict {
+func verdictOf(it Iteration, all []Tally, now time.Time) Verdict {
 	var observed []abtest.Observed // those that compete
 	for i, v := range it.Variants {
 		if v.StoppedAt == nil {
@@ -138,7 +142,7 @@ func verdictOf(it Iteration, all []Tally) Verdict {
 	out := all[len(it.Variants)]
 	v := Verdict{CutOffAt: *it.CutOffAt, Method: abtest.Method, Confidence: it.Confidence, MinSample: it.MinSample, Outcome: result.Outcome,
 		Comparisons: result.Comparisons, RatioP: result.RatioP, Sentence: result.Sentence,
-		Excluded: excludedOf(it, all), EvaluatedAt: time.Now().UTC(), HoldoutCount: out.Recipients, HoldoutConvert: *out.Converted}
+		Excluded: excludedOf(it, all), EvaluatedAt: now.UTC(), HoldoutCount: out.Recipients, HoldoutConvert: *out.Converted}
 	if len(observed) > 0 {
 		v.Best = observed[result.Best].Name
 	}

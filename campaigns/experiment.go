@@ -73,7 +73,11 @@ func (c *Campaigns) prepareExperiment(ctx context.Context, n Campaign, e *Experi
 		return nil
 	}
 	e.Variants, e.Metric = slices.Clone(e.Variants), e.Metric.typed()
-	if faults := e.faults(n.Channel); len(faults) > 0 {
+	now, err := c.now(ctx)
+	if err != nil {
+		return err
+	}
+	if faults := e.faults(n.Channel, now); len(faults) > 0 {
 		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid", Fields: faults}
 	}
 	if e.Confidence == 0 {
@@ -125,7 +129,7 @@ func under(pointer string, err error) error {
 }
 
 // faults finds all faults that need no other row.
-func (e *Experiment) faults(channel lemma.Channel) (faults []lemma.Field) {
+func (e *Experiment) faults(channel lemma.Channel, now time.Time) (faults []lemma.Field) {
 	add := func(pointer, code, detail string, args ...any) {
 		faults = append(faults, lemma.Field{Pointer: "/experiment" + pointer, Code: code, Detail: fmt.Sprintf(detail, args...)})
 	}
@@ -157,7 +161,7 @@ func (e *Experiment) faults(channel lemma.Channel) (faults []lemma.Field) {
 	}
 	e.metricFaults(channel, add)
 	e.Guardrail.faults(e.Metric, add)
-	if e.EvaluateAt != nil && !e.EvaluateAt.After(time.Now()) {
+	if e.EvaluateAt != nil && !e.EvaluateAt.After(now) {
 		add("/evaluate_at", "in_the_past", "must be in the future")
 	}
 	base, effect := cmp.Or(e.BaseRate, defaultBaseRate), cmp.Or(e.Effect, defaultEffect)

@@ -35,12 +35,17 @@ func experiments(t *testing.T, n int, change ...func(*Config)) *bundle {
 func (b *bundle) experiment(e *Experiment) Campaign {
 	b.T.Helper()
 	ctx := context.Background()
-	c, err := b.Create(ctx, b.Workspace, NewCampaign{ID: lemma.NewID(), Name: "c", AudienceID: b.Audience, TemplateID: b.Template,
-		ProviderID: b.Provider, FromName: "Shop", FromEmail: "news@shop.example", Experiment: e})
+	c, err := b.Create(ctx, b.Workspace, b.tested(e))
 	b.Must(err)
 	c, err = b.Send(ctx, b.Workspace, c.ID, uuid.Nil)
 	b.Must(err)
 	return c
+}
+
+// tested is a new campaign with an experiment.
+func (b *bundle) tested(e *Experiment) NewCampaign {
+	return NewCampaign{ID: lemma.NewID(), Name: "c", AudienceID: b.Audience, TemplateID: b.Template,
+		ProviderID: b.Provider, FromName: "Shop", FromEmail: "news@shop.example", Experiment: e}
 }
 
 func (b *bundle) iteration(c Campaign) Iteration {

@@ -137,3 +137,24 @@ func TestATimeInThePastOfTheDatabaseIsRefused(t *testing.T) {
 	_, err = b.Schedule(context.Background(), b.Workspace, c.ID, now.Add(time.Hour), uuid.Nil)
 	b.Must(err)
 }
+
+// An experiment is evaluated in the future, and was evaluated, by the clock of the database.
+func TestEvaluationsHaveTheTimeOfTheDatabase(t *testing.T) {
+	b := experiments(t, 20)
+	c, _ := b.sampled(ab(func(e *Experiment) { e.MinSample = 0 }))
+	now := time.Now().AddDate(0, 0, 20).Truncate(time.Second)
+	at := now.Add(time.Hour)
+	other := func(e *Experiment) { e.Duration, e.EvaluateAt = 0, &at }
+	draft, err := b.Create(t.Context(), b.Workspace, b.tested(ab(other)))
+	b.Must(err)
+	pgtest.SetClock(t, b.Pool, now)
+	b.evaluate()
+	if it := b.iteration(c); it.Verdict == nil || it.Verdict.EvaluatedAt.Sub(now).Abs() > time.Second {
+		t.Errorf("the verdict is %+v instead of one of %s", it.Verdict, now)
+	}
+	pgtest.SetClock(t, b.Pool, at)
+	_, err = b.Create(t.Context(), b.Workspace, b.tested(ab(other)))
+	checkFault(t, err, "/experiment/evaluate_at", "in_the_past", "must be in the future")
+	_, err = b.Send(t.Context(), b.Workspace, draft.ID, uuid.Nil)
+	checkFault(t, err, "/experiment/evaluate_at", "in_the_past", "must be in the future")
+}

@@ -133,14 +133,10 @@ func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign, start *ti
 	if err != nil || !found {
 		return err
 	}
-	switch at := it.EvaluateAt; {
-	case at == nil:
-	case !at.After(time.Now()):
-		return lemma.Fault("/experiment/evaluate_at", "in_the_past", "must be in the future")
-	case start == nil:
-	case at.Before(start.Add(MinDuration)) || at.After(start.Add(MaxDuration)):
-		return lemma.Fault("/experiment/evaluate_at", "out_of_range", "must be from 10 seconds to 28 days after the start, %s",
-			start.UTC().Format(time.RFC3339))
+	if it.EvaluateAt != nil {
+		if err := c.checkEvaluateAt(ctx, *it.EvaluateAt, start); err != nil {
+			return err
+		}
 	}
 	aud, err := c.audiences.Get(ctx, now.WorkspaceID, now.AudienceID)
 	if err != nil {
@@ -160,6 +156,22 @@ func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign, start *ti
 	}
 	_, err = c.variantContents(ctx, now, it.Experiment, aud)
 	return err
+}
+
+// checkEvaluateAt finds errors of the time at which an experiment is evaluated.
+func (c *Campaigns) checkEvaluateAt(ctx context.Context, at time.Time, start *time.Time) error {
+	now, err := c.now(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !at.After(now):
+		return lemma.Fault("/experiment/evaluate_at", "in_the_past", "must be in the future")
+	case start == nil:
+	case at.Before(start.Add(MinDuration)) || at.After(start.Add(MaxDuration)):
+		return lemma.Fault("/experiment/evaluate_at", "out_of_range", "must be from 10 seconds to 28 days after the start, %s",
+			start.UTC().Format(time.RFC3339))
+	}
+	return nil
 }
 
 // content returns the compiled content of a campaign. The audience must have

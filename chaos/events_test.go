@@ -63,7 +63,7 @@ func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
 	for n, out := range killPoints(random, kills, kills*perKill*4/5) {
 		pgtest.Eventually(h.t, 60*time.Second, fmt.Sprintf("%d messages are sent", out), func() bool { return g.received() >= out })
 		if n == 0 {
-			h.killDuringCall(g, workers)
+			h.killDuringCall(&g.answers, workers, g.settings...)
 			continue
 		}
 		i := random.IntN(len(workers))
@@ -79,18 +79,6 @@ func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
 		h.t.Error("no kill left a call without an answer: nothing was tested")
 	}
 	return id, sum
-}
-
-// killDuringCall kills all workers while at least one waits for the answer to a message.
-func (h *env) killDuringCall(g *reporter, workers []*worker) {
-	h.t.Helper()
-	release := g.hold()
-	defer release()
-	pgtest.Eventually(h.t, 20*time.Second, "a message waits for its answer", g.waitsForAnswer)
-	for i, w := range workers {
-		w.kill()
-		workers[i] = h.work(g.settings...)
-	}
 }
 
 // Every event arrives, in order: no profile gets two copies, and all are sent.

@@ -39,7 +39,7 @@ func TestKilledWorkersLoseNoEvent(t *testing.T) {
 	for _, step := range []string{"record", "publish", "settle"} {
 		h.killAllAt(step, workers)
 	}
-	h.killDuringCampaign(workers, killPoints(random, kills, kills*perKill*4/5), random, 0)
+	h.killDuringCampaign(workers, killPoints(random, kills, kills*perKill*4/5), random)
 	requests.Wait()
 	h.completedSoon(id, time.Minute+time.Duration(kills)*10*time.Second)
 	r.awaitDelivery()

@@ -16,19 +16,23 @@ func TestTwoFanoutsAtOnceAndLostJobs(t *testing.T) {
 	people := h.customer(10_000)
 	people.proxy.slow(400 * time.Millisecond)
 	h.mail.slow(5 * time.Millisecond)
-	workers := h.startWorkers(2, append(longLeases, "LEMMA_FANOUT_WORKERS=1", "LEMMA_SEND_WORKERS=1")...)
+	workers := h.startWorkers(2, append(h.longTimeouts(), "LEMMA_FANOUT_WORKERS=1", "LEMMA_SEND_WORKERS=1", "LEMMA_SOURCE_TIMEOUT=60s")...)
 	id := h.send(people)
 	h.waitForMessages(1, 20*time.Second)
 
+	people.proxy.freeze() // the first one reads until the second one does
 	h.expireFanoutLease(id)
 	pgtest.Eventually(h.t, 20*time.Second, "two fan-outs read at once", func() bool { return people.readers() == 2 })
+	people.proxy.thaw()
 	h.Exec(`truncate river_job`)
+	release := h.mail.holdOne(t) // a worker calls one batch at a time, so the others wait
 	people.proxy.slow(0)
 	pgtest.Eventually(h.t, 20*time.Second, "the audience is read", func() bool {
 		return h.Count(`select count(*) from fanouts where finished_at is not null`) == 1
 	})
 	waiting := h.Count(`select count(*) from batches where status = 'ready'`)
 	h.Exec(`truncate river_job`)
+	release()
 	if waiting == 0 {
 		t.Fatal("no batch was waiting for its job")
 	}

@@ -15,6 +15,7 @@ import (
 // or not, answered or not.
 type mailServer struct {
 	*catcher.Catcher
+	answers
 	folder string // of the ledger, which is kept over restarts
 	keep   int    // messages that are kept with their content
 
@@ -23,7 +24,6 @@ type mailServer struct {
 	deferred map[string]int // bodies answered with 4xx, which count as no attempt
 	reached  map[string]int // how often a stage was reached for a recipient
 	delay    time.Duration  // of the answer to each body
-	held     chan struct{}  // bodies are answered when it is closed; nil: at once
 	faults   func(e catcher.Event, again int) catcher.Fault
 }
 
@@ -42,21 +42,21 @@ func startMailServer(t *testing.T) *mailServer {
 
 // fault returns the test's fault for the n-th visit of a stage by a recipient, from 1.
 func (p *mailServer) fault(e catcher.Event) catcher.Fault {
-	f, held := p.decide(e)
-	if held != nil {
-		<-held
+	f := p.decide(e)
+	if e.Stage == catcher.Dot {
+		p.await()
 	}
 	return f
 }
 
-func (p *mailServer) decide(e catcher.Event) (catcher.Fault, chan struct{}) {
+func (p *mailServer) decide(e catcher.Event) catcher.Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := strconv.Itoa(int(e.Stage)) + e.Recipient
 	p.reached[at]++
 	f := p.faults(e, p.reached[at])
 	if e.Stage != catcher.Dot {
-		return f, nil
+		return f
 	}
 	f.Delay += p.delay
 	id := notificationIn(e.MessageID)
@@ -64,7 +64,7 @@ func (p *mailServer) decide(e catcher.Event) (catcher.Fault, chan struct{}) {
 	if strings.HasPrefix(f.Reply, "4") {
 		p.deferred[id]++
 	}
-	return f, p.held
+	return f
 }
 
 // stop closes every connection and the port until restart.
@@ -87,23 +87,6 @@ func (p *mailServer) keepAll(t *testing.T, n int) {
 	p.keep = n
 	p.stop()
 	p.restart(t)
-}
-
-// hold delays the answers to all bodies until the returned function is called, which
-// may be called again.
-func (p *mailServer) hold(t *testing.T) (release func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	held := make(chan struct{})
-	p.held = held
-	release = sync.OnceFunc(func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.held = nil
-		close(held)
-	})
-	t.Cleanup(release)
-	return release
 }
 
 // slow delays the answer to every body.

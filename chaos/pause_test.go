@@ -23,7 +23,9 @@ func TestAWorkerThatIsFrozenPastItsLease(t *testing.T) {
 	id := h.send(people)
 	h.waitForMessages(300, 20*time.Second)
 
+	release := h.mail.holdOne(t) // its call has no answer yet
 	frozen.freeze()
+	release()
 	others := fmt.Sprintf("%%.%d.%%", frozen.cmd.Process.Pid) // the worker in tokens
 	if h.Count(`select count(*) from batches where leased_by like $1`, others) == 0 {
 		t.Fatal("it was frozen without a lease")

@@ -19,6 +19,7 @@ import (
 // reporter is a carrier that accepts each message and reports it afterwards, in the order
 // of the acceptances. Its kinds are the customer's own service, Amazon SES and Twilio.
 type reporter struct {
+	answers
 	settings []string // of workers that use it
 	send     func(event) (stored bool)
 	atOnce   int  // events that are sent at the same time
@@ -28,8 +29,6 @@ type reporter struct {
 	accepted []acceptance
 	calls    map[string]int
 	delay    time.Duration // of the answer to each message
-	held     chan struct{} // messages are answered when it is closed; nil: at once
-	holding  int           // messages that wait for held
 	lag      time.Duration // of events
 	queue    []event
 
@@ -83,45 +82,12 @@ func (r *reporter) serveTLS(t *testing.T, handler http.HandlerFunc) (url string)
 // It returns when the answer is due.
 func (r *reporter) accept(request *http.Request, a acceptance) {
 	time.Sleep(r.add(&a))
-	r.waitHeld()
+	r.await()
 	if a.attempt == 1 && request.Context().Err() != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.cut[a.notification] = true
 	}
-}
-
-// hold delays the answers to all messages until the returned function is called.
-func (r *reporter) hold() (release func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held := make(chan struct{})
-	r.held = held
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.held = nil
-		close(held)
-	}
-}
-
-func (r *reporter) waitHeld() {
-	r.mu.Lock()
-	held := r.held
-	if held != nil {
-		r.holding++
-	}
-	r.mu.Unlock()
-	if held != nil {
-		<-held
-	}
-}
-
-// waitsForAnswer reports whether an answer was held back.
-func (r *reporter) waitsForAnswer() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.holding > 0
 }
 
 // add remembers an acceptance and queues its events. It returns the delay of the answer.

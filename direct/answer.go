@@ -113,7 +113,7 @@ func (s keyState) result(n *notifications.Notification) Result {
 	}
 	wait := time.Second
 	if n.DueAt != nil {
-		wait = max(wait, min(time.Until(*n.DueAt).Round(time.Second), MostLock))
+		wait = max(wait, min(n.DueAt.Sub(s.Now).Round(time.Second), MostLock))
 	}
 	return Result{Err: &Locked{Notification: lemma.FormatNotificationID(n.OriginID, n.Key), RetryAfter: wait}}
 }

@@ -28,6 +28,7 @@ import (
 	"lemma"
 	"lemma/audience"
 	"lemma/cache"
+	"lemma/clock"
 	"lemma/flows/admission"
 	"lemma/message"
 	"lemma/notifications"
@@ -74,6 +75,7 @@ type Direct struct {
 	defaults defaults
 	gather   *admission.Gatherer[*request, result]
 	bulks    admission.Bulks
+	clock    *clock.Clock
 	prepares *slots.Slots
 	data     *slots.Slots // bytes: see memory
 
@@ -89,7 +91,7 @@ func New(d Deps) *Direct {
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	n := &Direct{Deps: d, contents: cache.New[uuid.UUID, *content](message.CacheBytes, message.CacheShare)}
+	n := &Direct{Deps: d, clock: clock.New(d.Pool), contents: cache.New[uuid.UUID, *content](message.CacheBytes, message.CacheShare)}
 	n.prepares = slots.New(limitsOfPrepares, func(limit string) error {
 		whose := map[string]string{"workspace": "too many direct notifications of this workspace", "process": "too many direct notifications"}
 		return &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,

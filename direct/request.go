@@ -116,10 +116,13 @@ func (r *request) fail(err error) { r.done, r.result.Err = true, err }
 // complete checks a request and finds its content, and its recipient unless that is in an
 // audience.
 func (d *Direct) complete(ctx context.Context, ws uuid.UUID, r *request) error {
-	if err := r.check(); err != nil {
+	now, err := d.clock.Now(ctx)
+	if err != nil {
 		return err
 	}
-	var err error
+	if err := r.check(now); err != nil {
+		return err
+	}
 	if r.content, err = d.find(ctx, ws, r); err != nil {
 		return err
 	}
@@ -167,8 +170,8 @@ func (r *request) render() error {
 	return &shown
 }
 
-// check finds faults that need no database.
-func (r *request) check() error {
+// check finds faults that need no row. now is the time of the database.
+func (r *request) check(now time.Time) error {
 	var fields []lemma.Field
 	fault := func(pointer, code, format string, args ...any) {
 		fields = append(fields, lemma.Field{Pointer: pointer, Code: code, Detail: fmt.Sprintf(format, args...)})
@@ -205,7 +208,7 @@ func (r *request) check() error {
 			fault(t.pointer, "out_of_range", "must be from %s to %s", LeastTime, t.most)
 		}
 	}
-	if r.SendAt != nil && r.SendAt.After(time.Now().Add(MaxAhead)) {
+	if r.SendAt != nil && r.SendAt.After(now.Add(MaxAhead)) {
 		fault("/send_at", "out_of_range", "must be at most %d days ahead", int(MaxAhead.Hours()/24))
 	}
 	if r.ExpiresAt != nil && r.SendAt != nil && !r.row.ExpiresAt.After(r.row.DueAt) {

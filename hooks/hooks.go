@@ -30,6 +30,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/clock"
 	"lemma/events"
 	"lemma/flows/admission"
 	"lemma/providers"
@@ -66,6 +67,7 @@ type Hooks struct {
 	known     *known
 	gather    *admission.Gatherer[[]events.Received, []events.Recorded]
 	large     *slots.Slots // one for each large body
+	clock     *clock.Clock
 	log       *slog.Logger
 	metrics   *Metrics
 	noID      rare
@@ -76,7 +78,7 @@ func New(d Deps) *Hooks {
 	h := &Hooks{pool: d.Pool, publicURL: strings.TrimSuffix(d.PublicURL, "/"), accounts: newAccounts(d.Providers, d.Kinds),
 		known: newKnown(mostKnown),
 		large: slots.New(slots.Limits{Process: mostLarge, Workspace: ofOne}, func(string) error { return busy }),
-		log:   d.Log, metrics: d.Metrics}
+		clock: clock.New(d.Pool), log: d.Log, metrics: d.Metrics}
 	if h.log == nil {
 		h.log = slog.Default()
 	}
@@ -126,8 +128,11 @@ func (h *Hooks) receive(r *http.Request, carrier, provider string) error {
 		h.metrics.duplicates.WithLabelValues(a.kind).Inc()
 		return nil
 	}
-	reports, err := a.receiver.Receive(r.Context(),
-		sender.WebhookRequest{URL: h.url(r), Header: r.Header, Body: body, At: time.Now()})
+	at, err := h.clock.Now(r.Context())
+	if err != nil {
+		return err
+	}
+	reports, err := a.receiver.Receive(r.Context(), sender.WebhookRequest{URL: h.url(r), Header: r.Header, Body: body, At: at})
 	if err != nil {
 		return unverified(err)
 	}

@@ -83,7 +83,7 @@ func endCrashed(crashed []int16) []outcome {
 	detail := fmt.Sprintf("the process that claimed the batch died or hung %d times before it made a call; search its log", maxCrashes)
 	rows := make([]outcome, len(crashed))
 	for i, ordinal := range crashed {
-		rows[i] = outcome{ordinal: ordinal, kind: skipped, basis: "gate", reason: batchCrashed, detail: detail, at: time.Now()}
+		rows[i] = outcome{ordinal: ordinal, kind: skipped, basis: "gate", reason: batchCrashed, detail: detail}
 	}
 	return rows
 }

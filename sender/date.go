@@ -19,7 +19,10 @@ const (
 )
 
 // now estimates the database's time.
-func (c *claim) now() time.Time { return c.clock.Add(time.Since(c.started)) }
+func (c *claim) now() time.Time { return c.at(time.Now()) }
+
+// at estimates the database's time at a time of this process.
+func (c *claim) at(t time.Time) time.Time { return c.clock.Add(t.Sub(c.started)) }
 
 // date sets the Date of a window's messages, in whole seconds as a header has it.
 func (c *claim) date(w *window) {

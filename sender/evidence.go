@@ -3,7 +3,6 @@ package sender
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"lemma/events"
 	"lemma/notifications"
@@ -21,7 +20,7 @@ func (s *Sender) keepEvidence(ctx context.Context, c *claim, done []outcome) err
 		known = append(known, events.Event{ProviderID: c.providerID, Source: events.SourceResponse,
 			SourceID: fmt.Sprintf("%s/%d/%d", c.root, o.ordinal, c.attempt),
 			OriginID: c.OriginID, BatchID: c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code,
-			CarrierID: clip(o.carrierID), Detail: clip(o.detail), OccurredAt: o.at})
+			CarrierID: clip(o.carrierID), Detail: clip(o.detail), OccurredAt: c.at(o.at)})
 	}
 	err := s.persist(c, func() error { _, err := events.Record(ctx, s.pool, c.WorkspaceID, known); return err })
 	if err != nil {
@@ -35,7 +34,7 @@ func (s *Sender) keepEvidence(ctx context.Context, c *claim, done []outcome) err
 // settled is the outcome that a proof gives a row.
 func settled(ordinal int16, p events.Proof) outcome {
 	return outcome{ordinal: ordinal, kind: string(p.Kind), basis: "evidence", code: p.Code,
-		carrierID: p.CarrierID, detail: p.Detail, at: time.Now()}
+		carrierID: p.CarrierID, detail: p.Detail}
 }
 
 // settleByEvidence ends rows of a second attempt that are not called yet and whose first

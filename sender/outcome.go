@@ -24,7 +24,7 @@ type outcome struct {
 	code      int
 	carrierID string
 	detail    string
-	at        time.Time
+	at        time.Time // of a response, by the clock of this process
 }
 
 // tally is what outcomes add to a batch's counters. The view notification_status

@@ -230,7 +230,7 @@ func decide(b stale, proven bool) decision {
 func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum *Reaped) (done []outcome, retry, waiting []int16) {
 	for _, ordinal := range called {
 		e := evidence[ordinal]
-		o := outcome{ordinal: ordinal, kind: unknown, basis: "reaper", reason: "no_answer", at: time.Now()}
+		o := outcome{ordinal: ordinal, kind: unknown, basis: "reaper", reason: "no_answer"}
 		proof := e.Of(b.Attempt)
 		switch decide(b, proof != nil) {
 		case settle:

@@ -31,7 +31,7 @@ type WebhookRequest struct {
 	URL    string // the public URL that was called, with its query: some carriers sign it
 	Header http.Header
 	Body   []byte
-	At     time.Time // when it came
+	At     time.Time // when it came, by the clock of the database
 }
 
 // Why a request of a carrier is refused. Nothing of it is stored.

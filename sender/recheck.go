@@ -59,7 +59,7 @@ func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (
 			continue
 		}
 		gone = append(gone, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate", reason: reason,
-			detail: fmt.Sprintf("the audience was read again after %s", c.age.Round(time.Second)), at: time.Now()})
+			detail: fmt.Sprintf("the audience was read again after %s", c.age.Round(time.Second))})
 	}
 	if len(gone) == 0 {
 		s.rechecks.note(c.BatchID, s.cfg.RecheckAfter)
@@ -109,7 +109,7 @@ func (s *Sender) skipOptedOut(ctx context.Context, c *claim) (gone []outcome, er
 	}
 	for _, i := range found {
 		gone = append(gone, outcome{ordinal: c.rows[i].Ordinal, kind: skipped, basis: "gate", reason: notifications.UnsubscribedSince,
-			detail: "a later run of the fan-out found the opt-out", at: time.Now()})
+			detail: "a later run of the fan-out found the opt-out"})
 	}
 	c.rows = slices.DeleteFunc(c.rows, func(r row) bool {
 		return slices.ContainsFunc(gone, func(o outcome) bool { return o.ordinal == r.Ordinal })

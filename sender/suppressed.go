@@ -37,7 +37,7 @@ func (s *Sender) skipSuppressed(ctx context.Context, c *claim, content *content)
 		suppressed[ordinal] = true
 		s.metrics.suppressed(f.Cause)
 		gone = append(gone, outcome{ordinal: ordinal, kind: skipped, basis: "gate", reason: notifications.Suppressed,
-			detail: f.Cause, at: time.Now()})
+			detail: f.Cause})
 	}
 	c.rows = append(c.rows[:c.next:c.next], slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return suppressed[r.Ordinal] })...)
 	return gone, nil

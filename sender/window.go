@@ -38,7 +38,7 @@ func (d *content) render(c *claim, size int, most time.Duration) *window {
 		text, headers, err := d.renderRow(c.OriginID, r, c.trackingURL)
 		if err != nil {
 			w.skipped = append(w.skipped, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate",
-				reason: "template_error", detail: err.Error(), at: time.Now()})
+				reason: "template_error", detail: err.Error()})
 			continue
 		}
 		r.Payload = ""

@@ -2,35 +2,29 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/clock"
 )
 
 // MaxSkew is how far the clock of a machine may be from that of the database without a
-// warning. The database decides what is due, leased and kept, but the ids of rows, the times of
-// opens and clicks and the signatures of webhooks have the time of the machine.
+// warning. The clock of the database decides what is due, leased and kept, and dates events, opens
+// and clicks, but the ids of rows and the signatures of calls have the time of the machine.
 const MaxSkew = 5 * time.Second
 
 // Skew returns how far this machine's clock is ahead of the database's, to the time that a
 // statement takes; negative: behind.
 func Skew(ctx context.Context, pool *pgxpool.Pool) (time.Duration, error) {
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("read the clock of the database: %w", err)
-	}
-	defer conn.Release()
-	var at time.Time
-	begun := time.Now()
-	if err := conn.QueryRow(ctx, `select now()`).Scan(&at); err != nil {
-		return 0, fmt.Errorf("read the clock of the database: %w", err)
-	}
-	switch ended := time.Now(); {
-	case begun.After(at):
-		return begun.Sub(at), nil
-	case ended.Before(at):
-		return ended.Sub(at), nil
+	r, err := clock.Read(ctx, pool)
+	switch {
+	case err != nil:
+		return 0, err
+	case r.Begun.After(r.At):
+		return r.Begun.Sub(r.At), nil
+	case r.Ended.Before(r.At):
+		return r.Ended.Sub(r.At), nil
 	}
 	return 0, nil
 }

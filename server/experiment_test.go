@@ -76,7 +76,7 @@ func TestOneClicksStopAVariant(t *testing.T) {
 		e.SamplePercent, e.Guardrail = 100, &campaigns.Guardrail{Metric: campaigns.Unsubscribes, Limit: 0.01}
 	})
 	check := func() campaigns.Iteration {
-		_, err := m.Tracking.Apply(t.Context(), time.Now().Add(time.Second))
+		_, err := m.Tracking.Apply(t.Context(), 0)
 		m.Must(err)
 		m.Exec(`update iterations set guardrail_at = now()`)
 		_, err = m.Campaigns.CheckGuardrails(t.Context())

@@ -245,7 +245,7 @@ func (p *planned) engagement() {
 	p.Must(err)
 	_, err = p.Tracking.Convert(ctx)
 	p.Must(err)
-	_, err = p.Tracking.Apply(ctx, time.Now())
+	_, err = p.Tracking.Apply(ctx, 0)
 	p.Must(err)
 	p.until(`select count(*) = 1 from engagements where opens = 1 and unsubscribes = 1 and origin_id = any($1)`, []uuid.UUID{of.Origin})
 }

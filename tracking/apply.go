@@ -50,7 +50,7 @@ func (t *Tracking) logFailed(err error) { t.Log.Error("apply opens and clicks", 
 // applyDue applies until nothing is left that can be applied now.
 func (t *Tracking) applyDue(ctx context.Context) error {
 	for {
-		n, err := t.Apply(ctx, time.Now().Add(-settled))
+		n, err := t.Apply(ctx, settled)
 		if err != nil {
 			t.logFailed(err)
 		}
@@ -60,12 +60,12 @@ func (t *Tracking) applyDue(ctx context.Context) error {
 	}
 }
 
-// Apply applies at most one chunk of each workspace, of events that occurred until a
-// time, and returns how many these were. It leaves out workspaces that another call
+// Apply applies at most one chunk of each workspace, of events that are at least of an
+// age, and returns how many these were. It leaves out workspaces that another call
 // applies. A workspace that fails does not stop the others.
-func (t *Tracking) Apply(ctx context.Context, until time.Time) (applied int, err error) {
+func (t *Tracking) Apply(ctx context.Context, age time.Duration) (applied int, err error) {
 	return t.eachWaiting(ctx, "tracking_queue", &t.paces, func(ws uuid.UUID, most int) (int, error) {
-		return t.applyChunk(ctx, ws, until, most)
+		return t.applyChunk(ctx, ws, age, most)
 	})
 }
 
@@ -109,13 +109,13 @@ func (t *Tracking) waiting(ctx context.Context, queue string) ([]uuid.UUID, erro
 	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
-func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, until time.Time, most int) (n int, err error) {
+func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, age time.Duration, most int) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, applyFor)
 	defer cancel()
 	var a application
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		a = application{tx: tx, ws: ws}
-		if n, err = a.take(ctx, until, most); n == 0 || err != nil {
+		if n, err = a.take(ctx, age, most); n == 0 || err != nil {
 			return err
 		}
 		return a.apply(ctx)
@@ -192,12 +192,12 @@ func (e *applied) decide() {
 
 // take deletes the oldest events of the queue. Events that another transaction takes are
 // left out. Rows are deleted by ctid: a join may read the whole queue.
-func (a *application) take(ctx context.Context, until time.Time, most int) (int, error) {
+func (a *application) take(ctx context.Context, age time.Duration, most int) (int, error) {
 	rows, err := a.tx.Query(ctx, `
 		delete from tracking_queue q where ctid = any(array(
-			select ctid from tracking_queue where workspace_id = $1 and times > 0 and occurred_at <= $2
+			select ctid from tracking_queue where workspace_id = $1 and times > 0 and occurred_at <= now() - $2::interval
 			order by occurred_at limit $3 for update skip locked))
-		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.times, q.occurred_at`, a.ws, until, most)
+		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.times, q.occurred_at`, a.ws, age, most)
 	if err != nil {
 		return 0, fmt.Errorf("take queued opens and clicks: %w", err)
 	}

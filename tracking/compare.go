@@ -164,6 +164,13 @@ func idAt(t time.Time) (id uuid.UUID) {
 	return id
 }
 
+// madeAt is an id with the time at which it was made.
+func madeAt(t time.Time, id uuid.UUID) uuid.UUID {
+	made := idAt(t)
+	copy(id[:6], made[:6])
+	return id
+}
+
 // moment is an event of a notification with which others are compared.
 type moment struct {
 	at   time.Time

@@ -42,10 +42,8 @@ func (w *watch) isFlood(of [2]uuid.UUID, at time.Time) bool {
 // of them.
 func flooded(e event) event {
 	end := e.at.Truncate(time.Minute).Add(time.Minute)
-	id, at := lemma.Key("flood/1", e.of.origin.String(), e.of.key.String(), e.kind, strconv.Itoa(e.of.link), end.UTC().Format(time.RFC3339)),
-		idAt(end)
-	copy(id[:6], at[:6])
-	e.id, e.at, e.machine = id, end, flood
+	id := lemma.Key("flood/1", e.of.origin.String(), e.of.key.String(), e.kind, strconv.Itoa(e.of.link), end.UTC().Format(time.RFC3339))
+	e.id, e.at, e.machine = madeAt(end, id), end, flood
 	return e
 }
 

@@ -67,7 +67,7 @@ func TestMachinesByOtherEvents(t *testing.T) {
 					b.put(e)
 				}
 				for _, e := range all {
-					_, err := b.Apply(t.Context(), e.at)
+					_, err := b.Apply(t.Context(), time.Since(e.at))
 					b.Must(err)
 				}
 			}

@@ -33,14 +33,14 @@ type event struct {
 	of      target
 	kind    string
 	machine string
-	times   int // requests for which it stands; more than 1 for a flood
-	at      time.Time
+	times   int       // requests for which it stands; more than 1 for a flood
+	at      time.Time // by the clock of the database; of Unsubscribed: zero, that of the statement
 }
 
 // record stores an event. It waits for at most maxStore; an event that is not stored by
 // then may be lost.
 func (t *Tracking) record(r *http.Request, ws uuid.UUID, to target, click bool) {
-	e := event{id: lemma.NewID(), of: to, kind: opened, machine: machineOf(r.Header, click), at: time.Now()}
+	e := event{of: to, kind: opened, machine: machineOf(r.Header, click)}
 	switch {
 	case r.Method == http.MethodHead:
 		e.kind = probed
@@ -50,6 +50,12 @@ func (t *Tracking) record(r *http.Request, ws uuid.UUID, to target, click bool) 
 	if e.kind == probed && !click {
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxStore)
+	defer cancel()
+	if err := t.date(ctx, &e); err != nil {
+		t.logLost(ctx, e, err)
+		return
+	}
 	if t.watch.isFlood(e.notification(), e.at) {
 		t.Metrics.floods.Inc()
 		if e.kind == probed {
@@ -57,12 +63,21 @@ func (t *Tracking) record(r *http.Request, ws uuid.UUID, to target, click bool) 
 		}
 		e = flooded(e)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), maxStore)
-	defer cancel()
 	if _, err := t.gather.Do(ctx, ws, e); err != nil {
-		t.Metrics.lost.Inc()
-		t.Log.WarnContext(ctx, "an open or click was not stored in time", "type", e.kind, "error", err)
+		t.logLost(ctx, e, err)
 	}
+}
+
+// date sets the time and the id of an event.
+func (t *Tracking) date(ctx context.Context, e *event) (err error) {
+	e.at, err = t.clock.Now(ctx)
+	e.id = madeAt(e.at, lemma.NewID())
+	return err
+}
+
+func (t *Tracking) logLost(ctx context.Context, e event, err error) {
+	t.Metrics.lost.Inc()
+	t.Log.WarnContext(ctx, "an open or click was not stored in time", "type", e.kind, "error", err)
 }
 
 // store is one transaction for the events of a workspace that arrived together.
@@ -82,15 +97,23 @@ func Unsubscribed(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of ...Notificati
 	if len(of) == 0 {
 		return nil
 	}
-	all, now := make([]event, len(of)), time.Now()
+	all := make([]event, len(of))
 	for i, n := range of {
-		all[i] = event{of: target{origin: n.Origin, key: n.Key}, kind: unsubscribed, at: now}
+		all[i] = event{of: target{origin: n.Origin, key: n.Key}, kind: unsubscribed}
 		all[i].id = onceOf(all[i])
 	}
 	if err := enqueue(ctx, tx, ws, all); err != nil {
 		return err
 	}
 	return recordUnsubscribed(ctx, tx, ws, of)
+}
+
+// time is nil for the time of the statement that stores the event.
+func (e event) time() *time.Time {
+	if e.at.IsZero() {
+		return nil
+	}
+	return &e.at
 }
 
 type execer interface {
@@ -122,15 +145,15 @@ func enqueue(ctx context.Context, db execer, ws uuid.UUID, all []event) error {
 	var ids, origins, keys []uuid.UUID
 	var kinds, machines []string
 	var numbers, counts []int32
-	var times []time.Time
+	var times []*time.Time
 	for _, e := range byID(all) {
 		ids, origins, keys = append(ids, e.id), append(origins, e.of.origin), append(keys, e.of.key)
 		kinds, machines = append(kinds, e.kind), append(machines, e.machine)
-		numbers, counts, times = append(numbers, int32(e.of.link)), append(counts, int32(e.times)), append(times, e.at)
+		numbers, counts, times = append(numbers, int32(e.of.link)), append(counts, int32(e.times)), append(times, e.time())
 	}
 	_, err := db.Exec(ctx, `
 		insert into tracking_queue as q (workspace_id, id, origin_id, key, type, link, times, machine, occurred_at)
-		select $1, e.id, e.origin_id, e.key, e.type, e.link, e.times, nullif(e.machine, ''), e.at
+		select $1, e.id, e.origin_id, e.key, e.type, e.link, e.times, nullif(e.machine, ''), coalesce(e.at, now())
 		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::int[], $7::int[], $8::text[], $9::timestamptz[])
 			as e (id, origin_id, key, type, link, times, machine, at)
 		on conflict (workspace_id, origin_id, key, id) do update set times = q.times + excluded.times where q.machine = '`+flood+`'`,

@@ -24,6 +24,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma/clock"
 	"lemma/flows/admission"
 	"lemma/links"
 	"lemma/workspaces"
@@ -50,6 +51,7 @@ type Deps struct {
 type Tracking struct {
 	Deps
 	gather *admission.Gatherer[event, bool]
+	clock  *clock.Clock
 
 	mu    sync.Mutex
 	bases map[uuid.UUID]base
@@ -70,7 +72,7 @@ func New(d Deps) *Tracking {
 		d.Metrics = NewMetrics(nil)
 	}
 	d.PublicURL = strings.TrimSuffix(d.PublicURL, "/")
-	t := &Tracking{Deps: d, bases: map[uuid.UUID]base{},
+	t := &Tracking{Deps: d, clock: clock.New(d.Pool), bases: map[uuid.UUID]base{},
 		paces:      paces{chunk: chunk, of: map[uuid.UUID]pace{}},
 		converting: paces{chunk: convertChunk, of: map[uuid.UUID]pace{}}}
 	t.gather = admission.NewGatherer(together, t.store)

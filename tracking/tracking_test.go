@@ -116,9 +116,7 @@ func (b *bundle) request(method, url string, headers ...string) *http.Response {
 func (b *bundle) put(all ...event) {
 	b.T.Helper()
 	for i := range all {
-		all[i].id = lemma.NewID()
-		made := idAt(all[i].at)
-		copy(all[i].id[:6], made[:6])
+		all[i].id = madeAt(all[i].at, lemma.NewID())
 	}
 	_, err := b.store(b.T.Context(), b.Workspace, all)
 	b.Must(err)
@@ -131,7 +129,7 @@ func (b *bundle) event(i int, kind string, link int, at time.Duration) event {
 func (b *bundle) applyAll() {
 	b.T.Helper()
 	for {
-		n, err := b.Apply(b.T.Context(), time.Now().Add(time.Hour))
+		n, err := b.Apply(b.T.Context(), -time.Hour)
 		b.Must(err)
 		if n == 0 {
 			return
@@ -265,7 +263,7 @@ func TestEachEventIsCountedOnce(t *testing.T) {
 		p := b.process()
 		appliers.Go(func() {
 			for {
-				n, err := p.Apply(t.Context(), time.Now().Add(time.Hour))
+				n, err := p.Apply(t.Context(), -time.Hour)
 				if err != nil {
 					t.Error(err)
 				}
@@ -321,7 +319,7 @@ func TestEventsOfNoNotification(t *testing.T) {
 func TestEventsSettle(t *testing.T) {
 	b := setup(t)
 	b.request("GET", b.links(0).Open)
-	if n, err := b.Apply(t.Context(), time.Now().Add(-settled)); n != 0 || err != nil {
+	if n, err := b.Apply(t.Context(), settled); n != 0 || err != nil {
 		t.Errorf("%d applied, %v", n, err)
 	}
 	b.WantCount(1, `select count(*) from tracking_queue`)

@@ -63,7 +63,7 @@ func (w *Webhooks) start(ctx context.Context, calls *sync.WaitGroup, after func(
 	for _, m := range taken {
 		calls.Go(func() {
 			defer after()
-			w.serve(ctx, calls, m, w.buffers.acquireMore(m.EndpointID))
+			w.serve(ctx, calls, w.buffers.begin(m), w.buffers.acquireMore(m.EndpointID))
 		})
 	}
 	return len(taken)

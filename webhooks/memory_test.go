@@ -47,42 +47,75 @@ func TestClaimsInAdvanceCountBodiesOfEvents(t *testing.T) {
 	for _, body := range b.bodies(e) {
 		bytes += len(body)
 	}
-	taken, err := b.claimMore(t.Context(), b.Workspace, e.ID, 256, bytes/2)
+	taken, err := b.claimMore(t.Context(), b.Workspace, e.ID, 256, bytes*5/8) // their times have more or fewer digits
 	b.Must(err)
 	if len(taken) != 2 || len(taken[0].event) < 900 {
-		t.Errorf("%d of 4 messages are claimed within the half of their bytes", len(taken))
+		t.Errorf("%d of 4 messages are claimed within five eighths of their bytes", len(taken))
 	}
 }
 
-// Messages of many endpoints that wait in a process have a number of bytes together.
+// Messages of many endpoints that wait in a process have a number of bytes together, and
+// those of one workspace half of them.
 func TestBuffersOfAProcessAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	s, held := &b.buffers, 0
-	all := map[uuid.UUID]*buffer{}
-	for range 20 {
-		endpoint := b.large(6, MaxBody)
-		all[endpoint] = s.acquire(endpoint)
-		s.mu.Lock()
-		filled := b.prefetch(t.Context(), claimed{WorkspaceID: b.Workspace, EndpointID: endpoint}, all[endpoint])
-		s.mu.Unlock()
-		if filled != nil {
-			<-filled
-		}
-		for _, m := range all[endpoint].waiting {
-			held += len(m.Body)
+	s := &b.buffers
+	all, held := map[uuid.UUID]*buffer{}, map[uuid.UUID]int{}
+	for _, of := range []bundle{b, b.tenant(), b.tenant(), b.tenant()} {
+		for range 12 {
+			endpoint := of.large(6, MaxBody)
+			all[endpoint] = s.acquire(endpoint)
+			s.mu.Lock()
+			filled := b.prefetch(t.Context(), claimed{WorkspaceID: of.Workspace, EndpointID: endpoint}, all[endpoint])
+			s.mu.Unlock()
+			if filled != nil {
+				<-filled
+			}
+			for _, m := range all[endpoint].waiting {
+				held[of.Workspace] += len(m.Body)
+			}
 		}
 	}
-	if held > maxBuffered || held < maxBuffered/2 || s.bytes != held {
-		t.Errorf("%d bytes wait, and %d are counted", held, s.bytes)
+	sum := 0
+	for ws, bytes := range held {
+		sum += bytes
+		if bytes > maxOfWorkspace || bytes < 1<<20 || s.ofWorkspace[ws] != bytes {
+			t.Errorf("%d bytes of a workspace wait, and %d are counted", bytes, s.ofWorkspace[ws])
+		}
+	}
+	if sum > maxBuffered || sum < maxBuffered/2 || s.bytes != sum {
+		t.Errorf("%d bytes wait, and %d are counted", sum, s.bytes)
 	}
 	for endpoint, l := range all {
 		b.releaseBuffer(t.Context(), endpoint, l)
 	}
-	if s.bytes != 0 {
-		t.Errorf("%d bytes are counted after all were given back", s.bytes)
+	if s.bytes != 0 || len(s.ofWorkspace) != 0 {
+		t.Errorf("%d bytes of %d workspaces are counted after all were given back", s.bytes, len(s.ofWorkspace))
 	}
 	b.WantCount(0, `select count(*) from outbox where leased_by is not null`)
+}
+
+// The body of a message that is called counts, also of one that was not claimed in advance.
+func TestBodiesOfCallsCount(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.large(1, 500_000)
+	counted := make(chan int, 1)
+	b.hook = func(at string) {
+		if at == "claimed" {
+			b.buffers.mu.Lock()
+			defer b.buffers.mu.Unlock()
+			counted <- b.buffers.ofWorkspace[b.Workspace]
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var process sync.WaitGroup
+	process.Go(func() { b.Loop(ctx) })
+	defer process.Wait()
+	defer stop()
+	if n := <-counted; n != 500_000 {
+		t.Errorf("%d bytes are counted during a call of 500,000", n)
+	}
 }
 
 // A call that waits for its settlement has no body, and no bytes are counted for it.

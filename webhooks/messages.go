@@ -40,7 +40,7 @@ func (w *Webhooks) writeEvents(ctx context.Context, tx pgx.Tx, to []*subscribed,
 			continue
 		}
 		if r != nil && e.Status == Enabled {
-			w.reserve(r, e.Endpoint)
+			w.reserve(r, s.WorkspaceID, e.Endpoint)
 		}
 		if err := m.add(s, e); err != nil {
 			return 0, err

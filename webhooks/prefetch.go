@@ -32,6 +32,8 @@ type buffers struct {
 	of    map[uuid.UUID]*buffer
 	means map[uuid.UUID]time.Duration // meanCall of buffers that were removed
 	bytes int                         // of messages that wait or are called, and those that claims or publications may take
+
+	ofWorkspace map[uuid.UUID]int // bytes by workspace
 }
 
 // maxMeans is how many endpoints without a buffer have a mean.
@@ -104,7 +106,7 @@ func (w *Webhooks) releaseBuffer(ctx context.Context, endpoint uuid.UUID, b *buf
 func (s *buffers) ended(b *buffer, m claimed, v result, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bytes -= m.counted
+	s.count(m.WorkspaceID, -m.counted)
 	if v.status == 0 {
 		return
 	}
@@ -201,11 +203,11 @@ func (w *Webhooks) prefetchSize(meanCall time.Duration) int {
 	return min(max(n, w.options.PerEndpoint), maxPrefetch)
 }
 
-// prefetch starts to claim more messages of an endpoint, unless the process has too few
-// bytes left: then it returns nil. The caller has locked w.buffers.
+// prefetch starts to claim more messages of an endpoint, unless the process or the workspace
+// has too few bytes left: then it returns nil. The caller has locked w.buffers.
 func (w *Webhooks) prefetch(ctx context.Context, last claimed, b *buffer) chan struct{} {
 	s := &w.buffers
-	bytes := s.reserve()
+	bytes := s.reserve(last.WorkspaceID)
 	if bytes == 0 {
 		return nil
 	}
@@ -217,8 +219,8 @@ func (w *Webhooks) prefetch(ctx context.Context, last claimed, b *buffer) chan s
 			w.log.ErrorContext(ctx, "webhooks not claimed", "error", err)
 		}
 		s.mu.Lock()
-		s.bytes -= bytes
-		taken := s.add(b, more)
+		s.count(last.WorkspaceID, -bytes)
+		taken := s.add(b, last.WorkspaceID, more)
 		b.exhausted, b.prefetching = len(more) == 0 || len(more) < n && taken+MaxBody <= bytes, nil
 		unused := b.workers == 0
 		if unused {
@@ -233,23 +235,15 @@ func (w *Webhooks) prefetch(ctx context.Context, last claimed, b *buffer) chan s
 	return filled
 }
 
-// reserve returns how many bytes a claim or a publication may take; 0: none. The caller has locked s.
-func (s *buffers) reserve() int {
-	bytes := min(maxPrefetchBytes, (maxBuffered-s.bytes)/4)
-	if bytes < minPrefetchBytes {
-		return 0
-	}
-	s.bytes += bytes
-	return bytes
-}
-
-// add adds messages to a buffer, and returns their bytes. The caller has locked s.
-func (s *buffers) add(b *buffer, more []claimed) (bytes int) {
+// add adds messages of a workspace to a buffer, and returns their bytes. The caller has
+// locked s.
+func (s *buffers) add(b *buffer, workspace uuid.UUID, more []claimed) (bytes int) {
 	for i := range more {
-		more[i].counted = len(more[i].Body) + len(more[i].event)
+		more[i].counted = more[i].size()
 		bytes += more[i].counted
 	}
-	b.waiting, b.bytes, s.bytes = append(b.waiting, more...), b.bytes+bytes, s.bytes+bytes
+	s.count(workspace, bytes)
+	b.waiting, b.bytes = append(b.waiting, more...), b.bytes+bytes
 	return bytes
 }
 
@@ -258,7 +252,9 @@ func (s *buffers) add(b *buffer, more []claimed) (bytes int) {
 func (w *Webhooks) giveBackWaiting(ctx context.Context, b *buffer) {
 	w.buffers.mu.Lock()
 	left := slices.Clone(b.waiting)
-	w.buffers.bytes -= b.bytes
+	if len(left) > 0 {
+		w.buffers.count(left[0].WorkspaceID, -b.bytes)
+	}
 	b.waiting, b.bytes = nil, 0
 	w.buffers.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)

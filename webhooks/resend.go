@@ -104,7 +104,11 @@ func (w *Webhooks) Test(ctx context.Context, ws, endpoint, id uuid.UUID) (Delive
 	if err := w.checkEnabled(ctx, ws, endpoint); err != nil {
 		return Delivery{}, err
 	}
-	body, err := json.Marshal(map[string]any{"id": MessageID(id), "type": "test", "timestamp": time.Now().UTC(),
+	var now time.Time
+	if err := w.pool.QueryRow(ctx, `select now()`).Scan(&now); err != nil {
+		return Delivery{}, fmt.Errorf("read the time: %w", err)
+	}
+	body, err := json.Marshal(map[string]any{"id": MessageID(id), "type": "test", "timestamp": now.UTC(),
 		"data": map[string]any{"webhook_endpoint_id": lemma.FormatID(lemma.PrefixEndpoint, endpoint)}})
 	if err == nil {
 		_, err = w.pool.Exec(ctx, `

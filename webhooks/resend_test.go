@@ -10,6 +10,7 @@ import (
 	"lemma"
 	"lemma/eventsout"
 	"lemma/page"
+	"lemma/pgtest"
 )
 
 func TestMessagesAreSentAgainUnchanged(t *testing.T) {
@@ -95,6 +96,19 @@ func TestATestIsSigned(t *testing.T) {
 	if err := verifies(t, secret, b.receiver.all()[0]); err != nil {
 		t.Error(err)
 	}
+}
+
+// Its time is that of the database, whatever that of the process.
+func TestATestHasTheTimeOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, _ := b.endpoint("/")
+	now := time.Now().Add(-2 * time.Hour).Truncate(time.Second)
+	pgtest.SetClock(t, b.Pool, now)
+	id := lemma.NewID()
+	_, err := b.Test(t.Context(), b.Workspace, e.ID, id)
+	b.Must(err)
+	b.WantCount(1, `select count(*) from outbox where id = $1 and (body::json->>'timestamp')::timestamptz = $2`, id, now)
 }
 
 // An endpoint is disabled when an event has failed for DisableAfter, none was delivered

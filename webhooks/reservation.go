@@ -21,6 +21,7 @@ type reservation struct {
 
 // reserved is what one endpoint has of a reservation.
 type reserved struct {
+	workspace       uuid.UUID
 	messages, bytes int // that it may still take
 	buffered        int // bytes that the buffers count for it
 	taken           []claimed
@@ -33,7 +34,7 @@ func (w *Webhooks) newReservation() *reservation {
 // reserve reserves messages of an endpoint: as many as a claim would take, if the endpoint
 // answers and is being called, or the process has half of its calls left. So messages that
 // wait for a call are not delayed by new ones.
-func (w *Webhooks) reserve(r *reservation, endpoint uuid.UUID) {
+func (w *Webhooks) reserve(r *reservation, workspace, endpoint uuid.UUID) {
 	s := &w.buffers
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,14 +52,14 @@ func (w *Webhooks) reserve(r *reservation, endpoint uuid.UUID) {
 	if n <= 0 {
 		return
 	}
-	if bytes := s.reserve(); bytes > 0 {
-		r.of[endpoint] = &reserved{messages: n, bytes: bytes, buffered: bytes}
+	if bytes := s.reserve(workspace); bytes > 0 {
+		r.of[endpoint] = &reserved{workspace: workspace, messages: n, bytes: bytes, buffered: bytes}
 	}
 }
 
 // take adds a message, and reports whether there was room for it.
 func (r *reservation) take(m claimed) bool {
-	of, size := r.of[m.EndpointID], len(m.Body)+len(m.event)
+	of, size := r.of[m.EndpointID], m.size()
 	if of == nil || of.messages == 0 || of.bytes < size {
 		r.left = true
 		return false
@@ -75,8 +76,8 @@ func (w *Webhooks) startPublished(ctx context.Context, calls *sync.WaitGroup, r 
 	for endpoint, of := range r.of {
 		s, b := &w.buffers, w.buffers.acquire(endpoint)
 		s.mu.Lock()
-		s.bytes -= of.buffered
-		s.add(b, of.taken)
+		s.count(of.workspace, -of.buffered)
+		s.add(b, of.workspace, of.taken)
 		b.exhausted = b.exhausted && !r.left
 		s.mu.Unlock()
 		for _, m := range of.taken {
@@ -113,8 +114,8 @@ func (w *Webhooks) dropReservation(ctx context.Context, r *reservation) {
 	for endpoint, of := range r.of {
 		b := w.buffers.acquire(endpoint)
 		w.buffers.mu.Lock()
-		w.buffers.bytes -= of.buffered
-		w.buffers.add(b, of.taken)
+		w.buffers.count(of.workspace, -of.buffered)
+		w.buffers.add(b, of.workspace, of.taken)
 		w.buffers.mu.Unlock()
 		w.releaseBuffer(ctx, endpoint, b)
 	}
@@ -125,6 +126,6 @@ func (w *Webhooks) cancelReservation(r *reservation) {
 	w.buffers.mu.Lock()
 	defer w.buffers.mu.Unlock()
 	for _, of := range r.of {
-		w.buffers.bytes -= of.buffered
+		w.buffers.count(of.workspace, -of.buffered)
 	}
 }

@@ -86,6 +86,9 @@ func TestPublishedMessagesThatWaitForAClaim(t *testing.T) {
 			}
 		},
 		"the process has no memory left": func(b bundle, _ Endpoint) { b.buffers.bytes = maxBuffered },
+		"the workspace has no memory left": func(b bundle, _ Endpoint) {
+			b.buffers.ofWorkspace = map[uuid.UUID]int{b.Workspace: maxOfWorkspace}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

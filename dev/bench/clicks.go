@@ -108,7 +108,7 @@ func (d *apiServer) follow(ctx context.Context, e *env, links []string, clients 
 func (b *instance) applyClicks(ctx context.Context, e *env, n int) (figure, error) {
 	m := startMeter(e.postmaster())
 	for {
-		applied, err := b.Tracking.Apply(ctx, time.Now())
+		applied, err := b.Tracking.Apply(ctx, 0)
 		if err != nil {
 			return figure{}, err
 		}

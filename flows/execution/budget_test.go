@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"lemma/audience"
 	"lemma/flows"
 	"lemma/flows/flowstest"
 )
@@ -70,6 +72,26 @@ func TestTheFactsOfAChunkAreBounded(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A lookup that fails for one profile is bisected. Its parts share the budget of the chunk:
+// those that are read when it is used up are left, instead of one row of each.
+func TestThePartsOfABisectedLookupShareTheBudget(t *testing.T) {
+	b := setup(t, 8, func(cfg *flows.Config) { cfg.ChunkBytes, cfg.BackOff, cfg.MaxBackOff = 1000, time.Hour, time.Hour })
+	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"w","nodes":{
+		"w":{"type":"delay","for":"P1D","next":"b"},"b":{"type":"branch","cases":[{"if":"profile.name.size() == 2000","next":"end"}],
+		"else":"end"},"end":{"type":"exit"}}}`)
+	b.RecordOfAll(8, "go")
+	b.Settle()
+	b.ExecDB(`update customers set name = repeat('y', case id when 'c4' then 2000000 else 2000 end)`)
+	b.Exec(`update enrollments set shard = 0, resume_at = now() where workspace_id = $1`, b.Workspace)
+	want := []int{1, 1, 1, 1, 1, 1, 1}
+	if ended := passes(b, want); !slices.Equal(ended, want) {
+		t.Errorf("the passes advance %v, want %v", ended, want)
+	}
+	if e := b.Enrollment(flow, "c4"); e.BlockedReason != audience.CodeLimit {
+		t.Errorf("c4 is blocked by %q", e.BlockedReason)
 	}
 }
 

@@ -1,6 +1,7 @@
 package execution_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
@@ -87,6 +89,51 @@ func TestAVersionIsCompiledOnceForAllThatWait(t *testing.T) {
 	done.Wait()
 	if n := compiled.Load(); n != 1 {
 		t.Errorf("it was compiled %d times", n)
+	}
+}
+
+// Callers that waited for a version until their time was over leave one compilation behind, and
+// not one each, which would occupy the slot of the workspace one after the other.
+func TestCallersThatLeaveShareACompilation(t *testing.T) {
+	b := setup(t, 0)
+	other, flow := b.Live(flowstest.Minimal), b.Live(flowstest.Welcome)
+	n := b.Another()
+	get := func(ctx context.Context, flow uuid.UUID) error {
+		return flowstest.Second(n.Execution.Versions.Get(ctx, b.Pool, b.Workspace, flow, 1))
+	}
+	var compiled atomic.Int32
+	compiling, release := make(chan struct{}), make(chan struct{})
+	n.Hook.Do = func(stage string) {
+		if stage != "compile" {
+			return
+		}
+		if compiled.Add(1) == 1 {
+			close(compiling)
+			<-release
+			return
+		}
+		panic("the version is not cached")
+	}
+	var first, left sync.WaitGroup
+	first.Go(func() { b.Must(get(bg, other)) })
+	<-compiling // which has the slot
+	for range 8 {
+		left.Go(func() {
+			ctx, cancel := context.WithTimeout(bg, 200*time.Millisecond)
+			defer cancel()
+			if err := get(ctx, flow); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a caller that leaves: %v", err)
+			}
+		})
+	}
+	left.Wait()
+	close(release)
+	first.Wait()
+	if err := get(bg, flow); err == nil {
+		t.Error("the version is cached")
+	}
+	if n := compiled.Load(); n > 3 { // the other, at most one for all that left, and the last
+		t.Errorf("%d compilations", n)
 	}
 }
 

@@ -36,3 +36,24 @@ func TestATriggerWithoutATimeHasThatOfTheDatabase(t *testing.T) {
 		b.WantCount(1, `select count(*) from trigger_events where workspace_id = $1 and name = 'hi' and occurred_at = $2`, b.Workspace, at)
 	}
 }
+
+// How far a trigger's own time may be ahead is by the clock of the database, whatever that of
+// the process.
+func TestTheTimeOfATriggerIsComparedWithThatOfTheDatabase(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(flowstest.Minimal)
+	now := time.Now().AddDate(0, 0, 2)
+	pgtest.SetClock(t, b.Pool, now)
+	for _, ahead := range []time.Duration{intake.LatestAhead - time.Hour, intake.LatestAhead + time.Hour} {
+		e, refused := intake.Event{ProfileKey: "c1", Name: "hi", OccurredAt: now.Add(ahead)}, ahead > intake.LatestAhead
+		_, err := b.Record(bg, b.Workspace, e)
+		all, failed := b.RecordAll(bg, b.Workspace, []intake.Event{e})
+		b.Must(failed)
+		_, direct := b.Enroll(bg, b.Workspace, flow, intake.Enrolling{ProfileKey: "c1", OccurredAt: e.OccurredAt}, false)
+		for what, err := range map[string]error{"event": err, "bulk": all[0].Err, "enrollment": direct} {
+			if (lemma.KindOf(err) == lemma.Invalid) != refused || !refused && err != nil {
+				t.Errorf("%s, %s ahead: %v", what, ahead, err)
+			}
+		}
+	}
+}

@@ -32,11 +32,15 @@ const alreadyUsed = "this id has already enrolled a profile"
 // EnrollAll makes many direct enrollments in one transaction, each as Enroll does. An
 // invalid one has its own Err.
 func (in *Intake) EnrollAll(ctx context.Context, ws, flow uuid.UUID, es []Enrolling, dryRun bool) ([]EnrolledOne, error) {
+	now, err := in.clock.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]EnrolledOne, len(es))
 	var sound []*Trigger
 	var at []int
 	for i, e := range es {
-		o, err := e.Check(flow)
+		o, err := e.Check(flow, now)
 		if err != nil {
 			all[i].Err = err
 			continue

@@ -55,7 +55,7 @@ type Trigger struct {
 }
 
 // Check checks an event. Its faults have pointers into the event.
-func (e Event) Check() (*Trigger, error) {
+func (e Event) Check(now time.Time) (*Trigger, error) {
 	var fields []lemma.Field
 	fault := func(pointer, code, format string, args ...any) {
 		fields = append(fields, lemma.Field{Pointer: pointer, Code: code, Detail: fmt.Sprintf(format, args...)})
@@ -74,7 +74,6 @@ func (e Event) Check() (*Trigger, error) {
 	if err != nil {
 		fault("/properties", "properties_invalid", "%s", err)
 	}
-	now := time.Now()
 	at := e.OccurredAt
 	if at.IsZero() {
 		at = now
@@ -97,9 +96,9 @@ func (e Event) Check() (*Trigger, error) {
 }
 
 // Check checks a direct enrollment.
-func (e Enrolling) Check(flow uuid.UUID) (*Trigger, error) {
+func (e Enrolling) Check(flow uuid.UUID, now time.Time) (*Trigger, error) {
 	o, err := Event{ID: e.ID, Retry: e.Retry, ProfileKey: e.ProfileKey, Name: "enrollment", Properties: e.Properties,
-		OccurredAt: e.OccurredAt}.Check()
+		OccurredAt: e.OccurredAt}.Check(now)
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (in *Intake) SetGather(do func()) {
 func (in *Intake) RecordIn(ctx context.Context, tx pgx.Tx, ws uuid.UUID, events ...Event) ([]Recorded, error) {
 	var all []*Trigger
 	for _, e := range events {
-		o, err := e.Check()
+		o, err := e.Check(time.Now())
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func (in *Intake) compiled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, work fu
 
 // EnrollIn enrolls directly in a transaction that the test ends.
 func (in *Intake) EnrollIn(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, e Enrolling) error {
-	o, err := e.Check(flow)
+	o, err := e.Check(flow, time.Now())
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (in *Intake) AnswerAgain(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID
 	o := make([]*Trigger, len(all))
 	for i, e := range all {
 		var err error
-		if o[i], err = e.Check(flow); err != nil {
+		if o[i], err = e.Check(flow, time.Now()); err != nil {
 			return nil, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/audience"
+	"lemma/clock"
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
@@ -41,6 +42,7 @@ type Config struct {
 // Intake records triggers and enrolls.
 type Intake struct {
 	pool      *pgxpool.Pool
+	clock     *clock.Clock
 	audiences *audience.Audiences
 	exec      *execution.Evaluator
 	waker     *enrollment.Waker
@@ -61,8 +63,8 @@ type Intake struct {
 
 // New makes an Intake.
 func New(d Deps, cfg Config) *Intake {
-	in := &Intake{pool: d.Pool, audiences: d.Audiences, exec: d.Execution, waker: d.Waker, log: d.Log, metrics: d.Metrics, hook: d.Hook,
-		cfg: cfg, conditionTime: conditionTime, compileTime: conditionTime, triggerBytes: triggerBytes, mostActive: MaxActive}
+	in := &Intake{pool: d.Pool, clock: clock.New(d.Pool), audiences: d.Audiences, exec: d.Execution, waker: d.Waker, log: d.Log, metrics: d.Metrics,
+		hook: d.Hook, cfg: cfg, conditionTime: conditionTime, compileTime: conditionTime, triggerBytes: triggerBytes, mostActive: MaxActive}
 	in.gather = admission.NewGatherer(cfg.Gather, in.recordChunk)
 	return in
 }

@@ -26,7 +26,11 @@ func (in *Intake) CountNew(ctx context.Context, ws, flow uuid.UUID, g *graph.Gra
 	if i < 0 || a == nil {
 		return 0, nil
 	}
-	c := &forecastChunk{Intake: in, ws: ws, flow: flow, graph: g, condition: triggers[i].Condition, recurred: recurred, now: time.Now()}
+	now, err := in.clock.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	c := &forecastChunk{Intake: in, ws: ws, flow: flow, graph: g, condition: triggers[i].Condition, recurred: recurred, now: now}
 	var columns []string
 	if c.condition != nil && c.condition.Uses().Profile {
 		columns = execution.ColumnsOf(g, a)
@@ -34,7 +38,7 @@ func (in *Intake) CountNew(ctx context.Context, ws, flow uuid.UUID, g *graph.Gra
 	if _, err := in.audiences.Stream(ctx, ws, a.ID, columns, func(row audience.Row) error { return c.add(ctx, row) }); err != nil {
 		return 0, err
 	}
-	err := c.count(ctx)
+	err = c.count(ctx)
 	return c.enrolls, err
 }
 

@@ -16,7 +16,11 @@ import (
 // and ends those whose goal it is, all in one transaction. Concurrent events share one,
 // since a commit costs more than an event.
 func (in *Intake) Record(ctx context.Context, ws uuid.UUID, e Event) (Recorded, error) {
-	o, err := e.Check()
+	now, err := in.clock.Now(ctx)
+	if err != nil {
+		return Recorded{}, err
+	}
+	o, err := e.Check(now)
 	if err != nil {
 		in.countRecorded([]Recorded{{Err: err}})
 		return Recorded{}, err
@@ -34,11 +38,15 @@ func (in *Intake) Record(ctx context.Context, ws uuid.UUID, e Event) (Recorded, 
 // RecordAll records many events in one transaction, each as Record does. An invalid one
 // has its own Err and does not affect the others.
 func (in *Intake) RecordAll(ctx context.Context, ws uuid.UUID, events []Event) ([]Recorded, error) {
+	now, err := in.clock.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]Recorded, len(events))
 	var sound []*Trigger
 	var at []int
 	for i, e := range events {
-		o, err := e.Check()
+		o, err := e.Check(now)
 		if err != nil {
 			all[i].Err = err
 			in.countRecorded(all[i : i+1])

@@ -46,7 +46,11 @@ func (r *Reader) Explain(ctx context.Context, ws, flow uuid.UUID, profileKey str
 	if err != nil {
 		return Explanation{}, err
 	}
-	q := inquiry{Reader: r, flow: now, key: profileKey, at: time.Now()}
+	at, err := r.clock.Now(ctx)
+	if err != nil {
+		return Explanation{}, err
+	}
+	q := inquiry{Reader: r, flow: now, key: profileKey, at: at}
 	if err := q.read(ctx); err != nil {
 		return Explanation{}, fmt.Errorf("explain flow %s: %w", flow, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/audience"
+	"lemma/clock"
 	"lemma/flows"
 	"lemma/flows/execution"
 	"lemma/notifications"
@@ -27,6 +28,7 @@ type Deps struct {
 // Reader reads flows and writes nothing.
 type Reader struct {
 	pool      *pgxpool.Pool
+	clock     *clock.Clock
 	flows     *flows.Flows
 	exec      *execution.Evaluator
 	ledger    *notifications.Ledger
@@ -37,6 +39,6 @@ type Reader struct {
 
 // New makes a Reader.
 func New(d Deps) *Reader {
-	return &Reader{pool: d.Pool, flows: d.Flows, exec: d.Flows.Execution, ledger: d.Ledger, audiences: d.Audiences, webhooks: d.Webhooks,
-		retention: d.Flows.Retention()}
+	return &Reader{pool: d.Pool, clock: clock.New(d.Pool), flows: d.Flows, exec: d.Flows.Execution, ledger: d.Ledger, audiences: d.Audiences,
+		webhooks: d.Webhooks, retention: d.Flows.Retention()}
 }

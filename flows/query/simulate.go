@@ -35,7 +35,11 @@ func (r *Reader) Simulate(ctx context.Context, ws, flow uuid.UUID, version int, 
 	if err != nil {
 		return execution.Simulated{}, err
 	}
-	script, err := s.script(route)
+	now, err := r.clock.Now(ctx)
+	if err != nil {
+		return execution.Simulated{}, err
+	}
+	script, err := s.script(route, now)
 	if err != nil {
 		return execution.Simulated{}, err
 	}
@@ -44,8 +48,7 @@ func (r *Reader) Simulate(ctx context.Context, ws, flow uuid.UUID, version int, 
 }
 
 // script checks the input, all at once.
-func (in Simulation) script(r *execution.Route) (execution.Script, error) {
-	now := time.Now()
+func (in Simulation) script(r *execution.Route, now time.Time) (execution.Script, error) {
 	begin := in.At
 	if begin.IsZero() {
 		begin = now

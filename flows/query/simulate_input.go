@@ -65,9 +65,9 @@ func (in Simulation) readTrigger(r *execution.Route, s *execution.Script) []lemm
 	var err error
 	var o *intake.Trigger
 	if s.Source == enrollment.FromEvent {
-		o, err = e.Check()
+		o, err = e.Check(s.Begin)
 	} else {
-		o, err = (intake.Enrolling{ProfileKey: e.ProfileKey, ID: e.ID, Properties: e.Properties}).Check(r.FlowID)
+		o, err = (intake.Enrolling{ProfileKey: e.ProfileKey, ID: e.ID, Properties: e.Properties}).Check(r.FlowID, s.Begin)
 	}
 	fields := below("/trigger", err)
 	for i := range fields {
@@ -103,7 +103,7 @@ func (in Simulation) readLater(s *execution.Script) (fields []lemma.Field) {
 	for i, e := range in.Events {
 		pointer, at := "/events/"+strconv.Itoa(i), e.OccurredAt
 		e.ProfileKey, e.OccurredAt = "profile", time.Time{}
-		o, err := e.Check()
+		o, err := e.Check(s.Begin)
 		fields = append(fields, below(pointer, err)...)
 		switch {
 		case at.IsZero():

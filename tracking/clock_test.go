@@ -1,0 +1,45 @@
+package tracking
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma/notifications"
+	"lemma/pgtest"
+)
+
+// The times of events, those in their ids, and what is old enough are by the clock of the
+// database, whatever that of the process.
+func TestEventsHaveTheTimeOfTheDatabase(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"the database is ahead": 2 * time.Hour, "it is behind": -2 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			now := time.Now().Add(ahead)
+			b.Exec(`update attempts set at = $1`, now.Add(-time.Minute))
+			pgtest.SetClock(t, b.Tracking.Pool, now)
+			b.request("GET", b.links(0).Open)
+			b.request("HEAD", b.links(0).Click(1, "https://shop.example"))
+			b.request("GET", b.links(0).Click(1, "https://shop.example"))
+			b.request("GET", b.links(1).Click(1, "https://shop.example"))
+			b.Must(pgx.BeginFunc(t.Context(), b.Tracking.Pool, func(tx pgx.Tx) error {
+				return Unsubscribed(t.Context(), tx, b.Workspace, Notification{b.origin, keyOf(0)})
+			}))
+			b.WantCount(5, `select count(*) from tracking_queue where occurred_at between $1 and $2`, now, now.Add(10*time.Second))
+			for _, id := range pgtest.Column[uuid.UUID](t, b.Pool, `select id from tracking_queue where type <> 'unsubscribed'`) {
+				if s, ns := id.Time().UnixTime(); time.Unix(s, ns).Sub(now).Abs() > 10*time.Second {
+					t.Errorf("an id was made at %s instead of %s", time.Unix(s, ns), now)
+				}
+			}
+			for _, later := range []time.Duration{settled - time.Second, settled + 10*time.Second} {
+				pgtest.SetClock(t, b.Tracking.Pool, now.Add(later))
+				if n, err := b.Apply(t.Context(), settled); err != nil || (n == 5) != (later > settled) {
+					t.Errorf("%d events are applied %s later, %v", n, later, err)
+				}
+			}
+			b.wantCounts(notifications.Engagement{Opens: 1, UniqueOpens: 1, Clicks: 1, UniqueClicks: 1, MachineClicks: 1, Unsubscribes: 1})
+		})
+	}
+}
