@@ -60,8 +60,8 @@ func (in Simulation) script(r *execution.Route, now time.Time) (execution.Script
 		fields = append(fields,
 			lemma.Field{Pointer: "/at", Code: "out_of_range", Detail: "must be between 2000 and three years ahead"})
 	}
-	fields = append(fields, in.readTrigger(r, &s)...)
-	fields = append(fields, in.readLater(&s)...)
+	fields = append(fields, in.readTrigger(r, &s, now)...)
+	fields = append(fields, in.readLater(&s, now)...)
 	fields = append(fields, wrongAnswers(r, in.Webhooks)...)
 	if len(fields) > 0 {
 		return execution.Script{}, &lemma.Error{Kind: lemma.Invalid, Message: "the simulation is not valid", Fields: fields}

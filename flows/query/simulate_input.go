@@ -56,7 +56,7 @@ func (in Simulation) misfits(source string) (fields []lemma.Field) {
 }
 
 // readTrigger checks the trigger, as if it were recorded now. Its own time may be any.
-func (in Simulation) readTrigger(r *execution.Route, s *execution.Script) []lemma.Field {
+func (in Simulation) readTrigger(r *execution.Route, s *execution.Script, now time.Time) []lemma.Field {
 	if fields := in.misfits(s.Source); fields != nil {
 		return fields
 	}
@@ -65,9 +65,9 @@ func (in Simulation) readTrigger(r *execution.Route, s *execution.Script) []lemm
 	var err error
 	var o *intake.Trigger
 	if s.Source == enrollment.FromEvent {
-		o, err = e.Check(s.Begin)
+		o, err = e.Check(now)
 	} else {
-		o, err = (intake.Enrolling{ProfileKey: e.ProfileKey, ID: e.ID, Properties: e.Properties}).Check(r.FlowID, s.Begin)
+		o, err = (intake.Enrolling{ProfileKey: e.ProfileKey, ID: e.ID, Properties: e.Properties}).Check(r.FlowID, now)
 	}
 	fields := below("/trigger", err)
 	for i := range fields {
@@ -95,7 +95,7 @@ func happening(o *intake.Trigger, at time.Time) execution.Happening {
 }
 
 // readLater checks the later events.
-func (in Simulation) readLater(s *execution.Script) (fields []lemma.Field) {
+func (in Simulation) readLater(s *execution.Script, now time.Time) (fields []lemma.Field) {
 	if len(in.Events) > maxSimulatedEvents {
 		return []lemma.Field{{Pointer: "/events", Code: "too_many",
 			Detail: fmt.Sprintf("a simulation has at most %d events", maxSimulatedEvents)}}
@@ -103,7 +103,7 @@ func (in Simulation) readLater(s *execution.Script) (fields []lemma.Field) {
 	for i, e := range in.Events {
 		pointer, at := "/events/"+strconv.Itoa(i), e.OccurredAt
 		e.ProfileKey, e.OccurredAt = "profile", time.Time{}
-		o, err := e.Check(s.Begin)
+		o, err := e.Check(now)
 		fields = append(fields, below(pointer, err)...)
 		switch {
 		case at.IsZero():
