@@ -72,7 +72,7 @@ func (b *bundle) written(profile string) []string {
 // countsOf are the notifications of a send node: all, and those that were skipped.
 func (b *bundle) countsOf(flow uuid.UUID, node string) (written, skipped int64) {
 	b.T.Helper()
-	counts, err := b.Reader.Counts(b.T.Context(), b.Workspace, flow, 0)
+	counts, err := b.Counts(b.T.Context(), b.Workspace, flow, 0)
 	b.Must(err)
 	for _, n := range counts.Nodes {
 		if n.Node == node {

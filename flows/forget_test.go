@@ -79,7 +79,8 @@ func TestKeptEventsHoldUpNoOthers(t *testing.T) {
 	b.Exec(`update enrollments set enrolled_at = enrolled_at - interval '60 days'`)
 	b.Exec(`update trigger_events set received_at = received_at - interval '60 days'`)
 	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
-		select $1, gen_random_uuid(), case when i > 95 then 'other' else 'kept' end, 'e', now(), now() - interval '50 days' + i / 3 * interval '1 minute'
+		select $1, gen_random_uuid(), case when i > 95 then 'other' else 'kept' end, 'e', now(),
+			now() - interval '50 days' + i / 3 * interval '1 minute'
 		from generate_series(1, 100) i`, b.Workspace)
 	n, err := b.Forget(context.Background())
 	b.Must(err)

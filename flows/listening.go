@@ -39,7 +39,8 @@ func (p publication) limit(ctx context.Context, tx pgx.Tx) error {
 
 func (p publication) limitLive(ctx context.Context, tx pgx.Tx) error {
 	var live int
-	err := tx.QueryRow(ctx, `select count(*) from flows where workspace_id = $1 and status in ('live', 'paused', 'draining')`, p.ws).Scan(&live)
+	err := tx.QueryRow(ctx, `select count(*) from flows where workspace_id = $1 and status in ('live', 'paused', 'draining')`,
+		p.ws).Scan(&live)
 	switch {
 	case err != nil:
 		return fmt.Errorf("count live flows: %w", err)

@@ -68,7 +68,8 @@ func TestLiveFlowsAreBounded(t *testing.T) {
 			from generate_series(1, 1500) i returning id)
 		insert into flow_versions select v.* from clones c join flow_versions o on o.flow_id = $2
 			cross join lateral (select (jsonb_populate_record(o, jsonb_build_object('flow_id', c.id))).*) v`, b.Workspace, live)
-	if e := b.Wants(lemma.Conflict, b.publishTwo(b.NewDraft(flowstest.Minimal).ID, b.NewDraft(flowstest.Minimal).ID)); e.Code != "too_many_flows" {
+	late := b.publishTwo(b.NewDraft(flowstest.Minimal).ID, b.NewDraft(flowstest.Minimal).ID)
+	if e := b.Wants(lemma.Conflict, late); e.Code != "too_many_flows" {
 		t.Error(e)
 	}
 	b.WantCount(1000, `select count(*) from flows where workspace_id = $1 and status in ('live', 'paused')`, b.Workspace)

@@ -31,7 +31,8 @@ func TestUnmatchedEventsAreCounted(t *testing.T) {
 	h := b.hooks()
 	b.Must(b.receive(h, "stop", `{"type":"unsubscribed","address":"ada@shop.example"}`))
 	b.Must(b.receive(h, "ours", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, b.notification(1))))
-	b.Must(b.receive(h, "other", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, lemma.FormatNotificationID(lemma.NewID(), keyOf(1)))))
+	b.Must(b.receive(h, "other", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`,
+		lemma.FormatNotificationID(lemma.NewID(), keyOf(1)))))
 	if n := value(h.metrics.unmatched.WithLabelValues("http")); n != 1 {
 		t.Errorf("%v do not match", n)
 	}

@@ -15,9 +15,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
-		events:     vector("lemma_hooks_events_total", "Events that carriers reported by webhook, each once.", "carrier", "type"),
-		refused:    vector("lemma_hooks_refused_total", "Webhooks that were refused, by reason.", "carrier", "reason"),
-		unmatched:  vector("lemma_hooks_unmatched_total", "Events that name no notification of their workspace, without those about an address, such as STOP.", "carrier"),
+		events:  vector("lemma_hooks_events_total", "Events that carriers reported by webhook, each once.", "carrier", "type"),
+		refused: vector("lemma_hooks_refused_total", "Webhooks that were refused, by reason.", "carrier", "reason"),
+		unmatched: vector("lemma_hooks_unmatched_total",
+			"Events that name no notification of their workspace, without those about an address, such as STOP.", "carrier"),
 		duplicates: vector("lemma_hooks_duplicates_total", "Events that had been stored before.", "carrier"),
 		noID:       vector("lemma_hooks_without_id_total", "Events without an id, of which each repetition is stored.", "carrier"),
 		floods: vector("lemma_hooks_floods_total", "Events without an id beyond those that are stored of a notification.",

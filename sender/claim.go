@@ -135,7 +135,8 @@ const claimBatch = `
 		  and ` + isReady + ` and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
 		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id
 			and m.open_until is not null and m.probe_token is distinct from $4)
-		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, leased_by, lease_until, expires_at, created_at, resumed_at
+		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, leased_by, lease_until, expires_at, created_at,
+			resumed_at
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed

@@ -224,7 +224,8 @@ const commitText = `
 			finished_at = case when @step = 'done' or (@step = 'ready' and gate = 'cancelled') then now() end,
 			leased_by = case when @step in ('done', 'ready') then null else leased_by end,
 			lease_until = case when @step in ('go', 'keep') then now() + @lease when @step = 'unknown' then lease_until end,
-			called_through = case when @step = 'go' and gate = 'open' and ` + notResumed + ` then @through when @step = 'ready' then -1 else called_through end,
+			called_through = case when @step = 'go' and gate = 'open' and ` + notResumed + ` then @through
+				when @step = 'ready' then -1 else called_through end,
 			calling = case when @step in ('done', 'ready') then 0
 				when @step = 'go' and gate = 'open' and ` + notResumed + ` then @unknown::smallint + @rows::smallint else @unknown end,
 			deferred = case when @step = 'ready' then '{}' else @deferred::smallint[] end,

@@ -84,7 +84,8 @@ func TestAcceptancesDoNotEndRetryAfter(t *testing.T) {
 // first is the address that is called first of a batch.
 func (b *bundle) first(ref notifications.Ref) string {
 	b.T.Helper()
-	return pgtest.One[string](b.T, b.Pool, `select address from notifications where workspace_id = $1 and batch_id = $2 order by ordinal limit 1`,
+	return pgtest.One[string](b.T, b.Pool,
+		`select address from notifications where workspace_id = $1 and batch_id = $2 order by ordinal limit 1`,
 		b.Workspace, ref.BatchID)
 }
 

@@ -139,15 +139,14 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 			continue
 		}
 		s.at(ctx, "opened", c.Ref)
-		known := append(pending, s.call(ctx, c, carrier, w, p)...)
+		pending = append(pending, s.call(ctx, c, carrier, w, p)...)
 		c.forget(w)
 		c.slot.busy(time.Time{})
 		p.ended(time.Since(begun), waited)
 		s.at(ctx, "called", c.Ref)
 		if c.detail != "" {
-			return s.giveBack(ctx, c, known, s.backOff(c))
+			return s.giveBack(ctx, c, pending, s.backOff(c))
 		}
-		pending = known
 	}
 	return s.finish(ctx, c, pending)
 }

@@ -63,8 +63,9 @@ type Intake struct {
 
 // New makes an Intake.
 func New(d Deps, cfg Config) *Intake {
-	in := &Intake{pool: d.Pool, clock: clock.New(d.Pool), audiences: d.Audiences, exec: d.Execution, waker: d.Waker, log: d.Log, metrics: d.Metrics,
-		hook: d.Hook, cfg: cfg, conditionTime: conditionTime, compileTime: conditionTime, triggerBytes: triggerBytes, mostActive: MaxActive}
+	in := &Intake{pool: d.Pool, clock: clock.New(d.Pool), audiences: d.Audiences, exec: d.Execution, waker: d.Waker, log: d.Log,
+		metrics: d.Metrics, hook: d.Hook, cfg: cfg, conditionTime: conditionTime, compileTime: conditionTime,
+		triggerBytes: triggerBytes, mostActive: MaxActive}
 	in.gather = admission.NewGatherer(cfg.Gather, in.recordChunk)
 	return in
 }
