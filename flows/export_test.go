@@ -31,6 +31,8 @@ func (f *Flows) Waker() *enrollment.Waker { return f.waker }
 
 func (f *Flows) SetWaker(w *enrollment.Waker) { f.waker = w }
 
+func (f *Flows) SetMoveTurn(d time.Duration) { f.moveTurn = d }
+
 func (f *Flows) SetForgetPage(rows int) { f.forgetPage = rows }
 
 func (f *Flows) SetIdlePoll(took time.Duration) { f.idlePoll.Store(int64(took)) }

@@ -186,7 +186,8 @@ type Flows struct {
 	metrics   *enrollment.Metrics
 	cfg       Config
 
-	forgetPage int // rows; forgetPage
+	forgetPage int           // rows; forgetPage
+	moveTurn   time.Duration // moveTurn
 
 	idlePoll atomic.Int64      // how long the last poll without result took
 	waker    *enrollment.Waker // wakes the workers of this process

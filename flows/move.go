@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -66,8 +67,20 @@ func (o *moveLease) by() string {
 // enrollments, so it runs rarely; each id takes 16 bytes.
 const chunksAtOnce = 100
 
-// MoveOnce claims the open move that was worked on longest ago and carries it out chunk by
-// chunk. It returns the number of enrollments that it took over. The move is finished when
+// moveTurn is how long a move is carried out while those of other workspaces wait.
+const moveTurn = time.Second
+
+// othersMove reports whether moves of other workspaces wait. An error is met again by the
+// next statement.
+func (f *Flows) othersMove(ctx context.Context, ws uuid.UUID) (wait bool) {
+	_ = f.pool.QueryRow(ctx, `
+		select exists (select from flow_moves where finished_at is null and retry_at <= now() and lease_until is null and workspace_id <> $1)`,
+		ws).Scan(&wait)
+	return wait
+}
+
+// MoveOnce claims an open move and carries it out chunk by chunk, in turn with those of other
+// workspaces. It returns the number of enrollments that it took over. The move is finished when
 // a query finds none left.
 func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 	o, err := f.claimMove(ctx)
@@ -81,6 +94,7 @@ func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 		}
 		err = errors.Join(err, f.releaseMove(*o, rest))
 	}()
+	begun := time.Now()
 	left, err := f.leftBehind(ctx, *o, chunksAtOnce*f.cfg.Chunk)
 	if err != nil {
 		return 0, err
@@ -95,6 +109,9 @@ func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 		if err != nil || !ours {
 			return n, err
 		}
+		if time.Since(begun) > f.moveTurn && f.othersMove(ctx, o.ws) {
+			return n, nil
+		}
 	}
 	if n == 0 && o.stranded > 0 { // unreachable by the guards: every node is mapped
 		f.log.Error("a move cannot move enrollments", "flow_id", o.flow, "move_id", o.id, "enrollments", o.stranded)
@@ -103,8 +120,8 @@ func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// claimMove is one statement: the move that is open, not leased, and was worked on longest
-// ago.
+// claimMove is one statement: of a workspace in random order the move that is open, not
+// leased, and was worked on longest ago.
 func (f *Flows) claimMove(ctx context.Context) (*moveLease, error) {
 	o := moveLease{token: lemma.NewID().String(), definitions: map[int]*graph.Definition{}}
 	var nodes []byte
@@ -113,8 +130,8 @@ func (f *Flows) claimMove(ctx context.Context) (*moveLease, error) {
 		where (workspace_id, flow_id, id) = (
 			select workspace_id, flow_id, id from flow_moves
 			where finished_at is null and retry_at <= now() and (lease_until is null or lease_until < now())
-			order by retry_at limit 1 for update skip locked)
-		returning workspace_id, flow_id, id, to_version, node_map, coalesce(exit_reason, '')`, o.token, f.cfg.Lease).
+			order by uuid_hash_extended(workspace_id, $3), retry_at limit 1 for update skip locked)
+		returning workspace_id, flow_id, id, to_version, node_map, coalesce(exit_reason, '')`, o.token, f.cfg.Lease, rand.Int64()).
 		Scan(&o.ws, &o.flow, &o.id, &o.to, &nodes, &o.exit)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil

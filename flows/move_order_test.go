@@ -2,12 +2,16 @@ package flows_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"lemma"
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
+	"lemma/pgtest"
 )
 
 // An enrollment advances to a node that is gone between the publish and the chunk.
@@ -148,4 +152,44 @@ func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
 	}
 	b.FinishMoves()
 	b.WantCount(2, `select moved from flow_moves where workspace_id = $1`, b.Workspace)
+}
+
+// The move of a flow with many enrollments does not hold up that of another workspace.
+func TestMovesOfWorkspacesTakeTurns(t *testing.T) {
+	const waits = `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"$start","nodes":{
+		"$start":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+	b := setup(t, 0, func(c *flows.Config) { c.Chunk = 2 })
+	b.SetMoveTurn(0)
+	moving := func(profiles int) {
+		event := lemma.NewID().String()
+		waits := strings.Replace(waits, `"go"`, `"`+event+`"`, 1)
+		flow := b.Live(strings.ReplaceAll(waits, "$start", "a"))
+		for i := range profiles {
+			b.RecordEvent(fmt.Sprint("c", i), event)
+		}
+		b.Settle()
+		b.PublishNext(flow, strings.ReplaceAll(waits, "$start", "b"), flows.InFlight{Mode: "move", Map: map[string]*string{"a": new("b")}})
+	}
+	for range 25 {
+		moving(3)
+	}
+	large := b.Workspace
+	b.Workspace = pgtest.Workspace(t, b.Pool)
+	moving(1)
+	open := func() int {
+		return b.Count(`select count(*) from flow_moves where workspace_id = $1 and finished_at is null`, b.Workspace)
+	}
+	for turns := 0; open() > 0; turns++ {
+		n, err := b.MoveOnce(bg)
+		b.Must(err)
+		if n > 2 {
+			t.Fatalf("%d enrollments were moved while another workspace waited", n)
+		}
+		if turns == 19 {
+			t.Fatal("the other workspace waits until the large move has ended")
+		}
+	}
+	b.Workspace = large
+	b.FinishMoves()
+	b.WantCount(75, `select count(*) from enrollments where workspace_id = $1 and node = 'b'`, large)
 }

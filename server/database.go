@@ -88,6 +88,8 @@ var session = map[string]string{
 	// That plan may be made while a table or a new partition is empty. A scan of
 	// the whole table is cheap then, and not when the plan is used.
 	"enable_seqscan": "off",
+	// Constraints are compared with their text.
+	"intervalstyle": "postgres",
 	// A statement whose cost is overestimated would be compiled each time.
 	"jit": "off",
 }

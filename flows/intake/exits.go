@@ -45,7 +45,7 @@ func (t *transaction) findExits(ctx context.Context, flow uuid.UUID, all []*Trig
 		}
 	}
 	for len(asked) > 0 {
-		if t.exitsExhausted() {
+		if t.outOfTime() {
 			return t.leaveUnchecked(asked)
 		}
 		if err := t.readExits(ctx, exits, asked); err != nil {
@@ -56,9 +56,9 @@ func (t *transaction) findExits(ctx context.Context, flow uuid.UUID, all []*Trig
 	return nil
 }
 
-// exitsExhausted reports whether conditions of exit_on are not evaluated. What others compile
-// does not count.
-func (t *transaction) exitsExhausted() bool { return t.evaluated >= t.conditionTime }
+// outOfTime reports whether the conditions on triggers that are offered again took too long.
+// What others compile does not count.
+func (t *transaction) outOfTime() bool { return t.evaluated >= t.conditionTime }
 
 // leaveUnchecked ends the search for events of exit_on before its end. Fewer enrollments may
 // have fewer events, so the transaction fails and its chunk is bisected. The triggers behind
@@ -95,7 +95,7 @@ func (t *transaction) readExits(ctx context.Context, exits []graph.CompiledExit,
 		a.after = pgtype.Timestamptz{Time: event.received, Valid: true}
 		switch {
 		case a.exitedBy != "":
-		case t.exitsExhausted():
+		case t.outOfTime():
 			a.left = true
 		case t.exits(exits, a.Trigger, &event):
 			a.exitedBy = event.Name

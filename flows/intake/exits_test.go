@@ -2,9 +2,11 @@ package intake_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"lemma/flows"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
 )
@@ -57,5 +59,33 @@ func TestExitsThatTakeTooLongToCheck(t *testing.T) {
 				t.Errorf("a chunk was bisected: %v", bisected)
 			}
 		})
+	}
+}
+
+// Triggers that are offered again have conditions that take too long: a chunk is bisected, so
+// that no transaction evaluates those of many enrollments.
+func TestConditionsOnManyTriggersThatAreOfferedAgain(t *testing.T) {
+	const profiles = 5 // in 4 shards
+	b := setup(t, profiles)
+	const orders = `{"audience_id":"$audience","triggers":[{"type":"event","event":"ordered","condition":"$condition"}],
+		"recurrence":{"policy":"per_event"},"start":"wait","nodes":{"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+	flow := b.Live(strings.Replace(orders, "$condition", "profile.country == 'none'", 1))
+	b.ExecDB(`alter table customers rename to gone`)
+	for i := range profiles {
+		for _, amount := range []int{5, 301, 6} {
+			b.RecordEvent(fmt.Sprint("c", i+1), "ordered", flowstest.WithID(fmt.Sprint(i, " ", amount)),
+				flowstest.Properties(fmt.Sprintf(`{"amount":%d}`, amount)))
+		}
+	}
+	b.Settle()
+	b.PublishNext(flow, strings.Replace(orders, "$condition", "trigger.properties.amount > 100", 1), flows.InFlight{Mode: "stay"})
+	b.SetConditionTime(time.Nanosecond)
+	b.ExecDB(`alter table gone rename to customers`)
+	b.Execution.Sources.Reopen()
+	b.TimeOut()
+	b.WantCount(profiles, `select count(*) from enrollments e join enrollment_steps s on s.enrollment_id = e.id and s.step = 0
+		where e.flow_id = $1 and e.status = 'active' and s.data::jsonb->'trigger'->'properties'->>'amount' = '301'`, flow)
+	if flowstest.Counted(b.Metrics.Failures.WithLabelValues("chunk")) == 0 {
+		t.Error("no chunk was bisected")
 	}
 }

@@ -56,8 +56,9 @@ type Reoffered struct {
 // Reoffer offers triggers again that were refused because of enrollments which the
 // caller's transaction has refused at their entry: of each the newest that qualifies. If
 // another enrollment of the profile is active, the triggers wait behind that one. A trigger
-// that is refused again keeps its refusal, with the new reason. If the conditions of exit_on
-// take too long, it returns an error for several enrollments, and refuses the triggers of one.
+// that is refused again keeps its refusal, with the new reason. If the conditions take
+// too long, it returns an error for several enrollments: the caller bisects its chunk. Of one
+// enrollment it refuses the triggers whose events of exit_on are not checked.
 func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, versions *execution.Ready, ws, flow uuid.UUID,
 	refused []uuid.UUID) (Reoffered, error) {
 	t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions, alone: len(refused) == 1}
@@ -75,6 +76,9 @@ func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, versions *execution.Re
 	}
 	var r Reoffered
 	for range offeredMost {
+		if t.outOfTime() && !t.alone {
+			return Reoffered{}, errConditionTime
+		}
 		left, err := t.offer(ctx, flow, refused, &r)
 		if err != nil {
 			return Reoffered{}, err
