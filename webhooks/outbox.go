@@ -163,7 +163,7 @@ func (w *Webhooks) cleanMessages(ctx context.Context) (int64, error) {
 			) o
 		), gone as (
 			delete from outbox where ctid = any(array(
-				select ctid from outbox where ctid = any(array(select place from page where remove)) and status <> 'pending'
+				select ctid from outbox where ctid = any(array(select place from page where remove))
 				for update skip locked))
 			returning 1
 		)
@@ -201,7 +201,8 @@ func (w *Webhooks) cleanEvents(ctx context.Context) error {
 
 // cleanPages reads all rows that are older than an age, the oldest first, page by page, and
 // deletes those that need not stay. The statement returns how many it deleted and read, and
-// the time of the last. Each row is read once: rows that stay hold up no others.
+// the time of the last. Each row is read once: rows that stay hold up no others. A row that
+// changes meanwhile stays: the statement does not see its new version.
 func (w *Webhooks) cleanPages(ctx context.Context, sql string, age time.Duration) (gone int64, err error) {
 	after := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
