@@ -23,7 +23,7 @@ var finds = map[string][]string{
 	"attempts":           {"batch_id"},
 	"batch_log":          {"batch_id"},
 	"provider_events":    {"batch_id", "key", "id"},
-	"outbox":             {"id", "enrollment_id", "event_id", "due_at", "finished_at"},
+	"outbox":             {"id", "enrollment_id", "event_id", "body_of", "due_at", "finished_at"},
 	"fanout_chunks":      {"campaign_id", "origin_id"},
 	"opt_outs":           {"id"},
 	"deliveries":         {"key"},
