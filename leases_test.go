@@ -65,7 +65,7 @@ var unfenced = map[string]string{
 	"blobs.takeEnded blobs":                  "only of attempts that have ended",
 	"blobs.clean blobs":                      "only of attempts that have ended",
 	"webhooks.Erase outbox":                  "a profile is erased: only of messages without a holder",
-	"webhooks.Clean outbox":                  "only of messages that have ended",
+	"webhooks.cleanMessages outbox":          "only of messages that have ended",
 	"api.purge idempotency_keys":             "only of keys whose lock has expired",
 }
 

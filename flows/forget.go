@@ -45,7 +45,8 @@ func (f *Flows) Forget(ctx context.Context) (int64, error) {
 
 // hasActive finds an active enrollment that began before the event v, since a later branch
 // may read the profile's events, or that has not entered. See "first row by a subquery" in
-// enrollment/plans.go.
+// enrollment/plans.go; of the indexes of active enrollments, only enrollments_active has the
+// order.
 const hasActive = `select true from enrollments e where e.workspace_id = v.workspace_id and e.profile_key = v.profile_key
 	and e.status = 'active' and (e.enrolled_at <= v.received_at or e.node = '') order by e.flow_id, e.overlap_key limit 1`
 

@@ -65,7 +65,6 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"webhooks.readReady", "outbox_ready", "skips from one endpoint with messages to the next"},
 	{"webhooks.readReady", "outbox_woken", "the first by due_at, whose wait is over"},
-	{"(*Webhooks).Clean", "outbox_", "once an hour"},
 	{"(*Sender).claimAs", "suppressions_", "whether the workspace has any"},
 	{"(*Sender).claimAs", "topic_unsubscribes_", "whether the workspace has any"},
 	{"suppression.check", "suppressions_", "whether the workspace has any"},

@@ -91,6 +91,27 @@ func TestCleanKeepsEventsOfMessages(t *testing.T) {
 	b.WantCount(0, `select count(*) from events_out`)
 }
 
+// Events that are kept for messages hold up no others, also if they fill pages.
+func TestKeptEventsHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.Webhooks.cleanPage = 10
+	b.subscriber("/", types(eventsout.NotificationSent))
+	b.record(b.sent(100))
+	b.publish(1)
+	b.Exec(`update events_out set published_at = now() - interval '15 days'`)
+	b.Exec(`insert into events_out (workspace_id, id, type, origin_id, count, published_at, body)
+		select workspace_id, gen_random_uuid(), type, origin_id, 1, now() - interval '14 days 1 hour' + i / 3 * interval '1 minute', body
+		from events_out, generate_series(1, 50) i`)
+	b.Exec(`insert into outbox (workspace_id, id, endpoint_id, body, body_of, event_id, type, sequence)
+		select e.workspace_id, e.id, o.endpoint_id, '', e.id, e.id, e.type, e.sequence from outbox o, (
+			select *, row_number() over (order by published_at) + 100 as sequence from events_out where count = 1) e
+		where e.sequence <= 145`)
+	_, err := b.Clean(t.Context())
+	b.Must(err)
+	b.WantCount(46, `select count(*) from events_out`)
+}
+
 // A process keeps the latest bodies, up to a number of bytes.
 func TestKeptBodiesAreBounded(t *testing.T) {
 	t.Parallel()

@@ -135,49 +135,85 @@ func (w *Webhooks) Erase(ctx context.Context, tx pgx.Tx, ws uuid.UUID, enrollmen
 	return deleted.RowsAffected(), inFlight, nil
 }
 
-// cleanChunk is how many rows one statement of Clean deletes.
-const cleanChunk = 5000
+// cleanPage is how many rows one statement of Clean reads, besides those of the same time as
+// the last.
+const cleanPage = 1000
 
-// Clean deletes messages that ended longer ago than Keep, in chunks, and returns
-// how many. Until then the id is known, so that a message that is written again is
-// not sent again. A message whose enrollment waits is kept: the flow may be paused,
-// or the enrollment moved to another version, where it waits for the same answer.
+// Clean deletes messages that ended longer ago than Keep, and returns how many. Until then
+// the id is known, so that a message that is written again is not sent again. It deletes
+// published events after it, also if messages could not be deleted.
 func (w *Webhooks) Clean(ctx context.Context) (int64, error) {
-	var total int64
-	for {
-		gone, err := w.pool.Exec(ctx, `
+	messages, err := w.cleanMessages(ctx)
+	return messages, errors.Join(err, w.cleanEvents(ctx))
+}
+
+// cleanMessages keeps a message whose enrollment waits: the flow may be paused, or the
+// enrollment moved to another version, where it waits for the same answer.
+func (w *Webhooks) cleanMessages(ctx context.Context) (int64, error) {
+	gone, err := w.cleanPages(ctx, `
+		with page as materialized (
+			select o.at, o.place, (
+				select true from enrollments e
+				where e.workspace_id = o.workspace_id and e.id = o.enrollment_id
+					and e.ended_at is null and e.waiting_since is not null limit 1) is null as remove
+			from (
+				select finished_at as at, ctid as place, workspace_id, enrollment_id from outbox
+				where status <> 'pending' and finished_at > $2 and finished_at < now() - $1::interval
+				order by finished_at fetch first ($3::int) rows with ties
+			) o
+		), gone as (
 			delete from outbox where ctid = any(array(
-				select o.ctid from outbox o
-				where o.status <> 'pending' and o.finished_at < now() - $1::interval and (
-					select true from enrollments e
-					where e.workspace_id = o.workspace_id and e.id = o.enrollment_id
-						and e.ended_at is null and e.waiting_since is not null limit 1) is null
-				order by o.finished_at limit $2 for update of o skip locked))`, w.options.Keep, cleanChunk)
-		if err != nil {
-			return total, fmt.Errorf("clean the outbox: %w", err)
-		}
-		total += gone.RowsAffected()
-		if gone.RowsAffected() < cleanChunk {
-			return total, w.cleanEvents(ctx)
-		}
+				select ctid from outbox where ctid = any(array(select place from page where remove))
+				for update skip locked))
+			returning 1
+		)
+		select (select count(*) from gone), count(*), max(at) from page`, w.options.Keep)
+	if err != nil {
+		return gone, fmt.Errorf("clean the outbox: %w", err)
 	}
+	return gone, nil
 }
 
 // cleanEvents deletes events that were published longer ago than twice Keep, and whose data
 // no message needs any more: one that was sent again is kept longer.
 func (w *Webhooks) cleanEvents(ctx context.Context) error {
-	for {
-		gone, err := w.pool.Exec(ctx, `
+	_, err := w.cleanPages(ctx, `
+		with page as materialized (
+			select e.at, e.place, (
+				select true from outbox o where o.workspace_id = e.workspace_id and o.body_of = e.id limit 1) is null as remove
+			from (
+				select published_at as at, ctid as place, workspace_id, id from events_out
+				where published_at > $2 and published_at < now() - $1::interval
+				order by published_at fetch first ($3::int) rows with ties
+			) e
+		), gone as (
 			delete from events_out where ctid = any(array(
-				select e.ctid from events_out e
-				where e.published_at is not null and e.published_at < now() - 2 * $1::interval and (
-					select true from outbox o where o.workspace_id = e.workspace_id and o.body_of = e.id limit 1) is null
-				order by e.published_at limit $2 for update of e skip locked))`, w.options.Keep, cleanChunk)
-		if err != nil {
-			return fmt.Errorf("clean published events: %w", err)
+				select ctid from events_out where ctid = any(array(select place from page where remove))
+				for update skip locked))
+			returning 1
+		)
+		select (select count(*) from gone), count(*), max(at) from page`, 2*w.options.Keep)
+	if err != nil {
+		return fmt.Errorf("clean published events: %w", err)
+	}
+	return nil
+}
+
+// cleanPages reads all rows that are older than an age, the oldest first, page by page, and
+// deletes those that need not stay. The statement returns how many it deleted and read, and
+// the time of the last. Each row is read once: rows that stay hold up no others. A row that
+// changes meanwhile stays: the statement does not see its new version.
+func (w *Webhooks) cleanPages(ctx context.Context, sql string, age time.Duration) (gone int64, err error) {
+	after := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	for {
+		var deleted int64
+		var read int
+		if err := w.pool.QueryRow(ctx, sql, age, after, w.cleanPage).Scan(&deleted, &read, &after); err != nil {
+			return gone, err
 		}
-		if gone.RowsAffected() < cleanChunk {
-			return nil
+		gone += deleted
+		if read < w.cleanPage {
+			return gone, nil
 		}
 	}
 }

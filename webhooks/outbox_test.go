@@ -64,10 +64,7 @@ func TestCleanDeletesEndedMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	old, unread, fresh, waiting := b.written(), b.written(), b.written(), b.written()
-	b.Exec(`
-		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
-			waiting_since, resume_at, source)
-		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), now(), 'direct')`, b.Workspace, unread.EnrollmentID, unread.Step)
+	b.waits(unread)
 	b.Exec(`update outbox set status = 'delivered', finished_at = now() where id <> $1`, waiting.ID)
 	b.Exec(`update outbox set finished_at = now() - interval '8 days' where id = any($1)`, []uuid.UUID{old.ID, unread.ID})
 	b.Exec(`update outbox set created_at = now() - interval '30 days' where id = $1`, waiting.ID)
@@ -84,6 +81,56 @@ func TestCleanDeletesEndedMessages(t *testing.T) {
 	if n, err := b.Clean(t.Context()); err != nil || n != 1 {
 		t.Errorf("%d rows were cleaned once their answer was read, %v", n, err)
 	}
+}
+
+// waits inserts the enrollment of a message, which waits at a node.
+func (b bundle) waits(m Message) {
+	b.T.Helper()
+	b.Exec(`
+		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, node, step,
+			waiting_since, resume_at, source)
+		values ($1, $2, $2, 1, 0, $2, $2, 'ann', 'hook', $3, now(), now(), 'direct')`, b.Workspace, m.EnrollmentID, m.Step)
+}
+
+// Messages that are kept for enrollments that wait hold up no others, also if they fill
+// pages. Some end at the same time.
+func TestKeptMessagesHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.Webhooks.cleanPage = 7 // ends among messages of one time
+	m := b.written()
+	b.waits(m)
+	b.Exec(`insert into outbox (workspace_id, id, endpoint_id, body, enrollment_id, step, status, finished_at)
+		select $1, gen_random_uuid(), $2, '{}', case when i <= 95 then $3::uuid end, case when i <= 95 then 1 end, 'delivered',
+			now() - interval '8 days' + i / 3 * interval '1 minute'
+		from generate_series(1, 100) i`, b.Workspace, m.EndpointID, m.EnrollmentID)
+	n, err := b.Clean(t.Context())
+	b.Must(err)
+	if n != 5 {
+		t.Errorf("%d rows were cleaned", n)
+	}
+	b.WantCount(96, `select count(*) from outbox where enrollment_id = $1`, m.EnrollmentID)
+}
+
+// A message that another transaction has locked, such as one that is sent again, is left to
+// the next pass. The others are deleted.
+func TestCleanSkipsLockedMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.Webhooks.cleanPage = 1
+	locked := b.written()
+	b.written()
+	b.Exec(`update outbox set status = 'delivered', finished_at = now() - interval '8 days' - random() * interval '1 hour'`)
+	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), `update outbox set `+dueAgain+` where id = $1`, locked.ID)
+		b.Must(err)
+		n, err := b.Clean(t.Context())
+		if n != 1 {
+			t.Errorf("%d rows were cleaned", n)
+		}
+		return err
+	}))
+	b.WantCount(1, `select count(*) from outbox where id = $1 and status = 'pending'`, locked.ID)
 }
 
 // An enrollment that has ended does not read its answer.

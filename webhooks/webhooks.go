@@ -127,8 +127,9 @@ type Webhooks struct {
 	ready    readyEndpoints
 	settled  Settled
 
-	settling time.Duration      // how long awaitOlder waits
-	hook     func(stage string) // stops a worker in tests; nil in production
+	settling  time.Duration      // how long awaitOlder waits
+	cleanPage int                // rows; cleanPage
+	hook      func(stage string) // stops a worker in tests; nil in production
 }
 
 // New returns Webhooks. Without Log and Metrics both are discarded.
@@ -136,7 +137,7 @@ func New(d Deps, o Options) *Webhooks {
 	o = o.withDefaults()
 	w := &Webhooks{pool: d.Pool, box: d.Box, log: d.Log, metrics: d.Metrics, options: o, limiter: newLimiter(o.Workers, o.PerEndpoint),
 		settler: settler{open: make(chan struct{}, maxUnsettled)}, wake: make(chan struct{}, 1),
-		settling: settlingTime}
+		settling: settlingTime, cleanPage: cleanPage}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
