@@ -5,8 +5,9 @@
 package slots
 
 import (
-	"container/list"
 	"context"
+	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,8 +24,9 @@ const Wait = 2 * time.Second
 // Resource is what work of a workspace runs on, such as a data source.
 type Resource struct{ Workspace, ID uuid.UUID }
 
-// Slots are what Limits leave free. Work waits in the order in which it came,
-// except that work with a free slot does not wait for work without one.
+// Slots are what Limits leave free. Workspaces whose work waits are served round robin, and
+// the work of one in the order in which it came. Work with a free slot does not wait for
+// work without one.
 type Slots struct {
 	limits  Limits
 	refused func(limit string) error
@@ -33,7 +35,13 @@ type Slots struct {
 	taken      int
 	workspaces map[uuid.UUID]int
 	resources  map[Resource]int
-	queue      list.List // of *waiter
+	queues     []*queue // the one to serve first is the first
+}
+
+// queue is the work of a workspace that waits. It is never empty.
+type queue struct {
+	workspace uuid.UUID
+	waiters   []*waiter // the oldest is the first
 }
 
 // waiter is work that waits for slots.
@@ -57,6 +65,15 @@ func (s *Slots) Enter(ctx context.Context, r Resource) (leave func(), err error)
 
 // EnterN is Enter for work that takes n slots.
 func (s *Slots) EnterN(ctx context.Context, r Resource, n int) (leave func(), err error) {
+	return s.enter(ctx, r, n, Wait)
+}
+
+// Await is Enter for work that waits for as long as ctx lasts.
+func (s *Slots) Await(ctx context.Context, r Resource) (leave func(), err error) {
+	return s.enter(ctx, r, 1, math.MaxInt64)
+}
+
+func (s *Slots) enter(ctx context.Context, r Resource, n int, most time.Duration) (leave func(), err error) {
 	leave = func() { s.leave(r, n) }
 	s.mutex.Lock()
 	limit := s.take(r, n)
@@ -65,10 +82,10 @@ func (s *Slots) EnterN(ctx context.Context, r Resource, n int) (leave func(), er
 		return leave, nil
 	}
 	w := &waiter{of: r, n: n, limit: limit, entered: make(chan struct{})}
-	place := s.queue.PushBack(w)
+	s.wait(w)
 	s.mutex.Unlock()
 
-	timeout := time.NewTimer(Wait)
+	timeout := time.NewTimer(most)
 	defer timeout.Stop()
 	select {
 	case <-w.entered:
@@ -82,7 +99,7 @@ func (s *Slots) EnterN(ctx context.Context, r Resource, n int) (leave func(), er
 	if w.limit == "" { // it entered at the same instant
 		return leave, nil
 	}
-	s.queue.Remove(place)
+	s.remove(w)
 	if err == nil {
 		err = s.refused(w.limit)
 	}
@@ -98,8 +115,8 @@ func (s *Slots) Resize(r Resource, from, to int) bool {
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	for place := s.queue.Front(); place != nil; place = place.Next() {
-		if w := place.Value.(*waiter); w.of.Workspace == r.Workspace || w.limit == "process" {
+	for _, q := range s.queues {
+		if q.workspace == r.Workspace || slices.ContainsFunc(q.waiters, func(w *waiter) bool { return w.limit == "process" }) {
 			return false
 		}
 	}
@@ -140,7 +157,8 @@ func (s *Slots) take(r Resource, n int) (limit string) {
 	return ""
 }
 
-// leave releases n slots, and gives them to the first of the queue for which they suffice.
+// leave releases n slots, and gives them to work that waits. A workspace that gets some is
+// the last one from then on.
 func (s *Slots) leave(r Resource, n int) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -151,14 +169,48 @@ func (s *Slots) leave(r Resource, n int) {
 	if s.resources[r] -= n; s.resources[r] == 0 {
 		delete(s.resources, r)
 	}
-	for place := s.queue.Front(); place != nil; {
-		w, next := place.Value.(*waiter), place.Next()
-		if w.of.Workspace == r.Workspace || w.limit == "process" {
-			if w.limit = s.take(w.of, w.n); w.limit == "" {
-				s.queue.Remove(place)
-				close(w.entered)
-			}
+	for i := 0; i < len(s.queues); {
+		q := s.queues[i]
+		w := s.serve(q, r.Workspace)
+		if w == nil {
+			i++
+			continue
 		}
-		place = next
+		s.queues = append(slices.Delete(s.queues, i, i+1), q)
+		s.remove(w)
+		close(w.entered)
+	}
+}
+
+// serve takes slots for the first of a queue for which those that a workspace released
+// suffice. The caller holds the lock.
+func (s *Slots) serve(q *queue, released uuid.UUID) *waiter {
+	for _, w := range q.waiters {
+		if q.workspace != released && w.limit != "process" {
+			continue
+		}
+		if w.limit = s.take(w.of, w.n); w.limit == "" {
+			return w
+		}
+	}
+	return nil
+}
+
+// wait queues work. The caller holds the lock.
+func (s *Slots) wait(w *waiter) {
+	i := slices.IndexFunc(s.queues, func(q *queue) bool { return q.workspace == w.of.Workspace })
+	if i < 0 {
+		i, s.queues = len(s.queues), append(s.queues, &queue{workspace: w.of.Workspace})
+	}
+	s.queues[i].waiters = append(s.queues[i].waiters, w)
+}
+
+// remove ends the waiting of work. The caller holds the lock.
+func (s *Slots) remove(w *waiter) {
+	i := slices.IndexFunc(s.queues, func(q *queue) bool { return q.workspace == w.of.Workspace })
+	q := s.queues[i]
+	j := slices.Index(q.waiters, w)
+	if q.waiters = slices.Delete(q.waiters, j, j+1); len(q.waiters) == 0 {
+		s.queues = slices.Delete(s.queues, i, i+1)
 	}
 }

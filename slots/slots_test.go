@@ -1,7 +1,9 @@
 package slots
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,8 +86,9 @@ func TestOrderOfSlots(t *testing.T) {
 			t.Errorf("%v entered, and %d more; %d are taken", got, len(order), s.taken)
 		}
 		time.Sleep(2 * Wait)
-		if s.queue.Len() != 0 {
-			t.Errorf("%d still wait", s.queue.Len())
+		synctest.Wait()
+		if len(s.queues) != 0 {
+			t.Errorf("%d still wait", len(s.queues))
 		}
 	})
 }
@@ -141,5 +144,48 @@ func TestResizingNeverOvertakes(t *testing.T) {
 		if s.Resize(a, 3, 0); s.Resize(b, 6, 0) && s.Resize(c, 1, 0) && s.taken != 0 {
 			t.Errorf("%d are still taken", s.taken)
 		}
+	})
+}
+
+// TestWorkspacesAreServedRoundRobin has ten waiters of one workspace before one of another:
+// the other is served second, and each workspace in the order in which its work came.
+func TestWorkspacesAreServedRoundRobin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Limits{Process: 1, Workspace: 1}, errors.New)
+		ctx, cancel := context.WithCancel(t.Context())
+		a, b := Resource{Workspace: uuid.New()}, Resource{Workspace: uuid.New()}
+		leave, _ := s.Enter(ctx, a)
+		order := make(chan string, 20)
+		enter := func(name string, r Resource) {
+			go func() {
+				leave, err := s.Await(ctx, r)
+				if err != nil {
+					return
+				}
+				order <- name
+				time.Sleep(time.Second)
+				leave()
+			}()
+			synctest.Wait()
+		}
+		for i := range 10 {
+			enter(fmt.Sprint("a", i), a)
+		}
+		enter("b0", b)
+		enter("b1", b)
+		time.Sleep(10 * Wait) // work that awaits a slot keeps its place
+		leave()
+		for i, want := range []string{"a0", "b0", "a1", "b1", "a2", "a3"} {
+			if got := <-order; got != want {
+				t.Errorf("%d: %s is served, want %s", i, got, want)
+			}
+		}
+		cancel()
+		synctest.Wait()
+		if len(s.queues) != 0 {
+			t.Errorf("%d workspaces still wait", len(s.queues))
+		}
+		time.Sleep(time.Minute)
 	})
 }

@@ -95,7 +95,7 @@ func TestCleanKeepsEventsOfMessages(t *testing.T) {
 func TestKeptEventsHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.Webhooks.cleanPage = 10
+	b.cleanPage = 10
 	b.subscriber("/", types(eventsout.NotificationSent))
 	b.record(b.sent(100))
 	b.publish(1)

@@ -97,7 +97,7 @@ func (b bundle) waits(m Message) {
 func TestKeptMessagesHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.Webhooks.cleanPage = 7 // ends among messages of one time
+	b.cleanPage = 7 // ends among messages of one time
 	m := b.written()
 	b.waits(m)
 	b.Exec(`insert into outbox (workspace_id, id, endpoint_id, body, enrollment_id, step, status, finished_at)
@@ -117,7 +117,7 @@ func TestKeptMessagesHoldUpNoOthers(t *testing.T) {
 func TestCleanSkipsLockedMessages(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.Webhooks.cleanPage = 1
+	b.cleanPage = 1
 	locked := b.written()
 	b.written()
 	b.Exec(`update outbox set status = 'delivered', finished_at = now() - interval '8 days' - random() * interval '1 hour'`)

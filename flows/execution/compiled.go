@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"golang.org/x/sync/singleflight"
 
 	"lemma"
 	"lemma/flows/enrollment"
@@ -29,31 +28,17 @@ type Versions struct {
 	of       map[uuid.UUID]int // of each workspace
 	hook     *enrollment.Hook
 
-	flights   singleflight.Group // versions that are being compiled: once for all that wait
-	compiling *slots.Slots       // versions that are being compiled
-	holding   *slots.Slots       // transactions that hold many compiled versions
+	flights   flights
+	compiling *slots.Slots // large versions that are being compiled
+	small     *slots.Slots // and small ones, which take milliseconds
+	holding   *slots.Slots // transactions that hold many compiled versions
 }
 
 // newVersions makes an empty cache.
 func newVersions(hook *enrollment.Hook) Versions {
-	return Versions{hook: hook,
-		compiling: slots.New(slots.Limits{Process: max(1, runtime.GOMAXPROCS(0)/2), Workspace: 1}, busy),
-		holding:   slots.New(slots.Limits{Process: 4, Workspace: 1}, busy)}
-}
-
-// errBusy reports that a slot was not free for slots.Wait.
-var errBusy = errors.New("other flows are being compiled")
-
-func busy(string) error { return errBusy }
-
-// enter waits for a slot until ctx ends.
-func enter(ctx context.Context, s *slots.Slots, ws uuid.UUID) (leave func(), err error) {
-	for {
-		leave, err = s.Enter(ctx, slots.Resource{Workspace: ws})
-		if !errors.Is(err, errBusy) {
-			return leave, err
-		}
-	}
+	compiling := slots.Limits{Process: max(1, runtime.GOMAXPROCS(0)/2), Workspace: 1}
+	return Versions{hook: hook, compiling: slots.New(compiling, nil), small: slots.New(compiling, nil),
+		holding: slots.New(slots.Limits{Process: 4, Workspace: 1}, nil)}
 }
 
 // compiled is a graph, and the version of the audience whose columns it was compiled with.
@@ -79,6 +64,9 @@ const MaxListening = 2 << 20
 // maxCached bounds the definitions in the cache, in bytes: compiled, a definition takes
 // up to 80 times as much memory. One workspace has half of it at most.
 const maxCached = 2 * MaxListening
+
+// smallDefinition is the size in bytes up to which a definition is small.
+const smallDefinition = 8 << 10
 
 // Current returns a published version's graph with the audience's current columns. The
 // audience of an archived flow may be deleted: then the graph stays as it was.
@@ -192,23 +180,22 @@ func (g *Versions) compile(ctx context.Context, q enrollment.Querier, ws uuid.UU
 		return compiled{}, err
 	}
 	by.workspace, by.bytes = ws, len(text)
-	for {
-		done := g.flights.DoChan(fmt.Sprint(v.Flow, v.Version, by.at), func() (any, error) { return g.compileOnce(v, text, facts, by) })
-		select {
-		case <-ctx.Done():
-			return compiled{}, fmt.Errorf("compile version %d of flow %s: %w", v.Version, v.Flow, context.Cause(ctx))
-		case r := <-done:
-			if !errors.Is(r.Err, errBusy) {
-				return r.Val.(compiled), r.Err
-			}
-		}
+	c, err := g.flights.do(ctx, flightKey{v, by.at}, func(ctx context.Context) (compiled, error) {
+		return g.compileOnce(ctx, v, text, facts, by)
+	})
+	if err != nil {
+		return compiled{}, fmt.Errorf("compile version %d of flow %s: %w", v.Version, v.Flow, err)
 	}
+	return c, nil
 }
 
-// compileOnce compiles a version that is not cached with the same columns. It does not end
-// with the request that began it, since others may wait for it.
-func (g *Versions) compileOnce(v VersionID, text string, facts graph.Facts, by compiled) (c compiled, err error) {
-	leave, err := g.compiling.Enter(context.Background(), slots.Resource{Workspace: by.workspace})
+// compileOnce compiles a version that is not cached with the same columns.
+func (g *Versions) compileOnce(ctx context.Context, v VersionID, text string, facts graph.Facts, by compiled) (c compiled, err error) {
+	free := g.compiling
+	if len(text) <= smallDefinition {
+		free = g.small
+	}
+	leave, err := free.Await(ctx, slots.Resource{Workspace: by.workspace})
 	if err != nil {
 		return c, err
 	}
@@ -221,13 +208,13 @@ func (g *Versions) compileOnce(v VersionID, text string, facts graph.Facts, by c
 	}
 	defer func() {
 		if p := recover(); p != nil { // a panic of a flight would end the process
-			c, err = compiled{}, fmt.Errorf("compile version %d of flow %s: %v\n%s", v.Version, v.Flow, p, debug.Stack())
+			c, err = compiled{}, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
 	g.hook.At("compile")
 	by.Graph, err = graph.Compile(json.RawMessage(text), graph.Flow{WorkspaceID: by.workspace, FlowID: v.Flow}, facts)
 	if err != nil {
-		return compiled{}, fmt.Errorf("compile version %d of flow %s: %w", v.Version, v.Flow, err)
+		return compiled{}, err
 	}
 	g.add(v, by)
 	return by, nil

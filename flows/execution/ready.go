@@ -14,6 +14,7 @@ import (
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
+	"lemma/slots"
 )
 
 // Ready are the compiled versions of a workspace that a transaction uses. To compile a
@@ -121,7 +122,7 @@ func (r *Ready) compileOne(ctx context.Context, pool *pgxpool.Pool, v VersionID)
 		return nil
 	}
 	if r.leave == nil && r.bytes >= freelyHeld {
-		if r.leave, err = enter(ctx, r.versions.holding, r.ws); err != nil {
+		if r.leave, err = r.versions.holding.Await(ctx, slots.Resource{Workspace: r.ws}); err != nil {
 			return err
 		}
 	}

@@ -162,3 +162,37 @@ func TestOneTransactionOfAWorkspaceHoldsLargeVersions(t *testing.T) {
 		return r.Need(need[1])
 	}))
 }
+
+// A small version does not wait for a large one that is being compiled. Another large one
+// waits for as long as its caller.
+func TestASmallVersionDoesNotWaitForLargeOnes(t *testing.T) {
+	b := setup(t, 0)
+	large := strings.Replace(flowstest.Minimal, `{`, `{"layout":{"x":"`+strings.Repeat("x", 10<<10)+`"},`, 1)
+	first, second, small := b.Live(large), b.Live(large), b.Live(flowstest.Minimal)
+	n := b.Another()
+	begun, free := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int32
+	n.Hook.Do = func(stage string) {
+		if stage == "compile" && calls.Add(1) == 1 {
+			close(begun)
+			<-free
+		}
+	}
+	get := func(ctx context.Context, flow uuid.UUID) error {
+		return flowstest.Second(n.Execution.Versions.Get(ctx, b.Pool, b.Workspace, flow, 1))
+	}
+	done := make(chan error, 1)
+	go func() { done <- get(bg, first) }()
+	<-begun
+	within, cancel := context.WithTimeout(bg, 10*time.Second)
+	defer cancel()
+	b.Must(get(within, small))
+	short, cancelShort := context.WithTimeout(bg, 50*time.Millisecond)
+	defer cancelShort()
+	if err := get(short, second); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the other large one: %v", err)
+	}
+	close(free)
+	b.Must(<-done)
+	b.Must(get(bg, second))
+}
