@@ -46,7 +46,7 @@ type buffer struct {
 	waiting     []claimed
 	bytes       int           // of waiting
 	prefetching chan struct{} // closed when a claim ends; nil: none runs
-	exhausted   bool          // as far as this process knows, no other message is due
+	exhausted   bool          // no other message was due at the last claim
 }
 
 // acquire adds a worker to the buffer of an endpoint.

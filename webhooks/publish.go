@@ -38,7 +38,7 @@ func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
 type published struct {
 	events  []*waiting
 	written int  // messages
-	more    bool // events may wait that it had no room for
+	more    bool // events may wait that did not fit
 }
 
 // publishChunk publishes events of one transaction. Messages are leased for a reservation; nil:

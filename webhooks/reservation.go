@@ -57,7 +57,7 @@ func (w *Webhooks) reserve(r *reservation, workspace, endpoint uuid.UUID) {
 	}
 }
 
-// take adds a message, and reports whether there was room for it.
+// take adds a message, and reports whether it fits.
 func (r *reservation) take(m claimed) bool {
 	of, size := r.of[m.EndpointID], m.size()
 	if of == nil || of.messages == 0 || of.bytes < size {
