@@ -16,7 +16,7 @@ import (
 func TestKilledWorkersLoseNoEnrollment(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
-	kills := h.kills(20)
+	kills := h.kills(8)
 	people := kills * perKill
 	c := h.customer(people)
 	f := h.flows()
