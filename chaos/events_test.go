@@ -56,7 +56,7 @@ func overCarriers(t *testing.T, test func(h *env, r *reporter)) {
 // messages that no kill can reach.
 func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
 	h.t.Helper()
-	kills, random := h.kills(5), h.random()
+	kills, random := h.kills(4), h.random()
 	people := h.customer(kills * perKill)
 	workers := h.startWorkers(3, g.settings...)
 	id := h.send(people)
@@ -179,7 +179,7 @@ func TestKilledWorkersCallNoSuppressedAddress(t *testing.T) {
 	t.Parallel()
 	overCarriers(t, func(h *env, r *reporter) {
 		random := h.random()
-		list, people := suppression.New(h.Pool), h.kills(5)*perKill
+		list, people := suppression.New(h.Pool), h.kills(4)*perKill
 		r.more = func(a acceptance) []event {
 			if random.IntN(4) != 0 {
 				return nil

@@ -16,7 +16,7 @@ func TestKilledWorkersLoseNoNotification(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	kills := h.kills(6)
-	size := max(kills*perKill, 10_000) // so that the audience is read in several chunks
+	size := max(kills*perKill, 6_000) // so that the audience is read in several chunks
 	people := h.customer(size)
 	h.mail.slow(10 * time.Millisecond)
 	people.proxy.slow(400 * time.Millisecond)
