@@ -61,7 +61,7 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 	return nil
 }
 
-// fingerprint is the hash of a profile key under which an iteration remembers its profiles:
+// fingerprint is the hash of a profile key under which an iteration stores its profiles:
 // that by which their variant is chosen.
 func fingerprint(it Iteration) func(profileKey string) uint64 {
 	return assignmentPlan(it.ID, it.Experiment).Variant.Hash

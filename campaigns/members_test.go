@@ -170,7 +170,7 @@ func TestMembersOfManyRows(t *testing.T) {
 	}
 }
 
-// A chunk of which some recipients are stored already remembers the others, under the hash
+// A chunk of which some recipients are stored already adds the others, under the hash
 // by which they are found.
 func TestMembersOfAPartlyRepeatedChunk(t *testing.T) {
 	b := experiments(t, 0)

@@ -144,47 +144,26 @@ func TestARecipientThatUnsubscribedAtTheCarrierIsSuppressed(t *testing.T) {
 	}
 }
 
-// What changes while a window waits for the provider's rate holds for that window: the
-// check before it may be older than SuppressionAge by then.
-func TestASuppressionWhileAWindowWaits(t *testing.T) {
+// What changes while a window waits for the provider's rate, or while the commit that opens
+// it takes long, holds for that window: the check before may be older than SuppressionAge by
+// then.
+func TestASuppressionBeforeAWindow(t *testing.T) {
+	for name, point := range map[string]string{"waits": "rated", "commits": "committing"} {
+		t.Run(name, func(t *testing.T) { testSuppressionBeforeAWindow(t, point) })
+	}
+}
+
+func testSuppressionBeforeAWindow(t *testing.T, point string) {
 	b := setup(t)
 	b.insert(4, 4, 2)
 	row := b.recipients()
 	s := b.sender(func(c *Config) { c.MaxWindow, c.SuppressionAge = 2, time.Nanosecond })
 	windows := 0
 	s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
-		if at != "rated" {
+		if at != point {
 			return
 		}
 		switch windows++; windows {
-		case 1:
-			b.suppress(suppression.Complaint, row[1]) // one of the window
-		case 2:
-			b.suppress(suppression.Complaint, row[2:]...) // the whole window
-		}
-	}
-	b.work(s)
-	for i, calls := range []int{1, 0, 0, 0} {
-		if n := b.carrier.called(address(row[i])); n != calls {
-			t.Errorf("%d was called %d times", i, n)
-		}
-	}
-	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 3})
-}
-
-// What is suppressed while the commit that opens a window takes long is not called: the
-// check before it may be older than SuppressionAge when the window opens.
-func TestASuppressionDuringTheCommitOfAWindow(t *testing.T) {
-	b := setup(t)
-	b.insert(4, 4, 2)
-	row := b.recipients()
-	s := b.sender(func(c *Config) { c.MaxWindow, c.SuppressionAge = 2, time.Nanosecond })
-	commits := 0
-	s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
-		if at != "committing" {
-			return
-		}
-		switch commits++; commits {
 		case 1:
 			b.suppress(suppression.Complaint, row[1]) // one of the window
 		case 2:
