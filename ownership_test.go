@@ -53,7 +53,7 @@ var mayImport = map[string][]string{
 		"notifications", "audience", "webhooks"},
 	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers",
 		"webhooks", "page", "pgtest", "pgtest/shop"},
-	"sender": {"address", "cache", "eventsout", "fence", "loop", "pgerr", "notifications", "events", "message", "providers",
+	"sender": {"address", "cache", "eventsout", "fence", "lifecycle", "loop", "pgerr", "notifications", "events", "message", "providers",
 		"slots", "suppression",
 		"tracking", "unsubscribe"},
 	"deliveries":  {"events", "eventsout", "loop", "notifications", "suppression", "tracking", "pgerr"},
@@ -94,7 +94,7 @@ var mayImport = map[string][]string{
 	"pgtest/shop":  {"pgtest", "secrets", "audience", "message", "notifications", "providers"},
 	"client":       {},
 	"chaos":        {}, // only tests
-	"server": {"blobs", "clock", "exports", "audit", "archive", "loop", "deliveries", "dial", "direct", "events", "hooks", "links", "lmtp",
+	"server": {"blobs", "clock", "lifecycle", "exports", "audit", "archive", "loop", "deliveries", "dial", "direct", "events", "hooks", "links", "lmtp",
 		"suppression", "tracking",
 		"unsubscribe", "workspaces",
 		"secrets",

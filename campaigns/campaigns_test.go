@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/lifecycle"
 	"lemma/pgtest"
 )
 
@@ -76,6 +77,26 @@ func TestPauseAndResume(t *testing.T) {
 	b.fanout(c.ID)
 	if got := b.get(c.ID); got.Counts.Audience != 130 {
 		t.Errorf("%+v", got.Counts)
+	}
+}
+
+// A cause that is older than the resume does not pause the campaign again.
+func TestAResumeEndsEarlierCauses(t *testing.T) {
+	b := setup(t, 1)
+	c := b.sent()
+	_, err := b.Pause(t.Context(), b.Workspace, c.ID, uuid.Nil)
+	b.Must(err)
+	now, err := b.Resume(t.Context(), b.Workspace, c.ID, uuid.Nil)
+	b.Must(err)
+	resumed := pgtest.One[time.Time](t, b.Pool, `select resumed_at from campaigns where id = $1`, c.ID)
+	for _, p := range []struct {
+		after time.Duration
+		want  Status
+	}{{-time.Millisecond, now.Status}, {0, Paused}} {
+		b.Must(b.PauseFor(t.Context(), b.Workspace, c.ID, lifecycle.Cause{Reason: "provider_errors", SeenAt: resumed.Add(p.after)}))
+		if now := b.get(c.ID); now.Status != p.want {
+			t.Errorf("seen %v after the resume: %s", p.after, now.Status)
+		}
 	}
 }
 

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma/lifecycle"
 )
 
 // maxCrashes is the number of consecutive crashed runs of a fan-out after which the
@@ -30,6 +33,7 @@ func (c *Campaigns) endExpired(ctx context.Context, workspaceID, id uuid.UUID) (
 		return false, fmt.Errorf("find the lease of fan-out %s: %w", id, err)
 	}
 	var crashes int
+	var seen time.Time
 	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := lockForVerb(ctx, tx, id); err != nil {
 			return err
@@ -40,7 +44,7 @@ func (c *Campaigns) endExpired(ctx context.Context, workspaceID, id uuid.UUID) (
 				internal_failures = case when w.wrote then 0 else internal_failures end
 			from (select `+wroteChunk+` as wrote from fanouts f where workspace_id = $1 and campaign_id = $2) w
 			where workspace_id = $1 and campaign_id = $2 and leased_by = $3 and lease_until < now() and finished_at is null
-			returning crashes`, workspaceID, id, token).Scan(&crashes)
+			returning crashes, now()`, workspaceID, id, token).Scan(&crashes, &seen)
 	})
 	if errors.Is(err, pgx.ErrNoRows) { // another process has counted it
 		return false, nil
@@ -53,5 +57,5 @@ func (c *Campaigns) endExpired(ctx context.Context, workspaceID, id uuid.UUID) (
 		return false, nil
 	}
 	detail := fmt.Sprintf("the process that read the audience died or hung %d times; check its log before you resume", crashes)
-	return true, c.PauseFor(ctx, workspaceID, id, "fanout_crashed", detail)
+	return true, c.PauseFor(ctx, workspaceID, id, lifecycle.Cause{Reason: "fanout_crashed", Detail: detail, SeenAt: seen})
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/audience"
+	"lemma/lifecycle"
 )
 
 // Recheck yields the current rows of some profiles in the audience of a campaign. The
@@ -47,20 +49,21 @@ func (c *Campaigns) unchecked(workspaceID, id uuid.UUID, cause error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupTime)
 	defer cancel()
 	var lasting bool
+	var seen time.Time
 	reason := reasonOf(cause)
 	detail := "recipients that have waited for long are not sent to until the audience can be read again: " + lemma.Public(cause)
 	err := c.pool.QueryRow(ctx, `
 		update campaigns set unchecked_since = coalesce(unchecked_since, now()), status_reason = $3, status_detail = $4,
 			updated_at = now()
 		where workspace_id = $1 and id = $2 and status = 'sending'
-		returning unchecked_since <= now() - $5::interval`,
-		workspaceID, id, reason, detail, c.cfg.RecheckTimeout).Scan(&lasting)
+		returning unchecked_since <= now() - $5::interval, now()`,
+		workspaceID, id, reason, detail, c.cfg.RecheckTimeout).Scan(&lasting, &seen)
 	if errors.Is(err, pgx.ErrNoRows) { // it is no longer being sent
 		return nil
 	}
 	if err == nil && (lasting || lemma.KindOf(cause) != lemma.Unavailable) {
 		c.log.Error("campaign paused: its audience cannot be read again", "campaign_id", id, "reason", reason, "error", cause)
-		err = c.PauseFor(ctx, workspaceID, id, reason, detail)
+		err = c.PauseFor(ctx, workspaceID, id, lifecycle.Cause{Reason: string(reason), Detail: detail, SeenAt: seen})
 	}
 	return lemma.Wrap(err, "record why campaign %s waits", id)
 }

@@ -56,8 +56,12 @@ var table = lifecycle.Table[Status, verb]{
 func (c Campaign) Check(action string) error { return table.Check(c.Status, verb(action)) }
 
 // conditions are what a verb requires besides the status, in the statement that
-// applies it: a campaign that is due may be postponed before it is started.
-var conditions = map[verb]string{fire: ` and scheduled_at <= now()`}
+// applies it: a campaign that is due may be postponed before it is started, and a resume ends
+// an earlier cause of a pause.
+var conditions = map[verb]string{
+	fire:  ` and scheduled_at <= now()`,
+	pause: ` and ($6::timestamptz is null or resumed_at is null or resumed_at <= $6)`,
+}
 
 // move applies a verb if the status allows it: set is the rest of the SET clause,
 // and its arguments begin at $4. Otherwise the error reports whether the campaign

@@ -10,39 +10,41 @@ import (
 	"lemma"
 	"lemma/eventsout"
 	"lemma/fence"
+	"lemma/lifecycle"
 	"lemma/notifications"
 )
 
 // Pause stops a campaign: after it returns, no further window opens. Notifications
 // in an open window are in flight and end by themselves.
 func (c *Campaigns) Pause(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
-	return c.done(ctx, workspaceID, id, request, c.halt(ctx, workspaceID, id, request, "requested", ""))
+	return c.done(ctx, workspaceID, id, request, c.halt(ctx, workspaceID, id, request, lifecycle.Cause{Reason: "requested"}))
 }
 
 // PauseFor pauses a campaign because of an internal reason, such as a failing
-// provider. A campaign that is not running stays unchanged.
-func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, reason, detail string) error {
-	err := c.halt(ctx, workspaceID, id, uuid.Nil, reason, detail)
+// provider. A campaign that is not running, or was resumed after the cause, stays unchanged.
+func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, cause lifecycle.Cause) error {
+	err := c.halt(ctx, workspaceID, id, uuid.Nil, cause)
 	if k := lemma.KindOf(err); k == lemma.WrongStatus || k == lemma.NotFound {
 		return nil
 	}
 	return err
 }
 
-func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID, reason, detail string) error {
+func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID, cause lifecycle.Cause) error {
 	return fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		if err := lockForVerb(ctx, tx, id); err != nil {
 			return err
 		}
 		err := move(ctx, tx, workspaceID, id, pause,
-			`status = 'paused', paused_at = now(), status_reason = $4, status_detail = nullif($5, '')`, reason, detail)
+			`status = 'paused', paused_at = now(), status_reason = $4, status_detail = nullif($5, '')`,
+			cause.Reason, cause.Detail, cause.Seen())
 		if err != nil {
 			return err
 		}
 		if err := c.ledger.Hold(ctx, tx, workspaceID, id); err != nil {
 			return err
 		}
-		if err := recordEvent(ctx, tx, workspaceID, id, eventsout.CampaignPaused, reason, detail); err != nil {
+		if err := recordEvent(ctx, tx, workspaceID, id, eventsout.CampaignPaused, cause.Reason, cause.Detail); err != nil {
 			return err
 		}
 		return recordRequest(ctx, tx, workspaceID, id, pause, request)
@@ -61,7 +63,7 @@ func (c *Campaigns) Resume(ctx context.Context, workspaceID, id, request uuid.UU
 func (c *Campaigns) ResumeWith(ctx context.Context, workspaceID, id, request uuid.UUID, templateErrors *float64) (Campaign, error) {
 	err := fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		err := move(ctx, tx, workspaceID, id, resume, `status = case when sending_at is null then 'preparing' else 'sending' end,
-			paused_at = null, settle_at = now(), unchecked_since = null, status_reason = null, status_detail = null`)
+			paused_at = null, resumed_at = now(), settle_at = now(), unchecked_since = null, status_reason = null, status_detail = null`)
 		if err != nil {
 			return err
 		}

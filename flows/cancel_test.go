@@ -11,6 +11,7 @@ import (
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
+	"lemma/lifecycle"
 )
 
 // archivedWithAMessage is an archived flow that has a message to send, and the origin
@@ -28,7 +29,7 @@ func (b *bundle) archivedWithAMessage() (flow, origin uuid.UUID) {
 // pauseFor is what the sender asks when the provider fails.
 func (b *bundle) pauseFor(origin uuid.UUID, reason string) {
 	b.T.Helper()
-	if found, err := b.PauseFor(bg, b.Workspace, origin, b.Provider, reason, "535"); !found || err != nil {
+	if found, err := b.PauseFor(bg, b.Workspace, origin, b.Provider, lifecycle.Cause{Reason: reason, Detail: "535"}); !found || err != nil {
 		b.T.Fatalf("%v, %v", found, err)
 	}
 }
@@ -91,7 +92,7 @@ func TestOnlyMessagesOfTheProviderThatRefusesAreCancelled(t *testing.T) {
 	if one, two := gate(b.Provider), gate(other); one != "cancelled" || two != "open" {
 		t.Errorf("%s and %s", one, two)
 	}
-	b.Must(flowstest.Second(b.PauseFor(bg, b.Workspace, origin, other, "provider_unusable", "")))
+	b.Must(flowstest.Second(b.PauseFor(bg, b.Workspace, origin, other, lifecycle.Cause{Reason: "provider_unusable"})))
 	if two := gate(other); two != "cancelled" || b.Flow(flow).StatusReason != "provider_refused" {
 		t.Errorf("%s: %+v", two, b.Flow(flow))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -54,6 +55,7 @@ type lockedFlow struct {
 	Status      Status
 	LiveVersion *int
 	Version     int
+	ResumedAt   *time.Time
 }
 
 // lockForVerb locks a flow for a verb. It refuses a verb that the status does not allow,
@@ -64,8 +66,8 @@ func lockForVerb(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, ifM
 		return lockedFlow{}, err
 	}
 	var h lockedFlow
-	err := tx.QueryRow(ctx, `select status, live_version, version from flows where workspace_id = $1 and id = $2 for update`, ws, flow).
-		Scan(&h.Status, &h.LiveVersion, &h.Version)
+	err := tx.QueryRow(ctx, `select status, live_version, version, resumed_at from flows where workspace_id = $1 and id = $2 for update`, ws, flow).
+		Scan(&h.Status, &h.LiveVersion, &h.Version, &h.ResumedAt)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return lockedFlow{}, lemma.Missing("flow")

@@ -11,6 +11,7 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/lifecycle"
 )
 
 // Defaults of resuming.
@@ -23,14 +24,14 @@ const (
 // and no window of its notifications opens. Enrollments can still be moved or ended
 // manually, and a version published.
 func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow, error) {
-	return f.finish(ctx, ws, flow, by, f.stop(ctx, ws, flow, by, "", ""))
+	return f.finish(ctx, ws, flow, by, f.stop(ctx, ws, flow, by, lifecycle.Cause{}))
 }
 
 // PauseFor pauses the flow that an origin of notifications belongs to, for a reason of
 // Lemma's own, such as a provider that fails. found is false if the origin belongs to no
 // flow. Of an archived flow, the unsent messages of provider are cancelled: see cancelUnsent.
-// A paused flow does not change.
-func (f *Flows) PauseFor(ctx context.Context, ws, origin, provider uuid.UUID, reason, detail string) (found bool, err error) {
+// A flow that is paused, or was resumed after the cause, does not change.
+func (f *Flows) PauseFor(ctx context.Context, ws, origin, provider uuid.UUID, cause lifecycle.Cause) (found bool, err error) {
 	var flow uuid.UUID
 	rows, _ := f.pool.Query(ctx, `select flow_id from flow_origins where workspace_id = $1 and origin_id = $2`, ws, origin)
 	flows, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
@@ -38,20 +39,20 @@ func (f *Flows) PauseFor(ctx context.Context, ws, origin, provider uuid.UUID, re
 		return false, err
 	}
 	flow = flows[0]
-	if err = f.stop(ctx, ws, flow, nil, reason, detail); err != nil && lemma.KindOf(err) == lemma.WrongStatus {
-		err = f.cancelUnsent(ctx, ws, flow, provider, reason, detail)
+	if err = f.stop(ctx, ws, flow, nil, cause); err != nil && lemma.KindOf(err) == lemma.WrongStatus {
+		err = f.cancelUnsent(ctx, ws, flow, provider, cause.Reason, cause.Detail)
 	}
 	return true, err
 }
 
-func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, reason, detail string) error {
+func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, cause lifecycle.Cause) error {
 	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		was, err := lockForVerb(ctx, tx, ws, flow, pause, nil)
-		if err != nil {
+		if err != nil || cause.EndedBy(was.ResumedAt) {
 			return err
 		}
 		err = change(ctx, tx, ws, flow, pause, `status = 'paused', status_reason = nullif($4, ''), status_detail = nullif($5, ''),
-			paused_at = now(), resumed_at = null, catch_up_until = case when catch_up_until > now() then catch_up_until end`, reason, detail)
+			paused_at = now(), resumed_at = null, catch_up_until = case when catch_up_until > now() then catch_up_until end`, cause.Reason, cause.Detail)
 		if err != nil {
 			return err
 		}
@@ -59,8 +60,8 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, reason,
 			return err
 		}
 		about := map[string]any{"was": was.Status}
-		if reason != "" {
-			about["reason"], about["detail"] = reason, detail
+		if cause.Reason != "" {
+			about["reason"], about["detail"] = cause.Reason, cause.Detail
 		}
 		return recordRequest(ctx, tx, ws, flow, wasPaused, by, about)
 	})

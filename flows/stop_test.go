@@ -13,6 +13,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/lifecycle"
 	"lemma/pgtest"
 )
 
@@ -143,12 +144,12 @@ func TestPauseForFindsTheFlowOfAnOrigin(t *testing.T) {
 	b.Settle()
 	origin := enrollment.OriginOf(flow, b.Enrollment(flow, "c1").ID)
 	for _, foreign := range [][2]uuid.UUID{{b.Workspace, lemma.NewID()}, {lemma.NewID(), origin}} {
-		if found, err := b.PauseFor(ctx, foreign[0], foreign[1], b.Provider, "provider_errors", ""); found || err != nil {
+		if found, err := b.PauseFor(ctx, foreign[0], foreign[1], b.Provider, lifecycle.Cause{Reason: "provider_errors"}); found || err != nil {
 			t.Errorf("%v, %v", found, err)
 		}
 	}
 	for range 2 { // the second finds it paused
-		found, err := b.PauseFor(ctx, b.Workspace, origin, b.Provider, "provider_errors", "no answer")
+		found, err := b.PauseFor(ctx, b.Workspace, origin, b.Provider, lifecycle.Cause{Reason: "provider_errors", Detail: "no answer"})
 		if !found || err != nil {
 			t.Fatalf("%v, %v", found, err)
 		}
@@ -161,6 +162,31 @@ func TestPauseForFindsTheFlowOfAnOrigin(t *testing.T) {
 	b.Must(err)
 	if f.StatusReason != "" || f.StatusDetail != "" {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A cause that is older than the resume does not pause the flow again.
+func TestAResumeEndsEarlierCauses(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	origin := enrollment.OriginOf(flow, b.Enrollment(flow, "c1").ID)
+	_, err := b.Pause(bg, b.Workspace, flow, nil)
+	b.Must(err)
+	resumed, err := b.Resume(bg, b.Workspace, flow, nil, nil)
+	b.Must(err)
+	for _, c := range []struct {
+		after time.Duration
+		want  flows.Status
+	}{{-time.Millisecond, flows.Live}, {0, flows.Paused}} {
+		cause := lifecycle.Cause{Reason: "provider_errors", SeenAt: resumed.ResumedAt.Add(c.after)}
+		if found, err := b.PauseFor(bg, b.Workspace, origin, b.Provider, cause); !found || err != nil {
+			t.Fatalf("%v, %v", found, err)
+		}
+		if f := b.Flow(flow); f.Status != c.want {
+			t.Errorf("seen %v after the resume: %s", c.after, f.Status)
+		}
 	}
 }
 

@@ -31,6 +31,7 @@ create table campaigns (
     started_at           timestamptz,         -- when send was accepted, or when the schedule became due
     sending_at           timestamptz,         -- when the fan-out began to write notifications
     paused_at            timestamptz,
+    resumed_at           timestamptz,         -- when it was last resumed: earlier causes of a pause have ended
     settle_at            timestamptz not null default now(), -- when it is next checked whether it has ended
     unchecked_since      timestamptz,         -- since when old notifications cannot be read again from the audience
     finished_at          timestamptz,         -- completed, cancelled or failed

@@ -214,6 +214,7 @@ create table campaigns (
     started_at timestamp with time zone,
     sending_at timestamp with time zone,
     paused_at timestamp with time zone,
+    resumed_at timestamp with time zone,
     settle_at timestamp with time zone not null default now(),
     unchecked_since timestamp with time zone,
     finished_at timestamp with time zone,

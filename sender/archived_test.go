@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/lifecycle"
 	"lemma/notifications"
 	"lemma/providers"
 )
@@ -21,7 +22,7 @@ func TestABatchThatIsCancelledForItsProviderEnds(t *testing.T) {
 	asked := 0
 	for range 5 {
 		s := b.sender(hasty)
-		s.pause = func(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, string, string) error {
+		s.pause = func(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, lifecycle.Cause) error {
 			asked++
 			b.cancel()
 			return nil

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma/events"
+	"lemma/lifecycle"
 )
 
 // The circuit of a provider is in its row of provider_meters, which all processes share.
@@ -69,9 +70,14 @@ func (s *Sender) count(ctx context.Context, c *claim, r run) error {
 		s.metrics.paused(reason)
 		s.log.Warn("provider failure pauses campaign or flow",
 			"provider_id", c.providerID, "origin_id", c.OriginID, "reason", reason, "detail", detail)
-		return s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, reason, detail)
+		return s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, c.cause(reason, detail))
 	}
 	return nil
+}
+
+// cause is a reason to pause that the claim has found. A resume after the claim ends it.
+func (c *claim) cause(reason, detail string) lifecycle.Cause {
+	return lifecycle.Cause{Reason: reason, Detail: detail, SeenAt: c.clock}
 }
 
 func (s *Sender) report(c *claim, before, m meter, r run) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma/notifications"
+	"lemma/pgtest"
 	"lemma/providers"
 )
 
@@ -319,5 +320,19 @@ func TestABatchKeepsItsJobWhenItBecomesClaimable(t *testing.T) {
 				t.Errorf("a batch that is ready lost its job: %v, %v", again, err)
 			}
 		})
+	}
+}
+
+// The cause of a pause is as old as the claim that found it, so that a resume during the
+// claim has ended it.
+func TestACauseIsAsOldAsItsClaim(t *testing.T) {
+	b := setup(t)
+	ref := b.insert(1, 1, 2)[0]
+	b.carrier.fail(noPassword)
+	finish := b.pausedWork(b.sender(hasty), ref, "committing", 2)
+	resumed := pgtest.One[time.Time](t, b.Pool, `select now()`)
+	finish()
+	if len(b.seen) != 1 || !b.seen[0].Before(resumed) || resumed.Sub(b.seen[0]) > time.Minute {
+		t.Errorf("the causes are of %v; the resume was at %v", b.seen, resumed)
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma/lifecycle"
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
@@ -132,7 +133,7 @@ func (c Config) Check() error {
 
 // PauseOrigin pauses the campaign or flow of a batch, because its provider fails. uuid.Nil
 // is no provider: another reason.
-type PauseOrigin func(ctx context.Context, workspaceID, origin, provider uuid.UUID, reason, detail string) error
+type PauseOrigin func(ctx context.Context, workspaceID, origin, provider uuid.UUID, cause lifecycle.Cause) error
 
 // Sender works batches. Any number of processes may each have one.
 type Sender struct {

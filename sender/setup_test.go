@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/lifecycle"
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/pgtest"
@@ -29,6 +30,7 @@ type bundle struct {
 	carrier  *scripted
 	paused   []string // reasons
 	details  []string
+	seen     []time.Time // since when each reason exists
 }
 
 // scripted is a carrier that accepts all, unless a script has other outcomes for an
@@ -142,8 +144,8 @@ func (b *bundle) senderOf(kind Kind, change ...func(*Config)) *Sender {
 	}
 	s, err := New(Deps{Pool: b.Pool, Ledger: b.ledger, Templates: message.New(b.Pool), Providers: providers.New(b.Pool, nil, nil),
 		Kinds: []Kind{kind}, Checker: suppression.NewChecker(b.Pool, nil, suppression.Config{Checks: 1}),
-		Pause: func(ctx context.Context, ws, origin, _ uuid.UUID, reason, detail string) error {
-			b.paused, b.details = append(b.paused, reason), append(b.details, detail)
+		Pause: func(ctx context.Context, ws, origin, _ uuid.UUID, cause lifecycle.Cause) error {
+			b.paused, b.details, b.seen = append(b.paused, cause.Reason), append(b.details, cause.Detail), append(b.seen, cause.SeenAt)
 			return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })
 		}, Log: slog.New(slog.DiscardHandler)}, cfg)
 	b.Must(err)

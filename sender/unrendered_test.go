@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"lemma/lifecycle"
 	"lemma/notifications"
 )
 
@@ -27,7 +28,7 @@ func TestTemplateErrorsAreChecked(t *testing.T) {
 	s.errors = func(ctx context.Context, ws, origin uuid.UUID, detail string) error {
 		checks++
 		last = detail
-		return s.pause(ctx, ws, origin, uuid.Nil, "template_errors", detail)
+		return s.pause(ctx, ws, origin, uuid.Nil, lifecycle.Cause{Reason: "template_errors", Detail: detail})
 	}
 	b.work(s)
 	got := b.counts()

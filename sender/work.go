@@ -311,7 +311,7 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 		return 0, err
 	}
 	s.metrics.paused("provider_unusable")
-	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, "provider_unusable", lemma.Public(cause)); err != nil {
+	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, c.cause("provider_unusable", lemma.Public(cause))); err != nil {
 		return 0, fmt.Errorf("pause %s: %w", c.OriginID, err)
 	}
 	return s.giveBack(ctx, c, nil, s.cfg.DeferFor)

@@ -40,6 +40,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/query"
 	"lemma/hooks"
+	"lemma/lifecycle"
 	"lemma/links"
 	"lemma/loop"
 	"lemma/message"
@@ -193,14 +194,14 @@ func (s *Server) ready(ctx context.Context) error {
 
 // pause pauses the origin of notifications, which is a flow or a campaign. Direct
 // notifications are not paused: they wait for their provider until they expire.
-func (s *Server) pause(ctx context.Context, ws, origin, provider uuid.UUID, reason, detail string) error {
+func (s *Server) pause(ctx context.Context, ws, origin, provider uuid.UUID, cause lifecycle.Cause) error {
 	if notifications.IsDirect(origin) {
 		return nil
 	}
-	if found, err := s.Flows.PauseFor(ctx, ws, origin, provider, reason, detail); found || err != nil {
+	if found, err := s.Flows.PauseFor(ctx, ws, origin, provider, cause); found || err != nil {
 		return err
 	}
-	return s.Campaigns.PauseFor(ctx, ws, origin, reason, detail)
+	return s.Campaigns.PauseFor(ctx, ws, origin, cause)
 }
 
 // recheck reads profiles that have waited for long from the audience of their
