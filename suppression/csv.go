@@ -39,6 +39,7 @@ const (
 	MaxImport   = 1_000_000
 	importChunk = 5_000
 	mostFaults  = 100
+	maxRow      = 64 << 10 // bytes
 )
 
 var csvColumns = []string{"address", "channel", "cause", "detail"}
@@ -47,7 +48,8 @@ var csvColumns = []string{"address", "channel", "cause", "detail"}
 // address is required, and channel, cause and detail are optional. Chunks are
 // committed one by one: an import that ended early can be repeated.
 func (s *Suppressions) Import(ctx context.Context, ws uuid.UUID, body io.Reader, d Defaults) (done Imported, err error) {
-	r := csv.NewReader(body)
+	bounded := &rowReader{body: body, left: maxRow}
+	r := csv.NewReader(bounded)
 	r.ReuseRecord, r.TrimLeadingSpace, r.LazyQuotes = true, true, false
 	columns, err := readHeader(r)
 	if err != nil {
@@ -55,6 +57,7 @@ func (s *Suppressions) Import(ctx context.Context, ws uuid.UUID, body io.Reader,
 	}
 	chunk := make([]Entry, 0, importChunk)
 	for {
+		bounded.left = maxRow
 		record, err := r.Read()
 		if errors.Is(err, io.EOF) {
 			break
@@ -79,6 +82,24 @@ func (s *Suppressions) Import(ctx context.Context, ws uuid.UUID, body io.Reader,
 		}
 	}
 	return done, s.store(ctx, ws, chunk, &done)
+}
+
+var errLongRow = errors.New("a row is longer than 64 KiB")
+
+// rowReader fails after left bytes. The import sets left before each row, since a CSV reader
+// allocates without a bound: 24 bytes for each comma of a row.
+type rowReader struct {
+	body io.Reader
+	left int
+}
+
+func (r *rowReader) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		return 0, errLongRow
+	}
+	n, err := r.body.Read(p)
+	r.left -= n
+	return n, err
 }
 
 func (s *Suppressions) store(ctx context.Context, ws uuid.UUID, chunk []Entry, done *Imported) error {
@@ -160,6 +181,8 @@ func csvFault(err error) error {
 	switch {
 	case errors.As(err, &broken):
 		return lemma.Fault("", "bad_csv", "line %d: %s", broken.Line, broken.Err)
+	case errors.Is(err, errLongRow):
+		return lemma.Fault("", "bad_csv", "%s", err)
 	case errors.Is(err, io.EOF):
 		return lemma.Fault("/header", "required", "must be CSV with a header")
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,6 +234,49 @@ func TestBrokenImports(t *testing.T) {
 	if len(f.check(suppression.Message{}, "ok@example.com")) != 1 {
 		t.Error("the rows before a broken line are not stored")
 	}
+}
+
+// A row is read to 64 KiB: a CSV reader would allocate 24 bytes for each comma.
+func TestALongRowEndsAnImport(t *testing.T) {
+	f := setup(t)
+	for what, head := range map[string]string{
+		"a header": "address", "a row": "address\nok@example.com\nx", "a quoted field": "address\nok@example.com\n\"\n",
+	} {
+		body := &countingReader{from: io.MultiReader(strings.NewReader(head), endless{})}
+		_, err := f.Import(t.Context(), f.ws, body, suppression.Defaults{Channel: lemma.Email, Cause: suppression.Manual})
+		var e *lemma.Error
+		if !asError(err, &e) || e.Fields[0].Code != "bad_csv" || body.n > 256<<10 {
+			t.Errorf("%s: %v after %d bytes", what, err, body.n)
+		}
+	}
+	if len(f.check(suppression.Message{}, "ok@example.com")) != 1 {
+		t.Error("the rows before a long row are not stored")
+	}
+}
+
+// endless is commas without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ','
+	}
+	return len(p), nil
+}
+
+// countingReader counts what is read, and ends after 10 MiB.
+type countingReader struct {
+	from io.Reader
+	n    int
+}
+
+func (r *countingReader) Read(p []byte) (int, error) {
+	if r.n > 10<<20 {
+		return 0, io.EOF
+	}
+	n, err := r.from.Read(p)
+	r.n += n
+	return n, err
 }
 
 // Concurrent imports of the same addresses in any order add each once, and an export
