@@ -169,7 +169,8 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 }
 
 // messages are the names of the notifications that send nodes wrote for the profile.
-// The nodes are in its steps, and the names follow from them.
+// The nodes are in its steps, and the names follow from them. Steps may have been dropped by
+// their retention: then all nodes that the flow has had are tried.
 func (e *erasure) messages(ctx context.Context, found []lasting) ([]notifications.Name, error) {
 	flow, ids := map[uuid.UUID]uuid.UUID{}, make([]pgtype.UUID, len(found))
 	for i, h := range found {
@@ -189,5 +190,43 @@ func (e *erasure) messages(ctx context.Context, found []lasting) ([]notification
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	untraced, err := e.untraced(ctx, found)
+	return append(names, untraced...), err
+}
+
+// untraced are the names of the notifications of enrollments whose steps were dropped: those
+// that exist, of all nodes that the flow has had.
+func (e *erasure) untraced(ctx context.Context, found []lasting) (names []notifications.Name, err error) {
+	type place struct {
+		ID, FlowID uuid.UUID
+		Node       string
+	}
+	ids, flows := make([]pgtype.UUID, len(found)), make([]pgtype.UUID, len(found))
+	for i, h := range found {
+		ids[i], flows[i] = enrollment.PgUUID(h.id), enrollment.PgUUID(h.flow)
+	}
+	rows, _ := e.tx.Query(ctx, `
+		select h.id, h.flow_id, v.node from unnest($2::uuid[], $3::uuid[]) as h (id, flow_id)
+		cross join lateral (select distinct unnest(nodes) as node from flow_versions where workspace_id = $1 and flow_id = h.flow_id) v
+		where not exists (select from enrollment_steps where workspace_id = $1 and enrollment_id = h.id and step = 0)`, e.ws, ids, flows)
+	places, err := pgx.CollectRows(rows, pgx.RowToStructByPos[place])
+	for number := 0; err == nil && len(places) > 0; number++ {
+		asked := make([]notifications.Name, len(places))
+		for i, p := range places {
+			asked[i] = notifications.Name{OriginID: enrollment.OriginOf(p.FlowID, p.ID), Key: enrollment.MessageKey(p.ID, p.Node, number)}
+		}
+		var exist []int
+		if exist, err = notifications.Existing(ctx, e.tx, e.ws, asked); err != nil {
+			return nil, err
+		}
+		left := make([]place, len(exist)) // a node that has no message of this number has none of a higher one
+		for to, i := range exist {
+			names, left[to] = append(names, asked[i]), places[i]
+		}
+		places = left
+	}
 	return names, err
 }

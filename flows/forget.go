@@ -17,12 +17,13 @@ const (
 
 // Forget deletes events and refusals past their retention, and returns how many. An event
 // stays while its profile has an active enrollment that began before it, or that has not
-// entered: events behind it may be offered again, and so their refusals stay too. Chunks
+// entered: events behind it may be offered again, and so their refusals stay too. It also
+// stays while an experiment that counts it has no verdict. Chunks
 // are small, so that no other statement waits long. Several processes may run it at once.
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	events, err := f.forget(ctx,
-		`select workspace_id, key, key as flow_id, received_at, (`+hasActive+`) is null from (
-				select workspace_id, key, profile_key, received_at from trigger_events where received_at > $2 and received_at < now() - $1::interval
+		`select workspace_id, key, key as flow_id, received_at, (`+hasActive+`) is null and (`+isCounted+`) is null from (
+				select workspace_id, key, profile_key, name, received_at from trigger_events where received_at > $2 and received_at < now() - $1::interval
 				order by received_at fetch first ($3::int) rows with ties
 			) v`,
 		`delete from trigger_events e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
@@ -49,6 +50,11 @@ func (f *Flows) Forget(ctx context.Context) (int64, error) {
 // order.
 const hasActive = `select true from enrollments e where e.workspace_id = v.workspace_id and e.profile_key = v.profile_key
 	and e.status = 'active' and (e.enrolled_at <= v.received_at or e.node = '') order by e.flow_id, e.overlap_key limit 1`
+
+// isCounted finds an experiment that has no verdict yet and counts the event v. An experiment
+// lasts 28 days, so that a paused campaign keeps a bounded number of events.
+const isCounted = `select true from iterations i where i.workspace_id = v.workspace_id and i.event_name = v.name
+	and i.status in ('sampling', 'running', 'evaluating') and i.started_at <= v.received_at and i.cut_off_at > v.received_at limit 1`
 
 // entersLater finds the enrollment of the refusal v if it has not entered. One that has
 // entered or ended is never refused, so that nothing offers its refusals again.

@@ -69,6 +69,33 @@ func TestEventsOfAnEnrollmentAreKept(t *testing.T) {
 	}
 }
 
+// The events that an experiment counts are kept until it has a verdict: those between its
+// start and its cut-off.
+func TestEventsOfAnExperimentAreKept(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
+	b.Exec(`alter table iterations drop constraint iterations_workspace_id_campaign_id_fkey`) // without a campaign
+	b.Exec(`insert into iterations (workspace_id, id, campaign_id, status, sample_percent, holdout_percent, metric, event_name, duration,
+			started_at, cut_off_at)
+		values ($1, gen_random_uuid(), gen_random_uuid(), 'running', 10, 0, 'event', 'bought', '17 days', now() - interval '20 days',
+			now() - interval '3 days')`, b.Workspace)
+	for _, e := range []struct {
+		name string
+		ago  string
+	}{{"bought", "21 days"}, {"bought", "19 days"}, {"bought", "4 days"}, {"bought", "60 hours"}, {"opened", "19 days"}} {
+		b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+			values ($1, gen_random_uuid(), 'c1', $2, now(), now() - $3::interval)`, b.Workspace, e.name, e.ago)
+	}
+	n, err := b.Forget(bg)
+	b.Must(err)
+	if n != 3 {
+		t.Errorf("%d events are forgotten, want those before the start, after the cut-off and of another name", n)
+	}
+	b.Exec(`update iterations set status = 'inconclusive'`)
+	if n, err = b.Forget(bg); n != 2 || err != nil {
+		t.Errorf("%d events are forgotten after the verdict: %v", n, err)
+	}
+}
+
 // Events that are kept for an enrollment hold up no others, also if they fill pages.
 func TestKeptEventsHoldUpNoOthers(t *testing.T) {
 	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })

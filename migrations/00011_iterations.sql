@@ -62,6 +62,8 @@ create table iterations (
 comment on constraint iterations_claim on iterations is 'CampaignIteration!WinnerOnce';
 comment on constraint iterations_decided on iterations is 'CampaignIteration!RolloutIsRecorded';
 create index iterations_guarded on iterations (guardrail_at) where guardrail_at is not null and status in ('sampling', 'running');
+create index iterations_counting on iterations (workspace_id, event_name)
+    where event_name is not null and status in ('sampling', 'running', 'evaluating'); -- the events that are kept for them
 create index iterations_open on iterations (id) where status in ('sampling', 'running', 'evaluating');
 
 create table iteration_variants (

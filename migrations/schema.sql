@@ -1301,6 +1301,7 @@ CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_i
 CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
+CREATE INDEX iterations_counting ON iterations USING btree (workspace_id, event_name) WHERE ((event_name IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text])));
 CREATE INDEX iterations_guarded ON iterations USING btree (guardrail_at) WHERE ((guardrail_at IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text])));
 CREATE INDEX iterations_open ON iterations USING btree (id) WHERE (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text]));
 CREATE UNIQUE INDEX link_keys_id ON link_keys USING btree (workspace_id, id);

@@ -14,6 +14,24 @@ import (
 // Name identifies a notification within its workspace.
 type Name struct{ OriginID, Key uuid.UUID }
 
+// Existing returns the indexes of the names that notifications have.
+func Existing(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name) ([]int, error) {
+	origins, keys := wireNames(names)
+	rows, _ := tx.Query(ctx, `
+		select r.i::int - 1 from unnest($2::uuid[], $3::uuid[]) with ordinality as r (origin_id, key, i)
+		join notifications n on n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key`, workspaceID, origins, keys)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	return found, lemma.Wrap(err, "find notifications")
+}
+
+func wireNames(names []Name) (origins, keys []pgtype.UUID) {
+	origins, keys = make([]pgtype.UUID, len(names)), make([]pgtype.UUID, len(names))
+	for i, n := range names {
+		origins[i], keys[i] = wire(n.OriginID), wire(n.Key)
+	}
+	return origins, keys
+}
+
 // ErasedAddress replaces the address of an erased profile.
 const ErasedAddress = "erased"
 
@@ -23,10 +41,7 @@ const ErasedAddress = "erased"
 // must send the bytes of the first: repeat Erase when their batches have ended.
 // Unknown names are ignored.
 func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name, as string) (erased, inFlight int64, err error) {
-	origins, keys := make([]pgtype.UUID, len(names)), make([]pgtype.UUID, len(names))
-	for i, n := range names {
-		origins[i], keys[i] = wire(n.OriginID), wire(n.Key)
-	}
+	origins, keys := wireNames(names)
 	tag, err := tx.Exec(ctx, `
 		update notifications n set profile_key = $4, address = case when n.address is not null then $5 end, payload = null, metadata = null
 		from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)

@@ -101,8 +101,8 @@ func enrolledForTheSame(ctx context.Context, q enrollment.Querier, ws uuid.UUID,
 	}
 	rows, _ := q.Query(ctx, `
 		select r.i, e.id, e.profile_key = r.profile_key, e.enrolled_at, coalesce(s.data, '{}') from `+enrollmentsOf+`) e
-		cross join lateral (select s.data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = e.id
-			and s.step = 0 limit 1) s`, enrollmentArgs(ws, asked, which)...)
+		left join lateral (select s.data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = e.id
+			and s.step = 0 limit 1) s on true`, enrollmentArgs(ws, asked, which)...)
 	var i int
 	var id uuid.UUID
 	var named bool
@@ -118,7 +118,8 @@ func enrolledForTheSame(ctx context.Context, q enrollment.Querier, ws uuid.UUID,
 }
 
 // keyNow is the key that an enrollment would have by the current recurrence. The trigger
-// of an erased profile is unknown and counts as of the time of enrolling.
+// of an erased profile, or one whose step was dropped by its retention, is unknown: it counts
+// as of the time of enrolling, and as without fields.
 func keyNow(g *graph.Graph, profile string, enrolledAt time.Time, data string) (uuid.UUID, bool) {
 	trigger := enrollment.TriggerOf(data)
 	o := graph.Occurrence{ProfileKey: profile, At: enrolledAt}

@@ -88,6 +88,22 @@ func TestAnotherRecurrenceHonoursWhatWasEnrolled(t *testing.T) {
 	b.Invariants()
 }
 
+// An enrollment whose steps were dropped by their retention counts as of its own time.
+func TestAnotherRecurrenceWithoutSteps(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.Recurring(`{"policy":"per_event"}`))
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.Exec(`delete from enrollment_steps`)
+	b.Exec(`delete from events_out`) // which have one item for each step
+	b.PublishNext(flow, flowstest.Recurring(`{"policy":"monthly"}`), flows.InFlight{})
+	for profile, want := range map[string]string{"c1": enrollment.AlreadyEnrolled, "c2": ""} {
+		if got := b.RecordEvent(profile, "go").Results[0]; got.Reason != want {
+			t.Errorf("%s: %+v", profile, got)
+		}
+	}
+}
+
 // An active enrollment counts, one that was refused at the entry does not, and one of an
 // erased profile does.
 func TestCountsOfAnotherRecurrence(t *testing.T) {
