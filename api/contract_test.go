@@ -358,12 +358,25 @@ func (b *bundle) checkNotifications(w world) {
 	b.do("GET", "/v1/notifications?profile_key=c3&reason=missing_address&status=skipped&campaign_id="+campaign, nil).is(200)
 	b.do("POST", path+"/resolve", object{"resolution": "sent"}).is(409)
 	orphan := "/v1/notifications/" + b.orphan(campaign, id)
+	b.checkResolutions(map[string]int{"none": 1, "sent": 0, "not_sent": 0})
 	if got := b.do("POST", orphan+"/resolve", object{"resolution": "not_sent", "note": "asked"}).
 		is(200); got.text("resolution") != "not_sent" || got.text("status") != "orphaned" {
 		b.T.Errorf("resolved: %s", got.body)
 	}
 	b.do("POST", orphan+"/resolve", object{"resolution": "sent"}).is(409)
 	b.do("GET", orphan+"/explain", nil).is(200)
+	b.checkResolutions(map[string]int{"none": 0, "sent": 0, "not_sent": 1})
+	b.do("GET", "/v1/notifications?resolution=open", nil).fault(400, "?resolution", "not_allowed")
+}
+
+// checkResolutions counts the orphaned notifications by resolution.
+func (b *bundle) checkResolutions(want map[string]int) {
+	b.T.Helper()
+	for resolution, n := range want {
+		if got := b.do("GET", "/v1/notifications?resolution="+resolution, nil).is(200); len(got.json["data"].([]any)) != n {
+			b.T.Errorf("%s: want %d of %s", resolution, n, got.body)
+		}
+	}
 }
 
 func (b *bundle) checkKeys() {

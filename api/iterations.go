@@ -23,6 +23,7 @@ type iterationBody struct {
 	Winner       *string                   `json:"winner"`
 	DecidedBy    *string                   `json:"decided_by"`
 	DecidedAt    *time.Time                `json:"decided_at"`
+	CreatedAt    time.Time                 `json:"created_at"`
 	Verdict      *campaigns.Verdict        `json:"verdict"`
 	Stopped      []client.StoppedVariant   `json:"stopped_variants"`
 	Warnings     []string                  `json:"warnings"`
@@ -58,14 +59,21 @@ func (s *server) showIteration(ctx context.Context, it campaigns.Iteration, err 
 		Status: it.Status, StatusReason: orNull(it.StatusReason), StatusDetail: orNull(it.StatusDetail),
 		Experiment: showExperiment(it.Experiment), Assignment: showAssignmentPlan(it.Plan()), StartedAt: utc(it.StartedAt),
 		CutOffAt: utc(it.CutOffAt), DecidedBy: orNull(it.DecidedBy), DecidedAt: utc(it.DecidedAt), Verdict: it.Verdict,
-		Allowed:  each(it.Allowed, asIs),
-		Stopped:  stoppedOf(it),
-		Warnings: each(it.Warnings(events, results), asIs),
-		Timeline: each(events, showTimeline)}
-	if it.Winner != nil {
-		b.Winner = &it.Variants[*it.Winner].Name
-	}
+		CreatedAt: it.CreatedAt.UTC(),
+		Allowed:   each(it.Allowed, asIs),
+		Stopped:   stoppedOf(it),
+		Warnings:  each(it.Warnings(events, results), asIs),
+		Timeline:  each(events, showTimeline)}
+	b.Winner = winnerOf(it)
 	return b, nil
+}
+
+// winnerOf is the name of the variant that is rolled out, nil without a decision.
+func winnerOf(it campaigns.Iteration) *string {
+	if it.Winner == nil {
+		return nil
+	}
+	return &it.Variants[*it.Winner].Name
 }
 
 func showTimeline(e campaigns.IterationEvent) client.IterationEvent {
@@ -80,6 +88,22 @@ func showAssignmentPlan(p abtest.Plan) client.AssignmentPlan {
 	ends := p.Variant.Thresholds()
 	return client.AssignmentPlan{Function: abtest.Function, Holdout: two(p.Holdout), Sample: two(p.Sample),
 		Variant: client.VariantSplit{Salt: p.Variant.Salt(), Buckets: ends[len(ends)-1], Thresholds: ends}}
+}
+
+func showIterationSummary(it campaigns.Iteration) client.IterationSummary {
+	return client.IterationSummary{ID: lemma.FormatID(lemma.PrefixIteration, it.ID),
+		CampaignID: lemma.FormatID(lemma.PrefixCampaign, it.CampaignID), Status: string(it.Status), StatusReason: orNull(it.StatusReason),
+		StatusDetail: orNull(it.StatusDetail), CreatedAt: it.CreatedAt.UTC(), StartedAt: utc(it.StartedAt), CutOffAt: utc(it.CutOffAt),
+		Winner: winnerOf(it), DecidedBy: orNull(it.DecidedBy), DecidedAt: utc(it.DecidedAt), Allowed: each(it.Allowed, asIs)}
+}
+
+func (s *server) listIterations(ctx context.Context, c *call, _ none) (list[client.IterationSummary], error) {
+	campaign, ok := c.filterID("campaign_id", lemma.PrefixCampaign)
+	if !ok {
+		return nothing[client.IterationSummary](), nil
+	}
+	found, next, err := s.Campaigns.ListIterations(ctx, c.workspace(), campaign, c.page())
+	return listOf(found, next, err, showIterationSummary)
 }
 
 func (s *server) getIteration(ctx context.Context, c *call, _ none) (iterationBody, error) {
@@ -135,10 +159,8 @@ func (s *server) readResults(ctx context.Context, c *call, _ none) (client.Itera
 		return client.IterationResults{}, err
 	}
 	all = append(all, present...)
-	b := client.IterationResults{Status: string(it.Status), CutOffAt: utc(it.CutOffAt), Series: []client.VariantSeries{}}
-	if it.Winner != nil {
-		b.Winner = &it.Variants[*it.Winner].Name
-	}
+	b := client.IterationResults{Status: string(it.Status), CutOffAt: utc(it.CutOffAt), Winner: winnerOf(it),
+		Series: []client.VariantSeries{}}
 	if it.Verdict != nil {
 		b.Sentence = &it.Verdict.Sentence
 	}

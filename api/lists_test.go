@@ -61,6 +61,13 @@ func (b *bundle) createSeveral(w world) {
 	b.do("POST", "/v1/data_sources/"+w.source+"/test", nil).is(200)
 	b.do("DELETE", "/v1/api_keys/"+b.do("POST", "/v1/api_keys", object{"name": "Old", "scopes": []string{"flows:read"}}).id(), nil).is(204)
 	b.do("POST", "/v1/campaigns/"+w.campaign+"/send", nil).is(202)
+	for _, name := range []string{"X", "Y", "Z"} {
+		tested := b.do("POST", "/v1/campaigns", w.newCampaign(object{"name": name, "experiment": experimentWith(
+			object{"variants": []object{{"name": "A", "weight": 50}, {"name": "B", "weight": 50, "subject": "Look"}}})})).is(201)
+		if name == "Y" {
+			b.do("POST", "/v1/campaigns/"+tested.id()+"/send", nil).is(202)
+		}
+	}
 	for _, name := range []string{"a", "b", "c"} {
 		x := b.do("POST", "/v1/exports", object{"type": "events", "format": "csv"}).is(202)
 		if name == "b" {

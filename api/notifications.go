@@ -42,8 +42,9 @@ func campaignOf(n notifications.Notification) *string {
 }
 
 func (s *server) listNotifications(ctx context.Context, c *call, _ none) (list[client.Notification], error) {
-	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"), Delivery: c.query("delivery"),
-		Reason: c.query("reason"), ProfileKey: c.query("profile_key"), Address: c.query("address"), Direct: c.query("origin") == "direct"}
+	f := notifications.Filter{Channel: lemma.Channel(c.query("channel")), Status: c.query("status"),
+		Resolution: c.query("resolution"), Delivery: c.query("delivery"), Reason: c.query("reason"), ProfileKey: c.query("profile_key"),
+		Address: c.query("address"), Direct: c.query("origin") == "direct"}
 	var ok bool
 	if f.OriginID, ok = c.filterID("campaign_id", lemma.PrefixCampaign); !ok {
 		return nothing[client.Notification](), nil

@@ -210,6 +210,7 @@ func (s *server) routes() []route {
 		{get, "/v1/campaigns/{id}/links", "campaigns:read", ok, on(s.listLinks)},
 		{get, "/v1/campaigns/{id}/preview", "campaigns:read audiences:query", ok, costly(previews, on(s.previewCampaign))},
 
+		{get, "/v1/iterations", "campaigns:read", ok, on(s.listIterations)},
 		{get, "/v1/iterations/{id}", "campaigns:read", ok, on(s.getIteration)},
 		{get, "/v1/iterations/{id}/results", "campaigns:read", ok, on(s.readResults)},
 		{get, "/v1/iterations/{id}/assignment", "campaigns:read", ok, on(s.readAssignment)},

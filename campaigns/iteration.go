@@ -67,6 +67,7 @@ type Iteration struct {
 	DecidedBy string
 	DecidedAt *time.Time
 	Verdict   *Verdict
+	CreatedAt time.Time
 	Allowed   []string
 
 	rolloutID *uuid.UUID
@@ -141,22 +142,26 @@ type iterationRow struct {
 	DecidedAt                  *time.Time
 	Verdict                    []byte
 	RolloutID                  *uuid.UUID
+	CreatedAt                  time.Time
 	Variants                   []byte
 }
 
-// readIteration reads an iteration with its variants by one statement.
+// selectIteration reads iterations of a workspace with their variants, as iterationRow.
+const selectIteration = `
+	select i.id, i.campaign_id, i.status, coalesce(i.status_reason, ''), coalesce(i.status_detail, ''), i.sample_percent, i.holdout_percent,
+		i.metric, i.event_name, i.data_source_id, i.sql, i.duration, i.evaluate_at, i.min_sample, i.confidence, i.on_inconclusive,
+		i.guardrail, i.guardrail_limit, i.base_rate, i.effect,
+		i.started_at, i.cut_off_at, i.winner::int, coalesce(i.decided_by, ''), i.decided_at, i.verdict, i.rollout_id, i.created_at,
+		(select json_agg(json_build_object('Name', v.name, 'Weight', v.weight, 'TemplateID', v.template_id,
+			'TemplateVersion', coalesce(v.template_version, 0), 'Subject', coalesce(v.subject, ''), 'Preheader', coalesce(v.preheader, ''),
+			'FromName', coalesce(v.from_name, ''), 'SendOffset', (extract(epoch from v.send_offset) * 1000000000)::bigint,
+			'StoppedAt', v.stopped_at, 'StoppedReason', coalesce(v.stopped_reason, ''), 'ContentID', v.content_id) order by v.ordinal)
+		from iteration_variants v where v.workspace_id = i.workspace_id and v.iteration_id = i.id)
+	from iterations i where i.workspace_id = $1 and `
+
+// readIteration reads one iteration by one statement.
 func readIteration(ctx context.Context, q querier, where string, workspaceID, id uuid.UUID) (Iteration, error) {
-	rows, _ := q.Query(ctx, `
-		select i.id, i.campaign_id, i.status, coalesce(i.status_reason, ''), coalesce(i.status_detail, ''), i.sample_percent, i.holdout_percent,
-			i.metric, i.event_name, i.data_source_id, i.sql, i.duration, i.evaluate_at, i.min_sample, i.confidence, i.on_inconclusive,
-			i.guardrail, i.guardrail_limit, i.base_rate, i.effect,
-			i.started_at, i.cut_off_at, i.winner::int, coalesce(i.decided_by, ''), i.decided_at, i.verdict, i.rollout_id,
-			(select json_agg(json_build_object('Name', v.name, 'Weight', v.weight, 'TemplateID', v.template_id,
-				'TemplateVersion', coalesce(v.template_version, 0), 'Subject', coalesce(v.subject, ''), 'Preheader', coalesce(v.preheader, ''),
-				'FromName', coalesce(v.from_name, ''), 'SendOffset', (extract(epoch from v.send_offset) * 1000000000)::bigint,
-				'StoppedAt', v.stopped_at, 'StoppedReason', coalesce(v.stopped_reason, ''), 'ContentID', v.content_id) order by v.ordinal)
-			from iteration_variants v where v.workspace_id = i.workspace_id and v.iteration_id = i.id)
-		from iterations i where i.workspace_id = $1 and `+where, workspaceID, id)
+	rows, _ := q.Query(ctx, selectIteration+where, workspaceID, id)
 	row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[iterationRow])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Iteration{}, lemma.Missing("iteration")
@@ -170,7 +175,7 @@ func readIteration(ctx context.Context, q querier, where string, workspaceID, id
 func (r iterationRow) iteration(workspaceID uuid.UUID) (Iteration, error) {
 	it := Iteration{WorkspaceID: workspaceID, ID: r.ID, CampaignID: r.CampaignID, Status: r.Status, StatusReason: r.StatusReason,
 		StatusDetail: r.StatusDetail, StartedAt: r.StartedAt, CutOffAt: r.CutOffAt, Winner: r.Winner, DecidedBy: r.DecidedBy,
-		DecidedAt: r.DecidedAt, rolloutID: r.RolloutID, Experiment: Experiment{SamplePercent: r.SamplePercent,
+		DecidedAt: r.DecidedAt, CreatedAt: r.CreatedAt, rolloutID: r.RolloutID, Experiment: Experiment{SamplePercent: r.SamplePercent,
 			HoldoutPercent: r.HoldoutPercent, EvaluateAt: r.EvaluateAt, MinSample: r.MinSample, Confidence: r.Confidence,
 			OnInconclusive: r.OnInconclusive, BaseRate: r.BaseRate, Effect: r.Effect}}
 	if r.Duration != nil {

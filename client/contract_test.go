@@ -78,7 +78,10 @@ var (
 
 // calls has a call of each method, with all fields and options.
 var calls = map[string]func(context.Context, *Client) (any, error){
-	"ReadResults":     func(ctx context.Context, c *Client) (any, error) { return c.ReadResults(ctx, "itr_1") },
+	"ReadResults": func(ctx context.Context, c *Client) (any, error) { return c.ReadResults(ctx, "itr_1") },
+	"ListIterations": func(ctx context.Context, c *Client) (any, error) {
+		return first(c.ListIterations(ctx, IterationFilter{CampaignID: "cmp_1", Status: "inconclusive"}, sorted...))
+	},
 	"GetIteration":    func(ctx context.Context, c *Client) (any, error) { return c.GetIteration(ctx, "itr_1") },
 	"SelectWinner":    func(ctx context.Context, c *Client) (any, error) { return c.SelectWinner(ctx, "itr_1", "B") },
 	"StopIteration":   func(ctx context.Context, c *Client) (any, error) { return c.StopIteration(ctx, "itr_1") },
@@ -97,7 +100,7 @@ var calls = map[string]func(context.Context, *Client) (any, error){
 	"GetNotification":    func(ctx context.Context, c *Client) (any, error) { return c.GetNotification(ctx, "ntf_1") },
 	"ListNotifications": func(ctx context.Context, c *Client) (any, error) {
 		return first(c.ListNotifications(ctx, NotificationFilter{CampaignID: "cmp_1", FlowID: "flw_1", Direct: true, Channel: "email",
-			Status: "sent", Delivery: "unknown", Reason: "expired", ProfileKey: "c1", Address: "a@shop.example"}))
+			Status: "sent", Resolution: "none", Delivery: "unknown", Reason: "expired", ProfileKey: "c1", Address: "a@shop.example"}))
 	},
 	"TestProvider": func(ctx context.Context, c *Client) (any, error) {
 		return c.TestProvider(ctx, "prv_1", ProviderTestRequest{To: "ada@example.com", From: &Sender{Email: "news@example.com", Name: "Shop"},

@@ -20,6 +20,7 @@ type Iteration struct {
 	Winner       *string          `json:"winner"`
 	DecidedBy    *string          `json:"decided_by"` // evaluation, on_inconclusive, person
 	DecidedAt    *time.Time       `json:"decided_at"`
+	CreatedAt    time.Time        `json:"created_at"`
 	Verdict      *Verdict         `json:"verdict"`
 	Stopped      []StoppedVariant `json:"stopped_variants"`
 	Warnings     []string         `json:"warnings"` // why the sample is too small

@@ -2,9 +2,38 @@ package client
 
 import (
 	"context"
+	"iter"
 	"net/http"
 	"time"
 )
+
+// IterationSummary is an entry of the list of iterations.
+type IterationSummary struct {
+	ID           string     `json:"id"`
+	CampaignID   string     `json:"campaign_id"`
+	Status       string     `json:"status"`
+	StatusReason *string    `json:"status_reason"`
+	StatusDetail *string    `json:"status_detail"`
+	CreatedAt    time.Time  `json:"created_at"`
+	StartedAt    *time.Time `json:"started_at"`
+	CutOffAt     *time.Time `json:"cut_off_at"`
+	Winner       *string    `json:"winner"`
+	DecidedBy    *string    `json:"decided_by"` // evaluation, on_inconclusive, person
+	DecidedAt    *time.Time `json:"decided_at"`
+	Allowed      []string   `json:"allowed_actions"`
+}
+
+// IterationFilter limits a list.
+type IterationFilter struct{ CampaignID, Status string }
+
+// ListIterations reads the A/B tests of campaigns, newest first.
+func (c *Client) ListIterations(ctx context.Context, f IterationFilter, options ...CallOption) iter.Seq2[IterationSummary, error] {
+	fill := func(r *request) {
+		r.set("campaign_id", f.CampaignID)
+		r.set("status", f.Status)
+	}
+	return each[IterationSummary](ctx, c, fill, options, "/v1/iterations")
+}
 
 // IterationResults are the numbers of an A/B test over time.
 type IterationResults struct {

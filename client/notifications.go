@@ -125,6 +125,7 @@ type NotificationFilter struct {
 	Direct             bool // direct ones only
 	Channel            string
 	Status             string
+	Resolution         string // of orphaned ones: sent, not_sent, or none
 	Delivery           string
 	Reason             string
 	ProfileKey         string
@@ -160,7 +161,7 @@ func (c *Client) GetNotification(ctx context.Context, id string, options ...Call
 func (c *Client) ListNotifications(ctx context.Context, f NotificationFilter, options ...CallOption) iter.Seq2[Notification, error] {
 	fill := func(r *request) {
 		for name, value := range map[string]string{"campaign_id": f.CampaignID, "flow_id": f.FlowID, "channel": f.Channel, "status": f.Status,
-			"delivery": f.Delivery, "reason": f.Reason, "profile_key": f.ProfileKey, "address": f.Address} {
+			"resolution": f.Resolution, "delivery": f.Delivery, "reason": f.Reason, "profile_key": f.ProfileKey, "address": f.Address} {
 			r.set(name, value)
 		}
 		if f.Direct {

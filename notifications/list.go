@@ -156,6 +156,9 @@ func (q *query) filter(f Filter) {
 		q.And("n.status = " + q.Arg(f.Status))
 		q.narrow(f.Status, origin)
 	}
+	if f.Resolution != "" {
+		q.ofResolution(f, origin)
+	}
 	if f.Delivery != "" {
 		q.ofDelivery(f.Delivery, origin)
 	}
@@ -177,6 +180,19 @@ func (q *query) filter(f Filter) {
 	if f.Address != "" {
 		q.ofAddress(f.Address)
 	}
+}
+
+// ofResolution limits the rows to orphaned notifications with a resolution, or without one.
+func (q *query) ofResolution(f Filter, origin string) {
+	if f.Status != "orphaned" {
+		q.And("n.status = 'orphaned'")
+		q.narrow("orphaned", origin)
+	}
+	if f.Resolution == "none" {
+		q.And("n.resolution is null")
+		return
+	}
+	q.And("n.resolution = " + q.Arg(f.Resolution))
 }
 
 // ofDelivery limits the rows to a delivery state. The few that were not delivered are

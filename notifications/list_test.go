@@ -99,6 +99,37 @@ func (f *fixture) list(filter notifications.Filter, limit int) map[string]string
 	return found
 }
 
+// The filter by resolution finds orphaned notifications only, with any other filter.
+func TestListByResolution(t *testing.T) {
+	f := setup(t)
+	f.insert(recipients(30))
+	for i := range 12 {
+		f.orphan(i)
+	}
+	f.end(20, "accepted", "response", "sent")
+	for i, resolution := range []string{"sent", "sent", "not_sent"} {
+		_, err := f.Resolve(t.Context(), f.Workspace, f.origin, keyOf(i), notifications.Resolution{Resolution: resolution, APIKeyID: lemma.NewID()})
+		f.Must(err)
+	}
+	for _, c := range []struct {
+		filter notifications.Filter
+		want   int
+	}{
+		{notifications.Filter{Resolution: "none"}, 9},
+		{notifications.Filter{Resolution: "sent"}, 2},
+		{notifications.Filter{Resolution: "not_sent"}, 1},
+		{notifications.Filter{Resolution: "none", OriginID: &f.origin}, 9},
+		{notifications.Filter{Resolution: "none", Status: "orphaned"}, 9},
+		{notifications.Filter{Resolution: "none", Status: "sent"}, 0},
+		{notifications.Filter{Resolution: "none", OriginID: &f.origin, ProfileKey: "5"}, 1},
+		{notifications.Filter{Resolution: "sent", OriginID: &f.origin, ProfileKey: "5"}, 0},
+	} {
+		if got := f.list(c.filter, 4); len(got) != c.want {
+			t.Errorf("%+v: found %d, want %d", c.filter, len(got), c.want)
+		}
+	}
+}
+
 // The first resolution of an orphaned notification is final.
 func TestResolve(t *testing.T) {
 	f := setup(t)

@@ -45,6 +45,7 @@ type Filter struct {
 	Direct     bool       // direct ones only
 	Channel    lemma.Channel
 	Status     string
+	Resolution string // of orphaned ones: sent, not_sent, or none
 	Delivery   string
 	Reason     string
 	ProfileKey string

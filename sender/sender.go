@@ -1,7 +1,9 @@
 // Package sender calls carriers. It guarantees:
 //
-//   - A notification is called at most twice, whatever crashes, and at most once
-//     under at_most_once.
+//   - A carrier accepts a notification at most twice, whatever crashes, and at most
+//     once under at_most_once. A call that was certainly not accepted is made again,
+//     at most Config.MaxDeferrals times. After an unknown outcome there is one second
+//     attempt, and none under at_most_once.
 //   - No call is forgotten: every notification ends with an outcome.
 //
 // A batch goes through a claim, windows of (open, call, commit), and its end. The row

@@ -24,7 +24,8 @@ type commands struct {
 	Secrets       secretsCommand          `cmd:"" help:"Change the key that encrypts stored secrets."`
 	Flows         remote.Flows            `cmd:"" help:"Create, publish, watch and stop flows, over the API."`
 	Events        remote.Events           `cmd:"" help:"Record and list events, over the API."`
-	Notifications remote.Notifications    `cmd:"" help:"Send, show and cancel direct notifications, over the API."`
+	Notifications remote.Notifications    `cmd:"" help:"List notifications; send, show and cancel direct ones, over the API."`
+	Iterations    remote.Iterations       `cmd:"" help:"List A/B tests, over the API."`
 	Campaigns     remote.Campaigns        `cmd:"" help:"Follow A/B tests, over the API."`
 	Providers     remote.Providers        `cmd:"" help:"Test providers, over the API."`
 	Enrollments   remote.Enrollments      `cmd:"" help:"List, create, move and end enrollments, over the API."`

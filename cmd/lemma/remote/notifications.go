@@ -9,11 +9,44 @@ import (
 	"lemma/client"
 )
 
-// Notifications are the commands for direct notifications.
+// Notifications are the commands for notifications.
 type Notifications struct {
+	List   notificationsListCommand   `cmd:"" help:"List notifications, those of the newest campaign first, or of the newest month of a flow."`
 	Send   notificationsSendCommand   `cmd:"" help:"Send one message to one recipient."`
 	Get    notificationsGetCommand    `cmd:"" help:"Show a notification."`
 	Cancel notificationsCancelCommand `cmd:"" help:"Cancel a direct notification that waits."`
+}
+
+type notificationsListCommand struct {
+	listing
+	Campaign   string `help:"Only notifications of this campaign (id)."`
+	Flow       string `help:"Only notifications of this flow (id or name)."`
+	Direct     bool   `help:"Only direct notifications."`
+	Channel    string `help:"Only notifications of this channel: email, sms, push."`
+	Status     string `help:"Only notifications with this status: pending, processing, sent, failed, orphaned, skipped, cancelled."`
+	Resolution string `help:"Only orphaned notifications with this resolution: sent, not_sent; none: those that wait for a person."`
+	Delivery   string `help:"Only notifications with this delivery state, such as bounced."`
+	Reason     string `help:"Only notifications with this reason, such as suppressed."`
+	Profile    string `help:"Only notifications of this profile; needs --campaign, --flow or --direct."`
+	Address    string `help:"Only notifications to this address; needs --campaign, --flow or --direct."`
+}
+
+func (l notificationsListCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
+	return l.call(cfg, func(c *client.Client) error {
+		f := client.NotificationFilter{CampaignID: l.Campaign, Direct: l.Direct, Channel: l.Channel, Status: l.Status,
+			Resolution: l.Resolution, Delivery: l.Delivery, Reason: l.Reason, ProfileKey: l.Profile, Address: l.Address}
+		if l.Flow != "" {
+			var err error
+			if f.FlowID, err = flowID(ctx, c, l.Flow); err != nil {
+				return err
+			}
+		}
+		return list(l.listing, out, c.ListNotifications(ctx, f), "ID|PROFILE|CHANNEL|ADDRESS|STATUS|REASON|RESOLUTION|DELIVERY|CREATED|ENDED",
+			func(n client.Notification) []string {
+				return []string{n.ID, n.ProfileKey, n.Channel, or(n.Address, ""), n.Status, or(n.Reason, ""), or(n.Resolution, ""), n.Delivery,
+					stamp(n.CreatedAt), stampOr(n.EndedAt, "")}
+			})
+	})
 }
 
 type notificationsSendCommand struct {
