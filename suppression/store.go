@@ -184,7 +184,7 @@ func addBetween(ctx context.Context, tx pgx.Tx, ws uuid.UUID, bits *bloom, since
 
 const pairsBetween = `(select $2::text::pg_snapshot as since, $3::text::pg_snapshot as now) s cross join lateral ` + writtenBetween
 
-// write replaces the stored filter. Only the setting tells its rows from those that are restored.
+// write replaces the stored filter. The setting distinguishes its rows from those that are restored.
 func write(ctx context.Context, tx pgx.Tx, ws uuid.UUID, bits *bloom, seen string) error {
 	if _, err := tx.Exec(ctx, `select set_config('lemma.filter_snapshot', $1, true)`, seen); err != nil {
 		return fmt.Errorf("store bits: %w", err)

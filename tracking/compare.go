@@ -180,7 +180,7 @@ type moment struct {
 }
 
 // compareMoments finds the clicks beside one on another link, and those that a HEAD
-// request precedes. Each moment is met a few times, however many there are.
+// request precedes. Each moment is compared a few times, however many there are.
 func compareMoments(all []moment) {
 	slices.SortFunc(all, func(a, b moment) int {
 		return cmp.Or(a.at.Compare(b.at), -cmp.Compare(a.kind, b.kind)) // a HEAD request first
