@@ -70,7 +70,7 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	prints(t, env, `stranded`, "flows", "plan", "Welcome", "2", "--in-flight=move")
 	prints(t, env, `Publishing version 1`, "flows", "plan", "Welcome", "1")
 	prints(t, env, `"start": "nap"`, "flows", "versions", "Welcome", "2")
-	prints(t, env, `version 2 is a draft, written 2 times`, "flows", "draft", "Welcome", "2", "-f",
+	prints(t, env, `version 2 is a draft, revision 2`, "flows", "draft", "Welcome", "2", "-f",
 		fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))
 	prints(t, env, `\(entry\) .* move`, "flows", "plan", "Welcome", "--in-flight=move", "--map", "rest=nap")
 	prints(t, env, `version 3 is a draft`, "flows", "draft", "Welcome", "-f", fileOf(t, restful))
