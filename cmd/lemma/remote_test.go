@@ -239,14 +239,14 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		"must be one of":                 {"flows", "publish", "Welcome", "--in-flight=fly"},
 		"--later is":                     {"flows", "simulate", "Welcome", "c1", "--later=bought"},
 		"?status: ":                      {"enrollments", "list", "--status=asleep"},
-		"the key is not one":             {"flows", "list"},
+		"the key does not exist":         {"flows", "list"},
 		"LEMMA_API_KEY is not set":       {"flows", "list"},
 		"LEMMA_URL: the server must be":  {"flows", "list"},
 		"no such flow in this workspace": {"flows", "get", "flw_1"},
 	} {
 		with := env
 		switch want {
-		case "the key is not one":
+		case "the key does not exist":
 			with = []string{env[0], "LEMMA_API_KEY=lk_x"}
 		case "LEMMA_API_KEY is not set":
 			with = env[:1]
