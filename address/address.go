@@ -82,7 +82,7 @@ func phone(value, region string) Address {
 	return Address{Text: mail.Displayable(value), Fault: Invalid}
 }
 
-// token accepts any text without control characters: only the push service knows more.
+// token accepts any text without control characters: only the push service can check it.
 // Its case is significant. A JSON object, such as a Web Push subscription, is compacted.
 func token(value string) Address {
 	text := strings.TrimSpace(value)

@@ -30,8 +30,8 @@ func TestUsersOfAThingAreNamed(t *testing.T) {
 			t.Errorf("%s: %s", path, got.body)
 		}
 	}
-	blind := b.key(b.Workspace, "audiences:write", "flows:read")
-	if got := b.do("DELETE", "/v1/audiences/"+w.audience, nil, as(blind)).is(409); strings.Contains(got.problem.Detail, "Winter") ||
+	unscoped := b.key(b.Workspace, "audiences:write", "flows:read")
+	if got := b.do("DELETE", "/v1/audiences/"+w.audience, nil, as(unscoped)).is(409); strings.Contains(got.problem.Detail, "Winter") ||
 		!strings.Contains(got.problem.Detail, "Call") {
 		t.Errorf("a key that may not read campaigns: %s", got.body)
 	}

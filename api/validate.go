@@ -2,7 +2,6 @@ package api
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"strings"
 
@@ -46,10 +45,7 @@ func validateTags(in any) error {
 	err := tags.Struct(in)
 	var broken validator.ValidationErrors
 	if !errors.As(err, &broken) {
-		if err != nil {
-			return fmt.Errorf("validate request: %w", err)
-		}
-		return nil
+		return lemma.Wrap(err, "validate request")
 	}
 	var fields []lemma.Field
 	for _, f := range broken {

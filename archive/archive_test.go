@@ -146,7 +146,7 @@ func (c cutting) Put(ctx context.Context, name string, r io.Reader) error {
 	return c.Store.Put(ctx, name, bytes.NewReader(all[:len(all)-20]))
 }
 
-func TestAStoreThatLosesDataIsNoticed(t *testing.T) {
+func TestAStoreThatLosesDataIsReported(t *testing.T) {
 	f := setup(t)
 	whole := f.blobs.Store
 	f.blobs.Store = cutting{whole}

@@ -95,7 +95,7 @@ func (r Row) at(channel lemma.Channel, text string) Row {
 	return r
 }
 
-// add asks in the order in which a campaign asks, so that both count alike: a row
+// add checks in the order in which a campaign checks, so that both count alike: a row
 // with the profile and the address of another is the same recipient. It reports
 // whether the row is sendable. Rows that are opted out come first: no other row of
 // their profile or address is sendable.

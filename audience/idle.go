@@ -18,7 +18,7 @@ const (
 	idleFor     = 30 * time.Second // then it is closed
 	longestLife = 5 * time.Minute  // also then, so that the role is probed again
 	reviveTime  = 2 * time.Second  // for an idle connection to respond
-	maxKnown    = 100              // queries that a connection has described and remembers
+	maxKnown    = 100              // queries that a connection has described and keeps
 )
 
 // connection is a session that outlives its transaction.

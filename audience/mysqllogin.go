@@ -42,7 +42,7 @@ func checkGreeting(body []byte) (capabilities uint32, err error) {
 	rest := body[end+1+4+8+1:]
 	capabilities = uint32(binary.LittleEndian.Uint16(rest)) | uint32(binary.LittleEndian.Uint16(rest[5:]))<<16
 	if capabilities&clientProtocol41 == 0 {
-		return 0, refused(nil, "the source speaks an old protocol")
+		return 0, refused(nil, "the source has an old protocol")
 	}
 	return capabilities, nil
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
-	"lemma/pgtest"
 	"lemma/slots"
 )
 
-// silentSource accepts connections and never responds.
-func (b bundle) silentSource(t *testing.T) uuid.UUID {
+// silentSource accepts connections, reports each, and never responds.
+func (b bundle) silentSource(t *testing.T) (source uuid.UUID, accepted <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
+	reports := make(chan struct{}, 100)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -31,9 +31,10 @@ func (b bundle) silentSource(t *testing.T) uuid.UUID {
 				return
 			}
 			t.Cleanup(func() { c.Close() })
+			reports <- struct{}{}
 		}
 	}()
-	return b.addSource(t, Postgres, "postgres://u@"+l.Addr().String()+"/x?sslmode=disable")
+	return b.addSource(t, Postgres, "postgres://u@"+l.Addr().String()+"/x?sslmode=disable"), reports
 }
 
 // TestReadsForCallersAreBounded takes the slots of a source by reads that
@@ -42,14 +43,15 @@ func (b bundle) silentSource(t *testing.T) uuid.UUID {
 func TestReadsForCallersAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	slow := b.silentSource(t)
+	slow, accepted := b.silentSource(t)
 	ctx, closeConnections := context.WithCancel(ForCaller(t.Context(), true))
 	var all sync.WaitGroup
 	for range limitsOfReads.Resource {
 		all.Go(func() { b.Schema(ctx, b.Workspace, slow) })
 	}
-	pgtest.Eventually(t, 20*time.Second, "all reads of the source are in use",
-		func() bool { return b.takenOf(slow) == limitsOfReads.Resource })
+	for range limitsOfReads.Resource {
+		<-accepted
+	}
 	begun := time.Now()
 	_, err := b.TestSource(ForCaller(t.Context(), true), b.Workspace, slow)
 	if codeOf(err) != CodeOverloaded || lemma.KindOf(err) != lemma.Unavailable || time.Since(begun) > slots.Wait+3*time.Second {

@@ -59,7 +59,7 @@ func (r *Row) Addresses(to []address.Address, channel lemma.Channel) []address.A
 // them. Memory does not depend on the number of rows.
 //
 // With an opted-out column the query runs twice in the same snapshot: rows that are
-// opted out come first, without a payload, then all others. So the caller knows every
+// opted out come first, without a payload, then all others. So the caller receives every
 // opt-out before the first row that may be sent to. Each run evaluates the column, which
 // may depend on the time. A row that becomes opted out between the two comes among the
 // others, as opted out. A row that is opted out in the first run only comes twice. Among

@@ -20,7 +20,7 @@ type Assigned struct {
 
 // Assignment returns how an iteration assigns a profile, whether it is in the audience or
 // not. Only a profile in the sample may have another variant than the buckets lead to: its
-// notification has it, if an address is given. Without one, the hashes of the sample tell
+// notification has it, if an address is given. Without one, the hashes of the sample show
 // whether it has a notification of the sample, until they are deleted.
 func (c *Campaigns) Assignment(ctx context.Context, workspaceID, id uuid.UUID, profile, to string) (Assigned, error) {
 	it, err := c.GetIteration(ctx, workspaceID, id)

@@ -10,7 +10,7 @@ import (
 	"lemma/notifications"
 )
 
-// Status is where a campaign stands. state.go has the only table of what may follow what.
+// Status is the status of a campaign. state.go has the only table of transitions.
 type Status string
 
 // The statuses of a campaign.
@@ -20,7 +20,7 @@ const (
 	Preparing Status = "preparing" // started; the audience is being opened and checked
 	Sending   Status = "sending"   // notifications are being written and sent
 	Paused    Status = "paused"    // no new call starts; StatusReason is the reason
-	Completed Status = "completed" // nothing is on its way
+	Completed Status = "completed" // nothing is pending
 	Cancelled Status = "cancelled" // pending notifications are not sent
 	Failed    Status = "failed"    // closed because of StatusReason; pending notifications are not sent
 )

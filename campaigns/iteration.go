@@ -15,7 +15,7 @@ import (
 	"lemma/lifecycle"
 )
 
-// IterationStatus is where the experiment of a campaign stands. It only goes forward,
+// IterationStatus is the status of the experiment of a campaign. It only goes forward,
 // in the order below, which the trigger iterations_forward enforces.
 type IterationStatus string
 
@@ -51,8 +51,7 @@ var iterationTable = lifecycle.Table[IterationStatus, iterationVerb]{
 	Public: []iterationVerb{selectWinner, stopTest, extend},
 }
 
-// Iteration is the experiment of a campaign: what competes, where it stands, and what
-// was decided.
+// Iteration is the experiment of a campaign: its variants, its status and the decision.
 type Iteration struct {
 	WorkspaceID  uuid.UUID
 	ID           uuid.UUID

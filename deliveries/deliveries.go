@@ -119,8 +119,8 @@ func (d *Deliveries) Apply(ctx context.Context) (applied int, err error) {
 }
 
 // applyChunk applies the oldest events of a workspace. If one of them violates the
-// schema, it applies fewer. An event that fails by itself is put behind all others, so
-// that it is met again.
+// schema, it applies fewer. An event that fails by itself is put behind all others, and
+// retried there.
 func (d *Deliveries) applyChunk(ctx context.Context, ws uuid.UUID) (n int, err error) {
 	for most := chunk; ; most /= 2 {
 		n, err = d.applyOldest(ctx, ws, most)

@@ -2,7 +2,6 @@ package direct
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -127,7 +126,7 @@ func (d *Direct) states(ctx context.Context, ws uuid.UUID, all []*request) ([]ke
 	for i, r := range all {
 		keys[i], hashes[i] = r.key, r.Hash
 	}
-	rows, err := d.Pool.Query(ctx, `
+	rows, _ := d.Pool.Query(ctx, `
 		select r.i::int - 1 as i, k.request_hash = r.hash as same, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for,
 			`+left+` as left, now() as now
 		from unnest($2::uuid[], $3::uuid[]) with ordinality as r (key, hash, i)
@@ -135,15 +134,9 @@ func (d *Direct) states(ctx context.Context, ws uuid.UUID, all []*request) ([]ke
 		cross join lateral (
 			select k.request_hash, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for, k.locked_until
 			from direct_keys k where k.workspace_id = $1 and k.key = r.key and k.period = p.id limit 1) k`, ws, keys, hashes)
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
-	}
 	states, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s keyState, err error) {
 		err = row.Scan(&s.I, &s.Same, &s.Stored, &s.Token, &s.OriginID, &s.MaxAttempts, &s.SealFor, &s.Left, &s.Now)
 		return s, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read keys: %w", err)
-	}
-	return states, nil
+	return states, lemma.Wrap(err, "read keys")
 }

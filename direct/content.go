@@ -196,10 +196,7 @@ func (d *Direct) providerOf(ctx context.Context, ws uuid.UUID, r *request, chann
 		}
 		return account.ID, err
 	}
-	rows, err := d.Pool.Query(ctx, `select id from providers where workspace_id = $1 and channel = $2 order by id limit 2`, ws, channel)
-	if err != nil {
-		return uuid.Nil, fmt.Errorf("find provider: %w", err)
-	}
+	rows, _ := d.Pool.Query(ctx, `select id from providers where workspace_id = $1 and channel = $2 order by id limit 2`, ws, channel)
 	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return uuid.Nil, fmt.Errorf("find provider: %w", err)
@@ -254,8 +251,5 @@ func storeContents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*request)
 	if batch.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("store contents: %w", err)
-	}
-	return nil
+	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "store contents")
 }

@@ -115,14 +115,9 @@ func Store(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*request) (kept m
 	for _, r := range all {
 		c.add(r, true)
 	}
-	rows, err := tx.Query(ctx, store, ws, c.keys, c.tokens)
-	if err == nil {
-		kept, err = collect(rows, all)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("store %d keys: %w", len(all), err)
-	}
-	return kept, nil
+	rows, _ := tx.Query(ctx, store, ws, c.keys, c.tokens)
+	kept, err = collect(rows, all)
+	return kept, lemma.Wrap(err, "store %d keys", len(all))
 }
 
 // Unlock unlocks keys whose requests have stored nothing: those that are locked by the
@@ -134,20 +129,14 @@ func Unlock(ctx context.Context, db interface {
 	for _, r := range inOrder(all) {
 		c.add(r, false)
 	}
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		update direct_keys k set locked_until = '-infinity'
 		from unnest($2::uuid[], $3::uuid[]) as r (key, token)
 		cross join direct_key_periods p
 		where k.workspace_id = $1 and k.key = any($2) and k.key = r.key and k.period = p.id and k.token = r.token
 			and not k.stored`, ws, c.keys, c.tokens)
-	if err == nil {
-		rows.Close()
-		err = rows.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("unlock %d keys: %w", len(all), err)
-	}
-	return nil
+	rows.Close()
+	return lemma.Wrap(rows.Err(), "unlock %d keys", len(all))
 }
 
 // inOrder sorts requests by key, so that concurrent transactions lock them in one order,

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"lemma"
 	"lemma/migrations"
 )
 
@@ -26,13 +27,10 @@ func (d *Direct) BeginPeriod(ctx context.Context) error {
 	if err := d.begin(ctx); err != nil {
 		return err
 	}
-	rows, err := d.Pool.Query(ctx, `
+	rows, _ := d.Pool.Query(ctx, `
 		select p.id from direct_key_periods p
 		cross join lateral (select n.began_at from direct_key_periods n where n.id > p.id order by n.id limit 1) n
 		where n.began_at < now() - $1::interval order by p.id`, keepPeriod)
-	if err != nil {
-		return fmt.Errorf("find old periods of keys: %w", err)
-	}
 	old, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return fmt.Errorf("find old periods of keys: %w", err)
@@ -57,10 +55,7 @@ func (d *Direct) begin(ctx context.Context) error {
 			return err
 		})
 	}
-	if err != nil {
-		return fmt.Errorf("begin period of keys: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "begin period of keys")
 }
 
 // alone runs a transaction while no other acquires keys.
@@ -193,16 +188,14 @@ type oldKey struct {
 }
 
 func (d *Direct) page(ctx context.Context, period, workspace, key uuid.UUID) ([]oldKey, error) {
-	rows, err := d.Pool.Query(ctx, `
+	rows, _ := d.Pool.Query(ctx, `
 		select k.workspace_id, k.key, k.stored, k.token, k.origin_id, k.max_attempts, k.seal_for,
 			`+left+`, now()
 		from direct_keys k
 		where k.period = $1 and (k.workspace_id, k.key) > ($2, $3) order by k.workspace_id, k.key limit $4`, period, workspace, key, carryPage)
-	if err != nil {
-		return nil, fmt.Errorf("read keys of period %s: %w", period, err)
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k oldKey, err error) {
+	keys, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k oldKey, err error) {
 		err = row.Scan(&k.Workspace, &k.Key, &k.Stored, &k.Token, &k.OriginID, &k.MaxAttempts, &k.SealFor, &k.Left, &k.Now)
 		return k, err
 	})
+	return keys, lemma.Wrap(err, "read keys of period %s", period)
 }

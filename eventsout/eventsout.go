@@ -9,7 +9,6 @@ package eventsout
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
@@ -81,10 +80,7 @@ func Record(ctx context.Context, tx pgx.Tx, all ...Event) error {
 	if batch.Len() == 0 {
 		return nil
 	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("record events: %w", err)
-	}
-	return nil
+	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "record events")
 }
 
 func (e Event) queue(batch *pgx.Batch) {

@@ -90,7 +90,7 @@ func TestAnAnswerBesideAWorkerIsNotLost(t *testing.T) {
 	b.PublishNext(flow, text, flows.InFlight{Mode: "move"}) // registers the wait again
 	b.FinishMoves()
 	w := b.StopAt("evaluated")
-	b.Stands(w)
+	b.Reached(w)
 	b.CallWebhooks()
 	b.Must(w.End())
 	b.Settle()

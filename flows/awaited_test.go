@@ -73,7 +73,7 @@ func TestEachEventEndsOneWait(t *testing.T) {
 	flow := b.Live(twoWaits("a", "a"))
 	b.RecordEvent("c1", "go")
 	w := b.StopAt("evaluated")
-	b.Stands(w)
+	b.Reached(w)
 	b.RecordEvent("c1", "a")
 	b.Must(w.End())
 	b.Settle()

@@ -31,7 +31,7 @@ func (f *Flows) Waker() *enrollment.Waker { return f.waker }
 
 func (f *Flows) SetWaker(w *enrollment.Waker) { f.waker = w }
 
-func (f *Flows) SetMoveTurn(d time.Duration) { f.moveTurn = d }
+func (f *Flows) SetMoveTime(d time.Duration) { f.moveTime = d }
 
 func (f *Flows) SetForgetPage(rows int) { f.forgetPage = rows }
 

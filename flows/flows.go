@@ -187,7 +187,7 @@ type Flows struct {
 	cfg       Config
 
 	forgetPage int           // rows; forgetPage
-	moveTurn   time.Duration // moveTurn
+	moveTime   time.Duration // moveTime
 
 	idlePoll atomic.Int64      // how long the last poll without result took
 	waker    *enrollment.Waker // wakes the workers of this process

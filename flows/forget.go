@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"lemma"
 	"lemma/flows/enrollment"
 )
 
@@ -38,10 +39,7 @@ func (f *Flows) Forget(ctx context.Context) (int64, error) {
 			) v`,
 		`delete from refusals e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
 			where e.workspace_id = r.workspace_id and e.flow_id = r.flow_id and e.key = r.key`)
-	if err != nil {
-		return events + refused, fmt.Errorf("forget refusals: %w", err)
-	}
-	return events + refused, nil
+	return events + refused, lemma.Wrap(err, "forget refusals")
 }
 
 // hasActive finds an active enrollment that began before the event v, since a later branch

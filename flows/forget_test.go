@@ -134,7 +134,7 @@ func TestWhatMayBeOfferedAgainIsKept(t *testing.T) {
 	forget()
 	b.ExecDB(`alter table gone rename to customers`)
 	worker := b.StopAt("acted")
-	b.Stands(worker) // it refuses 5, and offers 7 again
+	b.Reached(worker) // it refuses 5, and offers 7 again
 	b.ExecDB(`alter table customers rename to gone`)
 	b.Must(worker.End())
 	b.Settle()

@@ -67,11 +67,11 @@ func (o *moveLease) by() string {
 // enrollments, so it runs rarely; each id takes 16 bytes.
 const chunksAtOnce = 100
 
-// moveTurn is how long a move is carried out while those of other workspaces wait.
-const moveTurn = time.Second
+// moveTime is how long a move is carried out while those of other workspaces wait.
+const moveTime = time.Second
 
-// othersMove reports whether moves of other workspaces wait. An error is met again by the
-// next statement.
+// othersMove reports whether moves of other workspaces wait. An error is ignored, since
+// the next statement reports it.
 func (f *Flows) othersMove(ctx context.Context, ws uuid.UUID) (wait bool) {
 	_ = f.pool.QueryRow(ctx, `
 		select exists (select from flow_moves where finished_at is null and retry_at <= now() and lease_until is null and workspace_id <> $1)`,
@@ -79,8 +79,8 @@ func (f *Flows) othersMove(ctx context.Context, ws uuid.UUID) (wait bool) {
 	return wait
 }
 
-// MoveOnce claims an open move and carries it out chunk by chunk, in turn with those of other
-// workspaces. It returns the number of enrollments that it took over. The move is finished when
+// MoveOnce claims an open move and carries it out chunk by chunk, round robin with those of
+// other workspaces. It returns the number of enrollments that it took over. The move is finished when
 // a query finds none left.
 func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 	o, err := f.claimMove(ctx)
@@ -109,7 +109,7 @@ func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 		if err != nil || !ours {
 			return n, err
 		}
-		if time.Since(begun) > f.moveTurn && f.othersMove(ctx, o.ws) {
+		if time.Since(begun) > f.moveTime && f.othersMove(ctx, o.ws) {
 			return n, nil
 		}
 	}

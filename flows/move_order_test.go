@@ -155,11 +155,11 @@ func TestAMoveWithAnExpiredLeaseIsResumed(t *testing.T) {
 }
 
 // The move of a flow with many enrollments does not hold up that of another workspace.
-func TestMovesOfWorkspacesTakeTurns(t *testing.T) {
+func TestMovesOfWorkspacesAlternate(t *testing.T) {
 	const waits = `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"$start","nodes":{
 		"$start":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
 	b := setup(t, 0, func(c *flows.Config) { c.Chunk = 2 })
-	b.SetMoveTurn(0)
+	b.SetMoveTime(0)
 	moving := func(profiles int) {
 		event := lemma.NewID().String()
 		waits := strings.Replace(waits, `"go"`, `"`+event+`"`, 1)
@@ -179,13 +179,13 @@ func TestMovesOfWorkspacesTakeTurns(t *testing.T) {
 	open := func() int {
 		return b.Count(`select count(*) from flow_moves where workspace_id = $1 and finished_at is null`, b.Workspace)
 	}
-	for turns := 0; open() > 0; turns++ {
+	for rounds := 0; open() > 0; rounds++ {
 		n, err := b.MoveOnce(bg)
 		b.Must(err)
 		if n > 2 {
 			t.Fatalf("%d enrollments were moved while another workspace waited", n)
 		}
-		if turns == 19 {
+		if rounds == 19 {
 			t.Fatal("the other workspace waits until the large move has ended")
 		}
 	}

@@ -372,7 +372,7 @@ func TestAnEventOfExitOnBesideATriggerThatIsOfferedAgain(t *testing.T) {
 			b.ExecDB(`alter table gone rename to customers`)
 			before := b.Waits()
 			worker := b.StopAt(stage)
-			b.Stands(worker)
+			b.Reached(worker)
 			payment := flowstest.Start(func() error { return b.pay(500) })
 			b.Until(before, payment.Done)
 			b.Must(worker.End())

@@ -66,7 +66,7 @@ func TestATimerThatWasRightWhenItFired(t *testing.T) {
 	b := setup(t, 2)
 	s := b.NewScene(true)
 	w := b.StopAt("evaluated")
-	b.Stands(w)
+	b.Reached(w)
 	b.Exec(`update enrollments set resume_at = now() + interval '1 hour' where id = $1`, s.C1)
 	b.Must(w.End())
 	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Process) != 1 {
@@ -113,7 +113,7 @@ func TestAnOldTimerResumesNothing(t *testing.T) {
 	b := setup(t, 2)
 	s := b.NewScene(false)
 	w := b.StopAt("evaluated")
-	b.Stands(w)
+	b.Reached(w)
 	b.StealShards()
 	b.Settle()
 	b.Wake(s.C1)

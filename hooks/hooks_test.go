@@ -184,7 +184,7 @@ func TestRefusals(t *testing.T) {
 	b := setup(t)
 	h := b.hooks()
 	body := fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, b.notification(1))
-	deaf := b.create(nil)
+	unconfigured := b.create(nil)
 	large := `{"type":"delivered","detail":"` + strings.Repeat("x", MostBody) + `"}`
 	for name, c := range map[string]struct {
 		request  func() *http.Request
@@ -207,7 +207,7 @@ func TestRefusals(t *testing.T) {
 			r.Header.Set("webhook-id", "f")
 			return r
 		}, "http", b.path(), "forged"},
-		"of another provider": {func() *http.Request { return b.request("e", body) }, "http", lemma.FormatID("prv", deaf), "not_configured"},
+		"of another provider": {func() *http.Request { return b.request("e", body) }, "http", lemma.FormatID("prv", unconfigured), "not_configured"},
 		"of an unknown one":   {func() *http.Request { return b.request("e", body) }, "http", lemma.FormatID("prv", lemma.NewID()), "unknown"},
 		"of another kind":     {func() *http.Request { return b.request("e", body) }, "smtp", b.path(), "unknown"},
 		"an id that is none":  {func() *http.Request { return b.request("e", body) }, "http", "prv_x", "unknown"},

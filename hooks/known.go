@@ -31,7 +31,7 @@ func (k *known) has(id uuid.UUID) bool {
 	return ok
 }
 
-// add remembers ids, after the commit of their reports.
+// add keeps ids, after the commit of their reports.
 func (k *known) add(ids []uuid.UUID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -79,10 +79,7 @@ func readEvents(ctx context.Context, db DB, e *Explanation, d *deliveries) error
 	if len(shown) < mostEvents {
 		return nil
 	}
-	rows, err = db.Query(ctx, countEvents, n.WorkspaceID, n.OriginID, n.Key, mostCounted+1)
-	if err != nil {
-		return err
-	}
+	rows, _ = db.Query(ctx, countEvents, n.WorkspaceID, n.OriginID, n.Key, mostCounted+1)
 	total, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
 	if err != nil {
 		return err

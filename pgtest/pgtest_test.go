@@ -120,15 +120,10 @@ func TestClusterEndsWithItsProcess(t *testing.T) {
 	if _, err := fmt.Sscan(line, &pid, &dir); err != nil {
 		t.Fatal(err)
 	}
-	gone := func() bool {
+	Eventually(t, inTime, fmt.Sprintf("postmaster %d and folder %s are gone", pid, dir), func() bool {
 		_, err := os.Stat(dir)
 		return errors.Is(err, fs.ErrNotExist) && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
-	}
-	for deadline := time.Now().Add(20 * time.Second); !gone(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("postmaster %d or folder %s outlive their process", pid, dir)
-		}
-	}
+	})
 }
 
 // A pipe that the garbage collector closes would end the cluster while its tests

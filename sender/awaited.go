@@ -60,7 +60,7 @@ func (s *Sender) readEvents(ctx context.Context, tx pgx.Tx, ref notifications.Re
 }
 
 // reapLater leaves a batch whose rows all wait for events to a later run. Its worker,
-// if it lives, may still commit outcomes that it knows.
+// if it still runs, may commit outcomes that it has received.
 func (s *Sender) reapLater(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale) error {
 	_, err := tx.Exec(ctx, `
 		update batches set lease_until = now() + $5

@@ -68,7 +68,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	return sum, failed
 }
 
-// expired returns batches whose lease has expired, in turn of each workspace: those of
+// expired returns batches whose lease has expired, round robin by workspace: those of
 // one do not delay those of another. At random within a workspace, since some cannot be
 // decided yet.
 func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,25 +22,28 @@ import (
 	"lemma/sender/sendertest"
 )
 
-// inbox keeps what the carrier was given, by address.
-type inbox struct {
-	mu       sync.Mutex
-	messages map[string]sender.Message
-}
+// inbox receives what the carrier was given.
+type inbox chan sender.Message
 
-func (i *inbox) accept(m sender.Message, _ int) sender.Receipt {
-	i.mu.Lock()
-	defer i.mu.Unlock()
+func (i inbox) accept(m sender.Message, _ int) sender.Receipt {
 	m.HTML, _, _ = strings.Cut(m.HTML, "<img ") // the pixel that counts opens
-	i.messages[m.To] = sender.Message{To: m.To, FromEmail: m.FromEmail, Subject: m.Subject, HTML: m.HTML, Text: m.Text, Link: m.Link,
-		Data: m.Data}
+	i <- sender.Message{To: m.To, FromEmail: m.FromEmail, Subject: m.Subject, HTML: m.HTML, Text: m.Text, Link: m.Link, Data: m.Data}
 	return sender.Receipt{}
 }
 
-func (i *inbox) all() map[string]sender.Message {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return maps.Clone(i.messages)
+// next returns n messages by their address.
+func (i inbox) next(t *testing.T, n int) map[string]sender.Message {
+	t.Helper()
+	all, late := map[string]sender.Message{}, time.After(30*time.Second)
+	for range n {
+		select {
+		case m := <-i:
+			all[m.To] = m
+		case <-late:
+			t.Fatalf("%d of %d messages are sent", len(all), n)
+		}
+	}
+	return all
 }
 
 // A flow sends one message per channel to a profile: a push to each of its devices.
@@ -51,7 +52,7 @@ func TestAFlowSendsOverEachChannel(t *testing.T) {
 	ctx := t.Context()
 	f := shop.New(pgtest.NewShop(t, `create table people (id text, email text, phone text, tokens jsonb)`,
 		`insert into people values ('anna', 'Anna@shop.example', '(030) 123401', '["ios-1", "web-2", "ios-1"]')`), shop.Local, nil)
-	got := &inbox{messages: map[string]sender.Message{}}
+	got := make(inbox, 10)
 	carrier := &sendertest.Carrier{Script: got.accept}
 	kind := carrier.Kind()
 	kind.Channels = []lemma.Channel{lemma.Email, lemma.SMS, lemma.Push}
@@ -102,8 +103,7 @@ func TestAFlowSendsOverEachChannel(t *testing.T) {
 		"+4930123401": {To: "+4930123401", Text: "A & B is <here>"},
 		"ios-1":       first, "web-2": second,
 	}
-	pgtest.Eventually(t, 30*time.Second, "every channel has its messages", func() bool { return len(got.all()) >= len(want) })
-	if diff := cmp.Diff(want, got.all()); diff != "" {
+	if diff := cmp.Diff(want, got.next(t, len(want))); diff != "" {
 		t.Error(diff)
 	}
 	channels := pgtest.One[string](t, f.Pool, `

@@ -2,7 +2,6 @@ package suppression
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/google/uuid"
@@ -47,7 +46,7 @@ func keysOf(channel lemma.Channel, addresses []string) []uuid.UUID {
 }
 
 func check(ctx context.Context, db DB, ws uuid.UUID, m Message, keys []uuid.UUID) ([]Found, error) {
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		select r.i::int - 1, s.cause from unnest($2::uuid[]) with ordinality as r (key, i)
 		cross join lateral (
 			(select s.cause from suppressions s
@@ -60,12 +59,6 @@ func check(ctx context.Context, db DB, ws uuid.UUID, m Message, keys []uuid.UUID
 		) s
 		where exists (select from suppressions where workspace_id = $1) or exists (select from topic_unsubscribes where workspace_id = $1)`,
 		ws, keys, m.Transactional, m.TopicID)
-	if err != nil {
-		return nil, fmt.Errorf("check %d addresses for suppressions: %w", len(keys), err)
-	}
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Found])
-	if err != nil {
-		return nil, fmt.Errorf("check %d addresses for suppressions: %w", len(keys), err)
-	}
-	return found, nil
+	return found, lemma.Wrap(err, "check %d addresses for suppressions", len(keys))
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// filter is what a process knows of the lists of a workspace.
+// filter is the content of the lists of a workspace, as a process has read it.
 type filter struct {
 	database string // from which the lists are read: another may repeat the numbers of transactions
 
 	mu    sync.Mutex
-	since string // snapshot: what it sees is in the bits
+	since string // snapshot: what is visible in it is in the bits
 	bits  *bloom
 }
 
-// nothing is a snapshot that sees nothing.
+// nothing is a snapshot in which no row is visible.
 const nothing = "1:1:"
 
 // state is the snapshot from which an update reads on, and the number of pairs in the filter.
@@ -59,10 +59,7 @@ type moment struct {
 
 // readSince reads what was written by transactions that a snapshot does not see, up to a limit.
 func readSince(ctx context.Context, db DB, ws uuid.UUID, since string, limit int) (now moment, err error) {
-	rows, err := db.Query(ctx, newPairs, ws, since, limit+1)
-	if err != nil {
-		return now, fmt.Errorf("read new suppressions: %w", err)
-	}
+	rows, _ := db.Query(ctx, newPairs, ws, since, limit+1)
 	var topic, key *uuid.UUID
 	_, err = pgx.ForEachRow(rows, []any{&now.snapshot, &now.database, &topic, &key}, func() error {
 		if key != nil {

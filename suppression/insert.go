@@ -3,11 +3,12 @@ package suppression
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma"
 )
 
 // insert adds entries whose addresses are canonical. They are sorted by key, so that
@@ -31,19 +32,12 @@ func insert(ctx context.Context, db DB, ws uuid.UUID, entries []Entry) (added in
 	for i, e := range all {
 		ids[i], keys[i], channels[i], addresses[i], causes[i], details[i] = e.ID, e.key, string(e.Channel), e.Address, e.Cause, e.Detail
 	}
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		insert into suppressions (workspace_id, id, key, channel, address, cause, detail)
 		select $1, e.id, e.key, e.channel, e.address, e.cause, e.detail
 		from unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[]) as e (id, key, channel, address, cause, detail)
 		on conflict (workspace_id, key, cause) do nothing
 		returning 1`, ws, ids, keys, channels, addresses, causes, details)
-	if err == nil {
-		var new []int
-		new, err = pgx.CollectRows(rows, pgx.RowTo[int])
-		added = len(new)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("add %d suppressions: %w", len(entries), err)
-	}
-	return added, nil
+	new, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	return len(new), lemma.Wrap(err, "add %d suppressions", len(entries))
 }

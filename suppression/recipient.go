@@ -52,10 +52,7 @@ func (s *Suppressions) PreferencesOf(ctx context.Context, ws uuid.UUID, r Recipi
 		p.Topics = append(p.Topics, t)
 		return nil
 	})
-	if err != nil {
-		return p, fmt.Errorf("read topics of an address: %w", err)
-	}
-	return p, nil
+	return p, lemma.Wrap(err, "read topics of an address")
 }
 
 // Has reports whether one of the suppressions has a cause.
@@ -79,30 +76,21 @@ func Unsubscribe(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topi
 		)
 		select exists (select from from_topic) or exists (select from from_all)`,
 		ws, topic, r.Key, lemma.NewID(), r.Channel, r.Address, detail).Scan(&changed)
-	if err != nil {
-		return false, fmt.Errorf("unsubscribe: %w", err)
-	}
-	return changed, nil
+	return changed, lemma.Wrap(err, "unsubscribe")
 }
 
 // Resubscribe reverses Unsubscribe from all marketing, in the caller's transaction. Other
 // suppressions and the topics stay. It reports whether that changed something.
 func Resubscribe(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient) (changed bool, err error) {
 	tag, err := tx.Exec(ctx, `delete from suppressions where workspace_id = $1 and key = $2 and cause = '`+Unsubscribed+`'`, ws, r.Key)
-	if err != nil {
-		return false, fmt.Errorf("subscribe again: %w", err)
-	}
-	return tag.RowsAffected() > 0, nil
+	return tag.RowsAffected() > 0, lemma.Wrap(err, "subscribe again")
 }
 
 // ResubscribeTo subscribes a recipient to topics again, in the caller's transaction. It
 // reports whether that changed something.
 func ResubscribeTo(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topics []uuid.UUID) (changed bool, err error) {
 	tag, err := tx.Exec(ctx, `delete from topic_unsubscribes where workspace_id = $1 and topic_id = any($3) and key = $2`, ws, r.Key, topics)
-	if err != nil {
-		return false, fmt.Errorf("subscribe to topics again: %w", err)
-	}
-	return tag.RowsAffected() > 0, nil
+	return tag.RowsAffected() > 0, lemma.Wrap(err, "subscribe to topics again")
 }
 
 // UnsubscribeFrom unsubscribes a recipient from topics, in the caller's transaction. Unknown
@@ -114,8 +102,6 @@ func UnsubscribeFrom(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, 
 		)
 		insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, id, $2 from known
 		on conflict (workspace_id, topic_id, key) do nothing returning topic_id`, ws, r.Key, topics)
-	if from, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
-		return nil, fmt.Errorf("unsubscribe from topics: %w", err)
-	}
-	return from, nil
+	from, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return from, lemma.Wrap(err, "unsubscribe from topics")
 }

@@ -53,10 +53,7 @@ func RecordDeliveries(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []Delive
 	if len(keys) == 0 {
 		return 0, nil
 	}
-	rows, err := tx.Query(ctx, countSoftBounces, ws, keys, messages, times, SoftBounceTime, SoftBounceLimit, softBouncesKept)
-	if err != nil {
-		return 0, fmt.Errorf("count soft bounces: %w", err)
-	}
+	rows, _ := tx.Query(ctx, countSoftBounces, ws, keys, messages, times, SoftBounceTime, SoftBounceLimit, softBouncesKept)
 	reached, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return 0, fmt.Errorf("count soft bounces: %w", err)

@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
 )
 
 // bloomForm is the form of stored bits. It changes with the key of an address and with the
@@ -28,16 +30,13 @@ var errNoMemory = errors.New("no memory for a filter of suppressions")
 // are not given again by a server that has recovered, nor by a standby or a backup. A dump
 // does not have the snapshot, and rows without one are no filter.
 func readStored(ctx context.Context, db DB, ws uuid.UUID, reserve func(bytes int) bool) (*filter, error) {
-	rows, err := db.Query(ctx, storedFilter, ws, bloomForm)
-	if err != nil {
-		return nil, fmt.Errorf("read the filter of suppressions: %w", err)
-	}
+	rows, _ := db.Query(ctx, storedFilter, ws, bloomForm)
 	var f filter
 	var seen *string
 	var part, parts, pairs, capacity *int
 	var bits pgtype.DriverBytes
 	read, isWhole := 0, true
-	_, err = pgx.ForEachRow(rows, []any{&f.database, &seen, &part, &parts, &pairs, &capacity, &bits}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&f.database, &seen, &part, &parts, &pairs, &capacity, &bits}, func() error {
 		if seen == nil {
 			return nil
 		}
@@ -167,24 +166,18 @@ func (c *Checker) readAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, now stri
 
 // addBetween adds what was written between two snapshots, also beyond the capacity.
 func addBetween(ctx context.Context, tx pgx.Tx, ws uuid.UUID, bits *bloom, since, now string) error {
-	rows, err := tx.Query(ctx, `select n.topic_id, n.key from `+pairsBetween, ws, since, now)
-	if err != nil {
-		return fmt.Errorf("read suppressions: %w", err)
-	}
+	rows, _ := tx.Query(ctx, `select n.topic_id, n.key from `+pairsBetween, ws, since, now)
 	var p pair
-	_, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&p.topic), (*[16]byte)(&p.key)}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&p.topic), (*[16]byte)(&p.key)}, func() error {
 		bits.add(p)
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read suppressions: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "read suppressions")
 }
 
 const pairsBetween = `(select $2::text::pg_snapshot as since, $3::text::pg_snapshot as now) s cross join lateral ` + writtenBetween
 
-// write replaces the stored filter. Only the setting tells its rows from those that are restored.
+// write replaces the stored filter. The setting distinguishes its rows from those that are restored.
 func write(ctx context.Context, tx pgx.Tx, ws uuid.UUID, bits *bloom, seen string) error {
 	if _, err := tx.Exec(ctx, `select set_config('lemma.filter_snapshot', $1, true)`, seen); err != nil {
 		return fmt.Errorf("store bits: %w", err)

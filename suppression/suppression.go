@@ -32,7 +32,7 @@ const (
 	HardBounce   = "hard_bounce"  // the address does not exist
 	SoftBounces  = "soft_bounces" // it could not be delivered to, repeatedly
 	Complaint    = "complaint"    // its recipient marked a message as spam
-	Unsubscribed = "unsubscribed" // its recipient wants no marketing
+	Unsubscribed = "unsubscribed" // its recipient unsubscribed from marketing
 	Manual       = "manual"       // a user or an import entered it
 
 	TokenUnregistered = "token_unregistered" // no app or browser has the push token any more

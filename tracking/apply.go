@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma"
 	"lemma/loop"
 )
 
@@ -95,7 +96,7 @@ func (t *Tracking) eachWaiting(ctx context.Context, queue string, of *paces, wor
 
 // waiting returns workspaces with rows in a queue. It skips from one to the next.
 func (t *Tracking) waiting(ctx context.Context, queue string) ([]uuid.UUID, error) {
-	rows, err := t.Pool.Query(ctx, `
+	rows, _ := t.Pool.Query(ctx, `
 		with recursive w as (
 			(select workspace_id from `+queue+` order by workspace_id limit 1)
 			union all
@@ -103,10 +104,8 @@ func (t *Tracking) waiting(ctx context.Context, queue string) ([]uuid.UUID, erro
 				select q.workspace_id from `+queue+` q where q.workspace_id > w.workspace_id order by q.workspace_id limit 1) n
 		)
 		select workspace_id from w`)
-	if err != nil {
-		return nil, fmt.Errorf("find workspaces in %s: %w", queue, err)
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return found, lemma.Wrap(err, "find workspaces in %s", queue)
 }
 
 func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, age time.Duration, most int) (n int, err error) {
@@ -193,16 +192,13 @@ func (e *applied) decide() {
 // take deletes the oldest events of the queue. Events that another transaction takes are
 // left out. Rows are deleted by ctid: a join may read the whole queue.
 func (a *application) take(ctx context.Context, age time.Duration, most int) (int, error) {
-	rows, err := a.tx.Query(ctx, `
+	rows, _ := a.tx.Query(ctx, `
 		delete from tracking_queue q where ctid = any(array(
 			select ctid from tracking_queue where workspace_id = $1 and times > 0 and occurred_at <= now() - $2::interval
 			order by occurred_at limit $3 for update skip locked))
 		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.times, q.occurred_at`, a.ws, age, most)
-	if err != nil {
-		return 0, fmt.Errorf("take queued opens and clicks: %w", err)
-	}
 	var e event
-	_, err = pgx.ForEachRow(rows, []any{&e.id, &e.of.origin, &e.of.key, &e.kind, &e.of.link, &e.machine, &e.times, &e.at}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&e.id, &e.of.origin, &e.of.key, &e.kind, &e.of.link, &e.machine, &e.times, &e.at}, func() error {
 		a.events = append(a.events, &applied{event: e})
 		return nil
 	})

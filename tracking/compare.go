@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma"
 )
 
 // mostCompared is how many events of a notification a click is compared with, besides
@@ -22,10 +24,7 @@ func (a *application) compare(ctx context.Context) error {
 	if err := a.match(ctx); err != nil {
 		return fmt.Errorf("match %d opens and clicks: %w", len(a.events), err)
 	}
-	if err := a.compareAll(ctx); err != nil {
-		return fmt.Errorf("compare %d opens and clicks: %w", len(a.events), err)
-	}
-	return nil
+	return lemma.Wrap(a.compareAll(ctx), "compare %d opens and clicks", len(a.events))
 }
 
 // match finds the notification of each event, and whether it is fast.
@@ -37,13 +36,10 @@ func (a *application) match(ctx context.Context) error {
 		origins, keys = append(origins, e.of.origin), append(keys, e.of.key)
 		clicks, times = append(clicks, e.isPersons()), append(times, e.at)
 	}
-	rows, err := a.tx.Query(ctx, matching, a.ws, origins, keys, clicks, times, fast)
-	if err != nil {
-		return err
-	}
+	rows, _ := a.tx.Query(ctx, matching, a.ws, origins, keys, clicks, times, fast)
 	var at int
 	var e applied
-	_, err = pgx.ForEachRow(rows, []any{&at, &e.content, &e.isFast}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&at, &e.content, &e.isFast}, func() error {
 		of := a.events[at]
 		of.isMatched, of.content, of.isFast = true, e.content, e.isFast
 		return nil
@@ -131,13 +127,10 @@ func (a *application) readOthers(ctx context.Context, asked map[window]bool) (ma
 	for _, w := range windows {
 		others[w] = nil
 	}
-	rows, err := a.tx.Query(ctx, readOthers, a.ws, origins, keys, first, last, mostCompared)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := a.tx.Query(ctx, readOthers, a.ws, origins, keys, first, last, mostCompared)
 	var at int
 	var m moment
-	_, err = pgx.ForEachRow(rows, []any{&at, &m.kind, &m.link, &m.at}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&at, &m.kind, &m.link, &m.at}, func() error {
 		others[windows[at]] = append(others[windows[at]], m)
 		return nil
 	})
@@ -180,7 +173,7 @@ type moment struct {
 }
 
 // compareMoments finds the clicks beside one on another link, and those that a HEAD
-// request precedes. Each moment is met a few times, however many there are.
+// request precedes. Each moment is compared a few times, however many there are.
 func compareMoments(all []moment) {
 	slices.SortFunc(all, func(a, b moment) int {
 		return cmp.Or(a.at.Compare(b.at), -cmp.Compare(a.kind, b.kind)) // a HEAD request first

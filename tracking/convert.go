@@ -3,11 +3,12 @@ package tracking
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"lemma"
 )
 
 const (
@@ -96,10 +97,7 @@ func (t *Tracking) queue(ctx context.Context, age time.Duration, next, insert st
 		_, err = tx.Exec(ctx, insert, from, to)
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("queue trigger events: %w", err)
-	}
-	return read, nil
+	return read, lemma.Wrap(err, "queue trigger events")
 }
 
 // advance advances a position, and returns between which times rows are to be read, and

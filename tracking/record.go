@@ -3,7 +3,6 @@ package tracking
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -158,8 +157,5 @@ func enqueue(ctx context.Context, db execer, ws uuid.UUID, all []event) error {
 			as e (id, origin_id, key, type, link, times, machine, at)
 		on conflict (workspace_id, origin_id, key, id) do update set times = q.times + excluded.times where q.machine = '`+flood+`'`,
 		ws, ids, origins, keys, kinds, numbers, counts, machines, times)
-	if err != nil {
-		return fmt.Errorf("store %d opens and clicks: %w", len(all), err)
-	}
-	return nil
+	return lemma.Wrap(err, "store %d opens and clicks", len(all))
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
 )
 
 const (
@@ -83,10 +85,7 @@ func (w *Webhooks) readBodies(ctx context.Context, all []claimed) error {
 			}
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("read bodies of events: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "read bodies of events")
 }
 
 // body is the whole body of a message.

@@ -162,8 +162,5 @@ func (w *Webhooks) giveBack(ctx context.Context, all []claimed) error {
 		update outbox o set leased_by = null, lease_until = null, due_at = now(), attempts = o.attempts - (not o.answered)::int
 		from (`+claimsOf+`) r
 		where o.workspace_id = r.workspace_id and o.id = r.id and o.leased_by = r.token`, claimsIn(all, len(all))...)
-	if err != nil {
-		return fmt.Errorf("give messages back: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "give messages back")
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma"
 )
 
 // Statuses of an endpoint.
@@ -53,10 +55,7 @@ func recordFailing(ctx context.Context, tx pgx.Tx, all []*settlement) error {
 		)
 		update webhook_endpoints e set failing_since = case when l.failing then coalesce(e.failing_since, now()) end
 		from locked l where e.workspace_id = l.workspace_id and e.id = l.id`, ws, ids, failing)
-	if err != nil {
-		return fmt.Errorf("record failing webhook endpoints: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "record failing webhook endpoints")
 }
 
 // changesFailing reports whether an endpoint that fails has received a message, or one that
@@ -103,14 +102,12 @@ func (w *Webhooks) DisableFailing(ctx context.Context) (n int, failed error) {
 
 // failingLong returns the endpoints after one that have failed longest.
 func (w *Webhooks) failingLong(ctx context.Context, after failing) ([]failing, error) {
-	rows, err := w.pool.Query(ctx, `
+	rows, _ := w.pool.Query(ctx, `
 		select workspace_id, id, failing_since from webhook_endpoints
 		where status = 'enabled' and failing_since <= now() - $1::interval and (failing_since, workspace_id, id) > ($2, $3, $4)
 		order by failing_since, workspace_id, id limit $5`, w.options.DisableAfter, after.Since, after.Workspace, after.ID, failingPage)
-	if err != nil {
-		return nil, fmt.Errorf("find failing webhook endpoints: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[failing])
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[failing])
+	return found, lemma.Wrap(err, "find failing webhook endpoints")
 }
 
 // disable disables an endpoint unless it has recovered, was enabled again, or had no call

@@ -65,10 +65,7 @@ func (w *Webhooks) undo(ctx context.Context, ws, id uuid.UUID, made bool) error 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.settling)
 	defer cancel()
 	_, err := fence.Exec(ctx, w.pool, `delete from webhook_endpoints where workspace_id = $1 and id = $2`, ws, id)
-	if err != nil {
-		return fmt.Errorf("delete webhook endpoint %s, whose creation failed: %w", id, err)
-	}
-	return nil
+	return lemma.Wrap(err, "delete webhook endpoint %s, whose creation failed", id)
 }
 
 // MaxEndpoints is how many endpoints a workspace has at most: each event is written for

@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -63,10 +62,8 @@ func (w *Webhooks) Event(ctx context.Context, ws, id uuid.UUID) (Event, error) {
 	if err := pgerr.Row(err, "event", "read event"); err != nil {
 		return Event{}, err
 	}
-	if found.Items, err = w.readEventItems(ctx, ws, origin, found.Type, keys.Unpack(), details); err != nil {
-		return Event{}, fmt.Errorf("read items of event %s: %w", id, err)
-	}
-	return found, nil
+	found.Items, err = w.readEventItems(ctx, ws, origin, found.Type, keys.Unpack(), details)
+	return found, lemma.Wrap(err, "read items of event %s", id)
 }
 
 // readEventItems reads the items of an event.
@@ -82,7 +79,7 @@ func (w *Webhooks) readEventItems(ctx context.Context, ws, origin uuid.UUID, nam
 }
 
 func (w *Webhooks) notificationItems(ctx context.Context, ws, origin uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
-	rows, err := w.pool.Query(ctx, `
+	rows, _ := w.pool.Query(ctx, `
 		select r.key, s.profile_key, s.status, s.reason, coalesce(r.detail, '')
 		from unnest($3::uuid[], $4::text[]) with ordinality as r (key, detail, i)
 		left join lateral (
@@ -90,11 +87,11 @@ func (w *Webhooks) notificationItems(ctx context.Context, ws, origin uuid.UUID, 
 			where s.workspace_id = $1 and s.origin_id = $2 and s.key = r.key limit 1
 		) s on true
 		order by r.i`, ws, origin, keys, details)
-	return eventItems(rows, err, func(key uuid.UUID) string { return lemma.FormatNotificationID(origin, key) })
+	return eventItems(rows, func(key uuid.UUID) string { return lemma.FormatNotificationID(origin, key) })
 }
 
 func (w *Webhooks) enrollmentItems(ctx context.Context, ws uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
-	rows, err := w.pool.Query(ctx, `
+	rows, _ := w.pool.Query(ctx, `
 		select r.key, e.profile_key, e.status, e.exit_reason, coalesce(r.detail, '')
 		from unnest($2::uuid[], $3::text[]) with ordinality as r (key, detail, i)
 		left join lateral (
@@ -102,13 +99,10 @@ func (w *Webhooks) enrollmentItems(ctx context.Context, ws uuid.UUID, keys []uui
 			where e.workspace_id = $1 and e.id = r.key limit 1
 		) e on true
 		order by r.i`, ws, keys, details)
-	return eventItems(rows, err, func(key uuid.UUID) string { return lemma.FormatID(lemma.PrefixEnrollment, key) })
+	return eventItems(rows, func(key uuid.UUID) string { return lemma.FormatID(lemma.PrefixEnrollment, key) })
 }
 
-func eventItems(rows pgx.Rows, err error, format func(uuid.UUID) string) ([]EventItem, error) {
-	if err != nil {
-		return nil, err
-	}
+func eventItems(rows pgx.Rows, format func(uuid.UUID) string) ([]EventItem, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (i EventItem, err error) {
 		var key uuid.UUID
 		err = row.Scan(&key, &i.ProfileKey, &i.Status, &i.Reason, &i.Detail)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma"
 	"lemma/pgerr"
 	"lemma/signing"
 )
@@ -107,10 +108,7 @@ func (w *Webhooks) open(ws, id uuid.UUID, sealed []byte, now time.Time) (keyring
 	if err == nil && len(r.keys) == 0 {
 		err = errors.New("it contains none")
 	}
-	if err != nil {
-		return r, fmt.Errorf("open secret of webhook endpoint %s: %w", id, err)
-	}
-	return r, nil
+	return r, lemma.Wrap(err, "open secret of webhook endpoint %s", id)
 }
 
 // maxKeyrings is how many endpoints have a keyring that is kept.

@@ -201,7 +201,7 @@ func (w *Webhooks) keepAnswer(ctx context.Context, m claimed, v result) error {
 }
 
 // publishLoop publishes events, and passes on those that Loop may call. While there are more
-// than one transaction has room for, it continues at once. Later ones wait for the next
+// than one transaction publishes, it continues at once. Later ones wait for the next
 // period, so that they can be joined.
 func (w *Webhooks) publishLoop(ctx context.Context, to chan<- *reservation) {
 	loop.Every(ctx, w.options.Poll/2, func(ctx context.Context) error {

@@ -145,6 +145,6 @@ func TestBodiesAreForgottenAfterTheCall(t *testing.T) {
 		defer b.buffers.mu.Unlock()
 		return b.buffers.bytes == 0
 	})
-	go b.settleWaiting()
-	b.Eventually("all are settled", func() bool { return b.Count(`select count(*) from outbox where status = 'delivered'`) == 20 })
+	b.settleWaiting()
+	b.WantCount(20, `select count(*) from outbox where status = 'delivered'`)
 }

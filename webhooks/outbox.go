@@ -40,10 +40,7 @@ func (w *Webhooks) Write(ctx context.Context, tx pgx.Tx, all []Message) error {
 		select ws, id, endpoint, body, enrollment, case when enrollment is not null then step end
 		from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::uuid[], $6::int[]) as m (ws, id, endpoint, body, enrollment, step)
 		on conflict (workspace_id, id) do nothing`, ws, ids, endpoints, bodies, enrollments, steps)
-	if err != nil {
-		return fmt.Errorf("write messages: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "write messages")
 }
 
 func pgUUID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
@@ -129,10 +126,7 @@ func (w *Webhooks) Erase(ctx context.Context, tx pgx.Tx, ws uuid.UUID, enrollmen
 		return 0, 0, fmt.Errorf("erase messages: %w", err)
 	}
 	err = tx.QueryRow(ctx, `select count(*) from outbox where workspace_id = $1 and enrollment_id = any($2)`, ws, of).Scan(&inFlight)
-	if err != nil {
-		return 0, 0, fmt.Errorf("count messages in flight: %w", err)
-	}
-	return deleted.RowsAffected(), inFlight, nil
+	return deleted.RowsAffected(), inFlight, lemma.Wrap(err, "count messages in flight")
 }
 
 // cleanPage is how many rows one statement of Clean reads, besides those of the same time as
@@ -168,10 +162,7 @@ func (w *Webhooks) cleanMessages(ctx context.Context) (int64, error) {
 			returning 1
 		)
 		select (select count(*) from gone), count(*), max(at) from page`, w.options.Keep)
-	if err != nil {
-		return gone, fmt.Errorf("clean the outbox: %w", err)
-	}
-	return gone, nil
+	return gone, lemma.Wrap(err, "clean the outbox")
 }
 
 // cleanEvents deletes events that were published longer ago than twice Keep, and whose data
@@ -193,10 +184,7 @@ func (w *Webhooks) cleanEvents(ctx context.Context) error {
 			returning 1
 		)
 		select (select count(*) from gone), count(*), max(at) from page`, 2*w.options.Keep)
-	if err != nil {
-		return fmt.Errorf("clean published events: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "clean published events")
 }
 
 // cleanPages reads all rows that are older than an age, the oldest first, page by page, and

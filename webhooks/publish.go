@@ -25,10 +25,8 @@ const (
 )
 
 // Publish writes the messages of events that wait, one for each endpoint that
-// subscribes, and returns how many events there were. Event, numbers and messages are
-// one transaction: an event is published once, and the numbers of an endpoint have no
-// gaps. Any number of processes may publish: each takes events that no other has locked.
-// After an error the next call publishes fewer; an event that fails alone is put aside.
+// subscribes, and returns how many events there were. Any number of processes may
+// publish: each processes events that no other has locked.
 func (w *Webhooks) Publish(ctx context.Context) (n int, err error) {
 	done, err := w.publishChunk(ctx, nil)
 	return len(done.events), err
@@ -41,8 +39,9 @@ type published struct {
 	more    bool // events may wait that did not fit
 }
 
-// publishChunk publishes events of one transaction. Messages are leased for a reservation; nil:
-// none is.
+// publishChunk publishes events in one transaction with their numbers: an event is published
+// once, and the numbers of an endpoint have no gaps. Messages are leased for a reservation;
+// nil: none is. After an error the next chunk is smaller; an event that fails alone is put aside.
 func (w *Webhooks) publishChunk(ctx context.Context, r *reservation) (done published, err error) {
 	next, err := w.rotation.next(ctx, w.pool)
 	if err != nil {

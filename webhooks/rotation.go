@@ -55,7 +55,7 @@ func (r *rotation) next(ctx context.Context, pool *pgxpool.Pool) (chunk, error) 
 	n := chunk{most: max(1, publishMost>>r.fewer), begin: r.after}
 	most := min(n.most, publishWorkspaces)
 	for {
-		rows, err := pool.Query(ctx, `
+		rows, _ := pool.Query(ctx, `
 			with recursive w as (
 				(select workspace_id, 1 as n from events_out
 				where published_at is null and workspace_id > $1 order by workspace_id limit 1)
@@ -66,9 +66,7 @@ func (r *rotation) next(ctx context.Context, pool *pgxpool.Pool) (chunk, error) 
 				where w.n < $2
 			)
 			select workspace_id from w`, r.after, most)
-		if err != nil {
-			return n, err
-		}
+		var err error
 		if n.workspaces, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
 			return n, err
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
 )
 
 // settler settles calls that end together in one transaction, since a commit costs
@@ -129,10 +131,7 @@ func (w *Webhooks) settleAll(ctx context.Context, all []*settlement) error {
 	for _, one := range all {
 		one.held, one.ended = false, false
 	}
-	if err := w.writeSettled(ctx, all); err != nil {
-		return fmt.Errorf("settle %d messages, the first of them %s: %w", len(all), all[0].ID, err)
-	}
-	return nil
+	return lemma.Wrap(w.writeSettled(ctx, all), "settle %d messages, the first of them %s", len(all), all[0].ID)
 }
 
 // writeSettled writes results with their effects. Results without effects are one statement.
@@ -192,7 +191,7 @@ func (w *Webhooks) writeResults(ctx context.Context, db interface {
 		claims[i], of[[2]uuid.UUID{one.WorkspaceID, one.ID}] = one.claimed, one
 		states[i], reasons[i], statuses[i], delays[i] = one.result.state(), one.result.reason, int32(one.result.status), one.delay
 	}
-	rows, err := db.Query(ctx, `
+	rows, _ := db.Query(ctx, `
 		update outbox o set status = `+stateNow+`, status_code = nullif(r.status_code, 0), last_error = nullif(r.reason, ''),
 			called_at = now(), leased_by = null, lease_until = null, waits = true,
 			due_at = now() + r.delay, finished_at = case when `+stateNow+` <> 'pending' then now() end
@@ -204,14 +203,11 @@ func (w *Webhooks) writeResults(ctx context.Context, db interface {
 		where o.workspace_id = r.workspace_id and o.id = r.id and o.finished_at is null and o.leased_by = r.token
 		returning o.workspace_id, o.id, o.status, o.attempts`,
 		append(claimsIn(claims, n), states, statuses, reasons, delays, w.options.GiveUp)...)
-	if err != nil {
-		return nil, err
-	}
 	var ended []Outcome
 	var ws, id pgtype.UUID
 	var state string
 	var attempts int
-	_, err = pgx.ForEachRow(rows, []any{&ws, &id, &state, &attempts}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&ws, &id, &state, &attempts}, func() error {
 		one := of[[2]uuid.UUID{ws.Bytes, id.Bytes}]
 		one.held, one.ended = true, state != "pending"
 		if one.ended && one.awaited() {

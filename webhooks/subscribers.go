@@ -65,7 +65,7 @@ func readSubscribers(ctx context.Context, tx pgx.Tx, all []*waiting) (found []su
 	for k, events := range of {
 		workspaces, types = append(workspaces, pgUUID(events[0].WorkspaceID)), append(types, k[1])
 	}
-	rows, err := tx.Query(ctx, `
+	rows, _ := tx.Query(ctx, `
 		select s.workspace_id, s.type, s.endpoint_id, s.campaign_ids, s.flow_ids, s.metadata
 		from unnest($1::uuid[], $2::text[]) as t (workspace_id, type)
 		cross join lateral (
@@ -73,9 +73,6 @@ func readSubscribers(ctx context.Context, tx pgx.Tx, all []*waiting) (found []su
 			where s.workspace_id = t.workspace_id and s.type = t.type offset 0
 		) s
 		order by s.workspace_id, s.endpoint_id`, workspaces, types)
-	if err != nil {
-		return nil, err
-	}
 	var s subscriber
 	var name string
 	_, err = pgx.ForEachRow(rows, []any{&s.workspace, &name, &s.endpoint, &s.CampaignIDs, &s.FlowIDs, &s.Metadata}, func() error {

@@ -65,10 +65,7 @@ func writeSubscriptions(ctx context.Context, tx pgx.Tx, ws, endpoint uuid.UUID, 
 			select $1, type, $2, $3, $5, $6, $7 from unnest($4::text[]) as t (type)`,
 			ws, endpoint, i, slices.Compact(types), s.CampaignIDs, s.FlowIDs, s.Metadata)
 	}
-	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("write subscriptions of webhook endpoint %s: %w", endpoint, err)
-	}
-	return nil
+	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "write subscriptions of webhook endpoint %s", endpoint)
 }
 
 // settlingTime is how long a request waits for older transactions.
@@ -93,10 +90,7 @@ func (w *Webhooks) awaitOlder(ctx context.Context) error {
 		return &lemma.Error{Kind: lemma.Unavailable, Code: "transactions_running", Cause: err,
 			Message: "a transaction of the database is older than the subscriptions and may write no events for them: repeat the request"}
 	}
-	if err != nil {
-		return fmt.Errorf("wait for older transactions: %w", err)
-	}
-	return nil
+	return lemma.Wrap(err, "wait for older transactions")
 }
 
 // writers are the transactions, of some or of all (nil), that have read the subscriptions
@@ -105,7 +99,7 @@ func (w *Webhooks) awaitOlder(ctx context.Context) error {
 // now reads the subscriptions of the last commit. What only reads, such as a backup, locks
 // no table for writing.
 func (w *Webhooks) writers(ctx context.Context, of []string) ([]string, error) {
-	rows, err := w.pool.Query(ctx, `
+	rows, _ := w.pool.Query(ctx, `
 		select l.virtualtransaction from pg_locks l
 		where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid()
 		  and l.database = (select oid from pg_database where datname = current_database())
@@ -113,9 +107,6 @@ func (w *Webhooks) writers(ctx context.Context, of []string) ([]string, error) {
 		group by l.virtualtransaction
 		having bool_or(l.relation = 'webhook_subscriptions'::regclass and l.mode = 'AccessShareLock')
 		   and bool_or(l.mode = 'RowExclusiveLock')`, of)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 

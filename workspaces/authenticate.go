@@ -15,7 +15,7 @@ import (
 const together = 200
 
 var (
-	unknownKey = &lemma.Error{Kind: lemma.Unauthenticated, Message: "the key is not one that this server knows"}
+	unknownKey = &lemma.Error{Kind: lemma.Unauthenticated, Message: "the key does not exist in this installation"}
 	revokedKey = &lemma.Error{Kind: lemma.Unauthenticated, Code: "key_revoked", Message: "the key has been revoked"}
 )
 

@@ -90,10 +90,7 @@ func (w *Workspaces) CreateKey(ctx context.Context, workspaceID uuid.UUID, n New
 		return Key{}, "", &lemma.Error{Kind: lemma.Conflict, Code: "already_used",
 			Message: "this key exists and has been used; its token cannot be shown again"}
 	}
-	if err != nil {
-		return Key{}, "", fmt.Errorf("create key: %w", err)
-	}
-	return made, token, nil
+	return made, token, lemma.Wrap(err, "create key")
 }
 
 // checkScopes returns an error with each unknown scope.

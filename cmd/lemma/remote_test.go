@@ -70,7 +70,7 @@ func TestFlowsFromTheCommandLine(t *testing.T) {
 	prints(t, env, `stranded`, "flows", "plan", "Welcome", "2", "--in-flight=move")
 	prints(t, env, `Publishing version 1`, "flows", "plan", "Welcome", "1")
 	prints(t, env, `"start": "nap"`, "flows", "versions", "Welcome", "2")
-	prints(t, env, `version 2 is a draft, written 2 times`, "flows", "draft", "Welcome", "2", "-f",
+	prints(t, env, `version 2 is a draft, revision 2`, "flows", "draft", "Welcome", "2", "-f",
 		fileOf(t, strings.ReplaceAll(restful, `"rest"`, `"nap"`)))
 	prints(t, env, `\(entry\) .* move`, "flows", "plan", "Welcome", "--in-flight=move", "--map", "rest=nap")
 	prints(t, env, `version 3 is a draft`, "flows", "draft", "Welcome", "-f", fileOf(t, restful))
@@ -239,14 +239,14 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		"must be one of":                 {"flows", "publish", "Welcome", "--in-flight=fly"},
 		"--later is":                     {"flows", "simulate", "Welcome", "c1", "--later=bought"},
 		"?status: ":                      {"enrollments", "list", "--status=asleep"},
-		"the key is not one":             {"flows", "list"},
+		"the key does not exist":         {"flows", "list"},
 		"LEMMA_API_KEY is not set":       {"flows", "list"},
 		"LEMMA_URL: the server must be":  {"flows", "list"},
 		"no such flow in this workspace": {"flows", "get", "flw_1"},
 	} {
 		with := env
 		switch want {
-		case "the key is not one":
+		case "the key does not exist":
 			with = []string{env[0], "LEMMA_API_KEY=lk_x"}
 		case "LEMMA_API_KEY is not set":
 			with = env[:1]

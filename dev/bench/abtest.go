@@ -36,7 +36,7 @@ func (b *benchmarks) assign(_ context.Context, e *env, print func(figure) error)
 }
 
 // fanoutVariants measures fan-outs of campaigns without an experiment and with 4 variants,
-// in turns, so that both meet the same tables and the same other load. It compares their CPU
+// alternately, so that both have the same tables and the same other load. It compares their CPU
 // time: the ratio is the median of the rounds.
 func (b *benchmarks) fanoutVariants(ctx context.Context, e *env, print func(figure) error) error {
 	const rounds = 12 // an even number: each kind is as often the first of its round
@@ -51,13 +51,13 @@ func (b *benchmarks) fanoutVariants(ctx context.Context, e *env, print func(figu
 		return err
 	}
 	tests, sums, cpu := []*campaigns.Experiment{nil, fourVariants()}, make([]figure, 2), make([][]float64, 2)
-	for turn := -2; turn < 2*rounds; turn++ { // the first two fill caches
-		kind := (turn>>1 + turn) & 1
+	for run := -2; run < 2*rounds; run++ { // the first two fill caches
+		kind := (run>>1 + run) & 1
 		one, err := process.writeCampaign(ctx, e, m, n, tests[kind])
 		if err != nil {
 			return err
 		}
-		if turn >= 0 {
+		if run >= 0 {
 			sums[kind].add(one, rounds)
 			cpu[kind] = append(cpu[kind], one.CPUUsLemma+one.CPUUsPostgres)
 		}

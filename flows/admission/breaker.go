@@ -143,7 +143,7 @@ func (b *Breakers) of(source uuid.UUID) *breaker {
 	return s
 }
 
-// tidy forgets the states of sources that answer and are not being queried. A caller that
+// tidy removes the states of sources that answer and are not being queried. A caller that
 // has such a state goes on with it.
 func (b *Breakers) tidy() {
 	maps.DeleteFunc(b.states, func(_ uuid.UUID, s *breaker) bool {

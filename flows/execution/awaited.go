@@ -149,7 +149,7 @@ func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, 
 			profiles[i], names[i] = a.ProfileKey, a.name
 			after[i], until[i] = pgtype.Timestamptz{Time: a.after, Valid: true}, pgtype.Timestamptz{Time: a.until, Valid: true}
 		}
-		rows, err := q.Query(ctx, `
+		rows, _ := q.Query(ctx, `
 			select r.i::int, e.key, coalesce(e.source_id, ''), e.occurred_at, e.received_at, e.properties
 			from unnest($2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) with ordinality as r (profile_key, name, after, until, i)
 			cross join lateral (
@@ -157,9 +157,7 @@ func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, 
 				where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = r.name and v.received_at > r.after and v.received_at <= r.until
 				order by v.received_at fetch first ($6::int) rows with ties
 			) e`, asked[0].WorkspaceID, profiles, names, after, until, eventsPage)
-		if err != nil {
-			return fmt.Errorf("find awaited events: %w", err)
-		}
+		var err error
 		if asked, err = filterAccepted(rows, asked, accept); err != nil {
 			return fmt.Errorf("find awaited events: %w", err)
 		}

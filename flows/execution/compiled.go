@@ -183,10 +183,7 @@ func (g *Versions) compile(ctx context.Context, q enrollment.Querier, ws uuid.UU
 	c, err := g.flights.do(ctx, flightKey{v, by.at}, func(ctx context.Context) (compiled, error) {
 		return g.compileOnce(ctx, v, text, facts, by)
 	})
-	if err != nil {
-		return compiled{}, fmt.Errorf("compile version %d of flow %s: %w", v.Version, v.Flow, err)
-	}
-	return c, nil
+	return c, lemma.Wrap(err, "compile version %d of flow %s", v.Version, v.Flow)
 }
 
 // compileOnce compiles a version that is not cached with the same columns.

@@ -108,7 +108,7 @@ type simulation struct {
 	t    *Execution
 	came int // how many of Later were applied
 
-	shown, messages, posts int // of the execution's steps, sendings and sayings
+	shown, messages, posts int // of the execution: steps, messages, webhook messages
 	bytes                  int // of the messages so far
 	made                   Simulated
 }

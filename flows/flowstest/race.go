@@ -129,8 +129,8 @@ func (b *Fixture) Until(before int, any ...<-chan struct{}) {
 	})
 }
 
-// Stands waits until a worker has reached its stage.
-func (b *Fixture) Stands(w *Stopped) {
+// Reached waits until a worker has reached its stage.
+func (b *Fixture) Reached(w *Stopped) {
 	b.T.Helper()
 	select {
 	case <-w.Reached:

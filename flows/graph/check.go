@@ -162,7 +162,7 @@ func (c *checker) exits() {
 	for i, e := range c.def.ExitOn {
 		pointer := index("/exit_on", i)
 		c.event(at(pointer, "event"), e.Event, "exit")
-		condition := c.condition(hearing, at(pointer, "condition"), e.Condition)
+		condition := c.condition(onEvent, at(pointer, "condition"), e.Condition)
 		c.g.exits = append(c.g.exits, CompiledExit{e, condition})
 	}
 }

@@ -182,7 +182,7 @@ type place struct {
 var (
 	enrolling = place{"a trigger's condition", []string{"profile", "trigger", "now"}}
 	branching = place{"a branch", []string{"profile", "trigger", "events", "now"}}
-	hearing   = place{"a condition on an event", []string{"event", "trigger", "now"}}
+	onEvent   = place{"a condition on an event", []string{"event", "trigger", "now"}}
 )
 
 // compiler turns expressions into conditions, for one set of columns.

@@ -1,6 +1,6 @@
 // Package graph compiles a version's JSON document into a graph of nodes, and returns
 // all of its faults at once, each with the JSON pointer of its place. It is pure: it
-// knows neither clock nor database, and the same document and facts give the same
+// reads neither clock nor database, and the same document and facts give the same
 // graph. Whether what a node names exists is checked in flows.
 package graph
 

@@ -10,7 +10,7 @@ import (
 	"lemma/abtest"
 )
 
-// Facts are what the caller knows when a definition is checked.
+// Facts are the data against which a definition is checked.
 type Facts struct {
 	Columns []Column // of the audience; nil: unknown, any column is accepted
 

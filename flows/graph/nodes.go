@@ -259,7 +259,7 @@ func (c *checker) waitForEvent(pointer string, n Node, made *Compiled) {
 	if n.Event != "" {
 		c.event(at(pointer, "event"), n.Event, "wait")
 	}
-	made.Condition = c.condition(hearing, at(pointer, "condition"), n.Condition)
+	made.Condition = c.condition(onEvent, at(pointer, "condition"), n.Condition)
 	made.Timeout = c.given(at(pointer, "timeout"), n.Timeout)
 }
 

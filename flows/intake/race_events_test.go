@@ -97,7 +97,7 @@ func TestAGoalIsReachedBesideAWorker(t *testing.T) {
 			s := b.SceneOf(strings.Replace(flowstest.TwoMessages, `"start"`, `"exit_on":[{"event":"`+goal+`","goal":true}],"start"`, 1),
 				awakes)
 			w := b.StopAt(stage)
-			b.Stands(w)
+			b.Reached(w)
 			var r intake.Recorded
 			var answered string
 			event := flowstest.Start(func() (err error) {
@@ -130,7 +130,7 @@ func TestAGoalIsReachedBesideAWorker(t *testing.T) {
 func (b *bundle) boughtAt(stage string) (r intake.Recorded) {
 	b.T.Helper()
 	w := b.StopAt(stage)
-	b.Stands(w)
+	b.Reached(w)
 	event := flowstest.Start(func() (err error) {
 		r, err = b.Another().Record(bg, b.Workspace, intake.Event{ProfileKey: "c1", Name: "bought at " + stage})
 		return err

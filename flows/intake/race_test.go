@@ -34,7 +34,7 @@ func TestTwoWorkersWithTheSameChunk(t *testing.T) {
 						when := fmt.Sprintf("one %s, two %s, let go first: %d", one, two, first)
 						s := b.NewScene(awakes)
 						w := [2]*flowstest.Stopped{b.StopAt(one)}
-						b.Stands(w[0])
+						b.Reached(w[0])
 						b.StealShards()
 						w[1] = b.StopAt(two)
 						b.Until(0, w[1].Reached, w[1].Done)
@@ -259,7 +259,7 @@ func TestAWorkerDies(t *testing.T) {
 					s := b.NewScene(awakes)
 					var w *flowstest.Stopped
 					w = b.StopProcess(flowstest.NewProcess(deps, b.Config), stage, func() { dies(b, w) })
-					b.Stands(w)
+					b.Reached(w)
 					close(w.Leave)
 					<-w.Done
 					b.Invariants(when)

@@ -62,7 +62,7 @@ func TestAnAdminBesideAWorker(t *testing.T) {
 					s := b.NewScene(awakes)
 					bystander := b.Row(s.C2)
 					w := b.StopAt(stage)
-					b.Stands(w)
+					b.Reached(w)
 					var answered string
 					admin := flowstest.Start(func() error {
 						err := v.do(s)

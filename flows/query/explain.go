@@ -79,11 +79,11 @@ type inquiry struct {
 	sames       map[string]sameness // with the recurrence fields: of each triggering event, like its last
 	poll        *AudiencePoll       // nil: the flow does not poll its audience
 
-	verdicts []verdict // of the triggers now
+	predictions []prediction // of the triggers now
 }
 
-// verdict is the result that one trigger would have now.
-type verdict struct {
+// prediction is the result that one trigger would have now.
+type prediction struct {
 	trigger graph.CompiledTrigger
 	event   *StoredEvent // the last event of its name
 	reason  string       // why it would refuse; empty: it would not, as far as is known
@@ -292,7 +292,7 @@ func (q *inquiry) decide() {
 		return
 	}
 	for _, t := range q.graph.Triggers() {
-		v := verdict{trigger: t}
+		v := prediction{trigger: t}
 		trigger := enrollment.TriggerData("", "", q.at, nil)
 		if t.Type == enrollment.FromEvent {
 			if i := slices.IndexFunc(q.triggering, func(e StoredEvent) bool { return e.Name == t.Event }); i >= 0 {
@@ -301,11 +301,11 @@ func (q *inquiry) decide() {
 			}
 		}
 		v.decide(q, trigger)
-		q.verdicts = append(q.verdicts, v)
+		q.predictions = append(q.predictions, v)
 	}
 }
 
-func (v *verdict) decide(q *inquiry, trigger map[string]any) {
+func (v *prediction) decide(q *inquiry, trigger map[string]any) {
 	c := v.trigger.Condition
 	switch {
 	case q.person != nil && q.person.Missing:
@@ -329,7 +329,7 @@ func (v *verdict) decide(q *inquiry, trigger map[string]any) {
 func (q *inquiry) unknown() bool { return q.person == nil && q.graph.Definition().AudienceID != "" }
 
 // undecidable reports whether a condition could not be evaluated.
-func (v verdict) undecidable(q *inquiry) bool {
+func (v prediction) undecidable(q *inquiry) bool {
 	c := v.trigger.Condition
 	return c != nil && v.reason == "" && (c.Uses().Profile && q.person == nil || v.trigger.Type == enrollment.FromEvent && v.event == nil &&
 		c.Uses().Trigger)

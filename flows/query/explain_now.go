@@ -21,7 +21,7 @@ func (q *inquiry) aboutNow() (facts []string) {
 	}
 	rule := q.graph.Definition()
 	if rule.Recurrence.Policy == graph.Fields {
-		for _, v := range q.verdicts {
+		for _, v := range q.predictions {
 			facts = append(facts, q.predictFields(v)...)
 		}
 		return facts
@@ -32,7 +32,7 @@ func (q *inquiry) aboutNow() (facts []string) {
 	if q.blocksEnrollment() {
 		return append(facts, "A trigger now"+alreadyActive)
 	}
-	for _, v := range q.verdicts {
+	for _, v := range q.predictions {
 		facts = append(facts, q.predict(v, ""))
 	}
 	return facts
@@ -46,7 +46,7 @@ func (q *inquiry) blocksEnrollment() bool {
 }
 
 func (q *inquiry) describeAlready(same Enrollment) string {
-	which := spokenTime(same.EnrolledAt)
+	which := shownTime(same.EnrolledAt)
 	if same.ProfileKey != q.key {
 		which = "an erased profile"
 	}
@@ -56,7 +56,7 @@ func (q *inquiry) describeAlready(same Enrollment) string {
 
 // predictFields is predict for a recurrence by fields: for an event like the last one
 // of its name, and for one with other properties.
-func (q *inquiry) predictFields(v verdict) []string {
+func (q *inquiry) predictFields(v prediction) []string {
 	about, fields := "The event "+v.trigger.Event+" now", strings.Join(q.graph.Definition().Recurrence.Fields, ", ")
 	last, same := about+", like its last one, ", q.sames[v.trigger.Event]
 	switch {
@@ -78,19 +78,19 @@ func (q *inquiry) predictFields(v verdict) []string {
 	return []string{q.predict(v, "")}
 }
 
-func (v verdict) readsTrigger() bool {
+func (v prediction) readsTrigger() bool {
 	return v.trigger.Condition != nil && v.trigger.Condition.Uses().Trigger
 }
 
 // refusesAtOnce reports whether the condition refuses before the recurrence is
 // checked: one on the profile is evaluated at the entry.
-func (v verdict) refusesAtOnce() bool {
+func (v prediction) refusesAtOnce() bool {
 	return v.reason != "" && v.trigger.Condition != nil && !v.trigger.Condition.Uses().Profile && v.reason != enrollment.NoProfile
 }
 
 // predict explains the result of one trigger; others narrows it to events that differ
 // from the last.
-func (q *inquiry) predict(v verdict, others string) string {
+func (q *inquiry) predict(v prediction, others string) string {
 	about := "The event " + v.trigger.Event + " now" + others
 	switch {
 	case v.trigger.Type == enrollment.FromAudience && q.poll.fails():

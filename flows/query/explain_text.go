@@ -29,11 +29,11 @@ func (q *inquiry) summary() string {
 		return "The profile is not enrolled: a profile with this key was erased."
 	case last != nil && refused:
 		return fmt.Sprintf("The profile is not enrolled: its last enrollment %s, and the trigger of %s was refused as %s.", howEnded(*last),
-			spokenTime(q.refusals[0].At), because(q.refusals[0]))
+			shownTime(q.refusals[0].At), because(q.refusals[0]))
 	case last != nil:
 		return fmt.Sprintf("The profile is not enrolled any more: its last enrollment %s.", howEnded(*last))
 	case refused:
-		return fmt.Sprintf("The profile is not enrolled: the trigger of %s was refused as %s.", spokenTime(q.refusals[0].At),
+		return fmt.Sprintf("The profile is not enrolled: the trigger of %s was refused as %s.", shownTime(q.refusals[0].At),
 			because(q.refusals[0]))
 	case q.flow.Status == flows.Draft || q.version == nil:
 		return "The profile is not enrolled: nothing of this flow was published yet."
@@ -49,24 +49,24 @@ func (q *inquiry) summary() string {
 func (q *inquiry) nothingCame() string {
 	if e := q.lastTriggering(); e != nil {
 		if q.version.PublishedAt != nil && e.ReceivedAt.Before(*q.version.PublishedAt) {
-			return fmt.Sprintf("its last event %s came at %s, before version %d was published", e.Name, spokenTime(e.ReceivedAt),
+			return fmt.Sprintf("its last event %s came at %s, before version %d was published", e.Name, shownTime(e.ReceivedAt),
 				q.version.Version)
 		}
-		return fmt.Sprintf("its event %s of %s led to no enrollment that is still known", e.Name, spokenTime(e.ReceivedAt))
+		return fmt.Sprintf("its event %s of %s led to no enrollment that is still known", e.Name, shownTime(e.ReceivedAt))
 	}
-	for _, v := range q.verdicts {
+	for _, v := range q.predictions {
 		if v.trigger.Type == enrollment.FromAudience {
 			return q.notSeen(v)
 		}
 	}
-	if len(q.verdicts) == 0 {
+	if len(q.predictions) == 0 {
 		return "the flow has no trigger, and no direct request enrolled the profile"
 	}
 	return "no event that triggers the flow was recorded of it"
 }
 
 // notSeen explains why no poll of the audience has found the profile.
-func (q *inquiry) notSeen(v verdict) string {
+func (q *inquiry) notSeen(v prediction) string {
 	switch {
 	case v.reason != "":
 		return "the trigger on the audience would refuse it as " + v.reason
@@ -85,7 +85,7 @@ func because(r Refusal) string {
 	return r.Reason + " (" + r.Detail + ")"
 }
 
-func spokenTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+func shownTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // isActive reports whether an enrollment has not ended.
 func (e Enrollment) isActive() bool {
@@ -94,23 +94,23 @@ func (e Enrollment) isActive() bool {
 
 // whereIs describes where an active enrollment is.
 func (q *inquiry) whereIs(e Enrollment) string {
-	text := fmt.Sprintf("enrolled at %s in version %d, it is at the node %s", spokenTime(e.EnrolledAt), e.Version, e.Node)
+	text := fmt.Sprintf("enrolled at %s in version %d, it is at the node %s", shownTime(e.EnrolledAt), e.Version, e.Node)
 	if e.Node == "" {
-		text = fmt.Sprintf("enrolled at %s in version %d, it has not entered yet", spokenTime(e.EnrolledAt), e.Version)
+		text = fmt.Sprintf("enrolled at %s in version %d, it has not entered yet", shownTime(e.EnrolledAt), e.Version)
 	}
 	text += endOfWait(e)
 	call, isWebhook := q.calls[enrollment.NodeKey(e.ID, e.Node)]
 	switch {
 	case e.BlockedReason != "" && e.ResumeAt != nil:
-		return text + fmt.Sprintf(" and is blocked by %s until %s", e.BlockedReason, spokenTime(*e.ResumeAt))
+		return text + fmt.Sprintf(" and is blocked by %s until %s", e.BlockedReason, shownTime(*e.ResumeAt))
 	case e.Awaits != "":
-		return text + fmt.Sprintf(" and waits for the event %s, until %s at the latest", e.Awaits, spokenTime(*e.ResumeAt))
+		return text + fmt.Sprintf(" and waits for the event %s, until %s at the latest", e.Awaits, shownTime(*e.ResumeAt))
 	case isWebhook:
 		return text + "; " + howCalled(call)
 	case e.Status == enrollment.Waiting && e.ResumeAt != nil:
-		return text + " and waits until " + spokenTime(*e.ResumeAt)
+		return text + " and waits until " + shownTime(*e.ResumeAt)
 	case q.heldBack(e):
-		return text + " and is due, and is released after the pause by " + spokenTime(*q.flow.CatchUpUntil)
+		return text + " and is due, and is released after the pause by " + shownTime(*q.flow.CatchUpUntil)
 	}
 	return text + " and is due"
 }
@@ -122,9 +122,9 @@ func endOfWait(e Enrollment) string {
 	case e.Awaited == "" || e.Awaits != "" || e.DueAt == nil:
 		return ""
 	case e.Matched:
-		return fmt.Sprintf(", where the event %s came at %s,", e.Awaited, spokenTime(*e.DueAt))
+		return fmt.Sprintf(", where the event %s came at %s,", e.Awaited, shownTime(*e.DueAt))
 	}
-	return fmt.Sprintf(", where the wait for the event %s ended at %s,", e.Awaited, spokenTime(*e.DueAt))
+	return fmt.Sprintf(", where the wait for the event %s ended at %s,", e.Awaited, shownTime(*e.DueAt))
 }
 
 // heldBack reports whether an enrollment became due in a pause that is still being
@@ -149,9 +149,9 @@ func howCalled(m webhooks.Delivery) string {
 	case m.NextAt == nil:
 		return fmt.Sprintf("its message is being called, %s by now", times(m.Attempts))
 	case m.CalledAt == nil:
-		return "its message is to be called at " + spokenTime(*m.NextAt)
+		return "its message is to be called at " + shownTime(*m.NextAt)
 	}
-	return fmt.Sprintf("its message was called %s, %s, next try at %s", times(m.Attempts), last, spokenTime(*m.NextAt))
+	return fmt.Sprintf("its message was called %s, %s, next try at %s", times(m.Attempts), last, shownTime(*m.NextAt))
 }
 
 func times(n int) string {
@@ -167,7 +167,7 @@ func howEnded(e Enrollment) string {
 		text = "ended as " + e.Status
 	}
 	if e.EndedAt != nil {
-		text += " at " + spokenTime(*e.EndedAt)
+		text += " at " + shownTime(*e.EndedAt)
 	}
 	if e.ExitReason != "" {
 		text += " (" + e.ExitReason + ")"
@@ -227,10 +227,10 @@ func (q *inquiry) aboutProfile() string {
 }
 
 func (q *inquiry) aboutTriggers() (facts []string) {
-	if len(q.verdicts) == 0 {
+	if len(q.predictions) == 0 {
 		return []string{"The version has no trigger: profiles enroll only by direct request."}
 	}
-	for _, v := range q.verdicts {
+	for _, v := range q.predictions {
 		text := fmt.Sprintf("The event %s enrolls", v.trigger.Event)
 		if v.trigger.Type == enrollment.FromAudience {
 			text = fmt.Sprintf("The audience is polled every %s, and its profiles enroll", v.trigger.Every)
@@ -253,7 +253,7 @@ func (p *AudiencePoll) fails() bool { return p != nil && p.Failures > 0 }
 func (p *AudiencePoll) facts() (facts []string) {
 	last := "No poll of the audience has completed yet."
 	if p.LastAt != nil {
-		last = fmt.Sprintf("The audience was last read at %s: %d rows, %d enrolled", spokenTime(*p.LastAt), p.RowsRead, p.Enrolled)
+		last = fmt.Sprintf("The audience was last read at %s: %d rows, %d enrolled", shownTime(*p.LastAt), p.RowsRead, p.Enrolled)
 		if len(p.Refused) > 0 {
 			last += ", refused " + byReason(p.Refused)
 		}
@@ -268,7 +268,7 @@ func (p *AudiencePoll) facts() (facts []string) {
 		facts = append(facts, fmt.Sprintf("The last %s of the audience failed: %s.", polls, p.LastError))
 	}
 	if p.NextAt != nil {
-		facts = append(facts, "The next poll of the audience is due at "+spokenTime(*p.NextAt)+".")
+		facts = append(facts, "The next poll of the audience is due at "+shownTime(*p.NextAt)+".")
 	}
 	return facts
 }
@@ -293,7 +293,7 @@ func (q *inquiry) aboutEvents() string {
 	case len(q.triggering) == 1:
 		number = "1 event " + named + " is"
 	}
-	return fmt.Sprintf("%s kept of the profile; the last, %s, happened at %s.", number, e.Name, spokenTime(e.OccurredAt))
+	return fmt.Sprintf("%s kept of the profile; the last, %s, happened at %s.", number, e.Name, shownTime(e.OccurredAt))
 }
 
 func (q *inquiry) aboutEnrollments() (facts []string) {
@@ -307,7 +307,7 @@ func (q *inquiry) aboutEnrollments() (facts []string) {
 		if e.isActive() {
 			facts = append(facts, "The profile is enrolled: "+q.whereIs(e)+".")
 		} else {
-			facts = append(facts, fmt.Sprintf("The enrollment of %s %s.", spokenTime(e.EnrolledAt), howEnded(e)))
+			facts = append(facts, fmt.Sprintf("The enrollment of %s %s.", shownTime(e.EnrolledAt), howEnded(e)))
 		}
 	}
 	return facts
@@ -322,7 +322,7 @@ func (q *inquiry) aboutRefusals() string {
 	if len(q.refusals) == explained {
 		most = fmt.Sprintf("Of the last %d refused triggers of the profile: ", explained)
 	}
-	return most + byReason(counts) + "; the last at " + spokenTime(q.refusals[0].At) + "."
+	return most + byReason(counts) + "; the last at " + shownTime(q.refusals[0].At) + "."
 }
 
 func byReason(counts map[string]int64) string {
@@ -334,7 +334,7 @@ func byReason(counts map[string]int64) string {
 }
 
 // sameWasErased reports whether the conflicting enrollment belongs to an erased
-// profile: the recurrence still knows that it existed.
+// profile: its key still counts for the recurrence.
 func (q *inquiry) sameWasErased() bool {
 	return q.same.enrollment != nil && q.same.enrollment.ProfileKey != q.key
 }

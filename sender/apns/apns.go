@@ -46,7 +46,6 @@
 package apns
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -63,11 +62,8 @@ import (
 func Kind(o wire.Operator) sender.Kind {
 	return sender.Kind{Name: "apns", Channels: []lemma.Channel{lemma.Push}, Moves: Moves, Warnings: Warnings,
 		Capabilities: sender.Capabilities{Collapse: true},
-		Check: func(config, secrets json.RawMessage) error {
-			_, err := parse(config, secrets, o)
-			return err
-		},
-		Open: func(a sender.Account) (sender.Carrier, error) { return open(a, o) }}
+		Check:        wire.Check(o, parse),
+		Open:         func(a sender.Account) (sender.Carrier, error) { return open(a, o) }}
 }
 
 // carrier sends over one account.

@@ -159,15 +159,7 @@ func refuse(status int, reason string) sendertest.Reply {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	cases := append(documented(), sendertest.OtherAnswers(func(status int) sender.Receipt {
-		switch {
-		case status >= 500:
-			return sender.Receipt{Outcome: sender.Unknown, Reason: "server_error", Code: status}
-		case status >= 300:
-			return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: "redirected", Code: status}
-		}
-		return sender.Receipt{Outcome: sender.Unknown, Reason: "protocol_error", Code: status}
-	})...)
+	cases := append(documented(), sendertest.OtherAnswers(sendertest.ByStatus)...)
 	cases = append(cases,
 		sendertest.HTTPCase{Name: "no answer", Reply: sendertest.Reply{Hang: true},
 			Want: sender.Receipt{Outcome: sender.Unknown, Reason: "timeout"}},

@@ -171,22 +171,14 @@ func TestMoves(t *testing.T) {
 		raw, _ := json.Marshal(map[string]string{"environment": environment, "endpoint": endpoint})
 		return raw
 	}
-	for _, c := range []struct {
-		name          string
-		before, after json.RawMessage
-		moves         int
-	}{
+	sendertest.CheckMoves(t, Moves, []sendertest.Move{
 		{"the environment", at("sandbox", ""), at("production", ""), 0},
 		{"Apple's other port", at("production", ""), at("production", "https://api.push.apple.com:2197"), 0},
 		{"the case", at("production", "https://A.example"), at("production", "https://a.example"), 0},
 		{"to another server", at("production", ""), at("production", "https://a.example"), 1},
 		{"from one to another", at("production", "https://a.example"), at("production", "https://b.example"), 1},
 		{"to another port", at("production", "https://a.example"), at("production", "https://a.example:444"), 1},
-	} {
-		if got := Moves(c.before, c.after, nil); len(got) != c.moves {
-			t.Errorf("%s: %q", c.name, got)
-		}
-	}
+	})
 	if len(Warnings(at("sandbox", ""))) != 1 || len(Warnings(at("production", ""))) != 0 {
 		t.Error("warnings about the sandbox")
 	}

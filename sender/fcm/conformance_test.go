@@ -178,15 +178,7 @@ const named = `{"name":"projects/shop-1/messages/0:1500415314455276%31bd1c9631bd
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	cases := append(documented(), sendertest.OtherAnswers(func(status int) sender.Receipt {
-		switch {
-		case status >= 500:
-			return sender.Receipt{Outcome: sender.Unknown, Reason: "server_error", Code: status}
-		case status >= 300:
-			return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: "redirected", Code: status}
-		}
-		return sender.Receipt{Outcome: sender.Unknown, Reason: "protocol_error", Code: status}
-	})...)
+	cases := append(documented(), sendertest.OtherAnswers(sendertest.ByStatus)...)
 	tokens := serveTokens(t, gives)
 	sendertest.HTTPConformance(t, sendertest.HTTPHarness{
 		Open: func(t *testing.T, s *sendertest.HTTPServer) sender.Carrier { return accountAt(t, s, tokens, "") },

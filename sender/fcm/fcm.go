@@ -52,7 +52,6 @@
 package fcm
 
 import (
-	"encoding/json"
 	"net/url"
 
 	"lemma"
@@ -65,11 +64,8 @@ import (
 func Kind(o wire.Operator) sender.Kind {
 	return sender.Kind{Name: "fcm", Channels: []lemma.Channel{lemma.Push}, Moves: Moves,
 		Capabilities: sender.Capabilities{Collapse: true},
-		Check: func(config, secrets json.RawMessage) error {
-			_, err := parse(config, secrets, o)
-			return err
-		},
-		Open: func(a sender.Account) (sender.Carrier, error) { return open(a, o) }}
+		Check:        wire.Check(o, parse),
+		Open:         func(a sender.Account) (sender.Carrier, error) { return open(a, o) }}
 }
 
 // carrier sends over one account.

@@ -103,19 +103,11 @@ func TestConfig(t *testing.T) {
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	at := func(endpoint string) json.RawMessage { return fmt.Appendf(nil, `{"endpoint":%q}`, endpoint) }
-	for _, c := range []struct {
-		name          string
-		before, after json.RawMessage
-		moves         int
-	}{
+	sendertest.CheckMoves(t, Moves, []sendertest.Move{
 		{"nothing", json.RawMessage(`{}`), json.RawMessage(`{"ttl_seconds":5}`), 0},
 		{"the default", json.RawMessage(`{}`), at("https://fcm.googleapis.com"), 0},
 		{"the case", at("https://A.example"), at("https://a.example"), 0},
 		{"to another server", json.RawMessage(`{}`), at("https://a.example"), 1},
 		{"to another port", at("https://a.example"), at("https://a.example:444"), 1},
-	} {
-		if got := Moves(c.before, c.after, nil); len(got) != c.moves {
-			t.Errorf("%s: %q", c.name, got)
-		}
-	}
+	})
 }

@@ -98,7 +98,7 @@ func (t *tokens) keep(token string, lasts time.Duration, r sender.Receipt) (stri
 	return "", &r
 }
 
-// drop forgets a token that FCM has refused.
+// drop removes a token that FCM has refused.
 func (t *tokens) drop(token string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -38,7 +38,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"lemma"
@@ -50,10 +49,7 @@ import (
 // known. It may report events by webhook.
 func Kind(o wire.Operator) sender.Kind {
 	return sender.Kind{Name: "http", Channels: []lemma.Channel{lemma.Email, lemma.SMS, lemma.Push}, Moves: Moves, Warnings: Warnings,
-		Check: func(config, secrets json.RawMessage) error {
-			_, err := parse(config, secrets, o)
-			return err
-		},
+		Check:    wire.Check(o, parse),
 		Open:     func(a sender.Account) (sender.Carrier, error) { return open(a, o) },
 		Receiver: func(a sender.Account) (sender.Receiver, error) { return receiverOf(a, o) }}
 }

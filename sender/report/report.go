@@ -97,8 +97,8 @@ type Key []byte
 var proofEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
 // AppendMessageID writes the local part of the Message-ID of a notification: its id,
-// and with a key a proof that only recipients and carriers of the message know. The id
-// alone can be computed by anyone that knows the campaign and the address.
+// and with a key a proof that only recipients and carriers of the message receive. The id
+// alone can be computed from the campaign and the address.
 func (k Key) AppendMessageID(out []byte, notification string) []byte {
 	out = append(out, notification...)
 	if k == nil {

@@ -272,6 +272,17 @@ func (h HTTPHarness) spares(t *testing.T, carrier sender.Carrier, server *HTTPSe
 	}
 }
 
+// ByStatus is what most carriers read from an answer that is not documented.
+func ByStatus(status int) sender.Receipt {
+	switch {
+	case status >= 500:
+		return sender.Receipt{Outcome: sender.Unknown, Reason: "server_error", Code: status}
+	case status >= 300:
+		return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: "redirected", Code: status}
+	}
+	return sender.Receipt{Outcome: sender.Unknown, Reason: "protocol_error", Code: status}
+}
+
 // OtherAnswers are answers that no provider documents, and that prove nothing.
 func OtherAnswers(want func(status int) sender.Receipt) (cases []HTTPCase) {
 	for _, c := range []struct {

@@ -25,6 +25,23 @@ func CheckSettings(t *testing.T, kind sender.Kind, name, config, secrets, faults
 	}
 }
 
+// Move is a change of a config, and how many fields decide that the secrets move.
+type Move = struct {
+	Name          string
+	Before, After json.RawMessage
+	Moves         int
+}
+
+// CheckMoves checks changes of a config with moves of a kind.
+func CheckMoves(t *testing.T, moves func(before, after, secrets json.RawMessage) []string, all []Move) {
+	t.Helper()
+	for _, c := range all {
+		if got := moves(c.Before, c.After, nil); len(got) != c.Moves {
+			t.Errorf("%s: %q", c.Name, got)
+		}
+	}
+}
+
 // CheckAnswer checks what holds for the receipt of every answer, of a status and about a
 // message to a recipient.
 func CheckAnswer(t *testing.T, r sender.Receipt, status int, to string) {

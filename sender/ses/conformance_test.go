@@ -77,15 +77,7 @@ func refuse(status int, kind, message string) sendertest.Reply {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	cases := append(documented(), sendertest.OtherAnswers(func(status int) sender.Receipt {
-		switch {
-		case status >= 500:
-			return sender.Receipt{Outcome: sender.Unknown, Reason: "server_error", Code: status}
-		case status >= 300:
-			return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: "redirected", Code: status}
-		}
-		return sender.Receipt{Outcome: sender.Unknown, Reason: "protocol_error", Code: status}
-	})...)
+	cases := append(documented(), sendertest.OtherAnswers(sendertest.ByStatus)...)
 	sendertest.HTTPConformance(t, sendertest.HTTPHarness{
 		Open: func(t *testing.T, s *sendertest.HTTPServer) sender.Carrier { return accountAt(t, s, "") },
 		To:   recipient, Same: mailOf, Address: address, Reasons: sendertest.Reasons(t, "ses.go", "../wire/wire.go"), Cases: cases,

@@ -141,22 +141,14 @@ func TestMoves(t *testing.T) {
 		raw, _ := json.Marshal(map[string]string{"region": region, "endpoint": endpoint})
 		return raw
 	}
-	for _, c := range []struct {
-		name          string
-		before, after json.RawMessage
-		moves         int
-	}{
+	sendertest.CheckMoves(t, Moves, []sendertest.Move{
 		{"the region", at("eu-west-1", ""), at("eu-central-1", ""), 0},
 		{"the case", at("eu-west-1", "https://A.example"), at("eu-west-1", "https://a.example"), 0},
 		{"to another server", at("eu-west-1", ""), at("eu-west-1", "https://a.example"), 1},
 		{"from one to another", at("eu-west-1", "https://a.example"), at("eu-west-1", "https://b.example"), 1},
 		{"to another port", at("eu-west-1", "https://a.example"), at("eu-west-1", "https://a.example:444"), 1},
 		{"with the region", at("eu-west-1", "https://a.example"), at("eu-central-1", "https://b.example"), 1},
-	} {
-		if got := Moves(c.before, c.after, nil); len(got) != c.moves {
-			t.Errorf("%s: %q", c.name, got)
-		}
-	}
+	})
 	if len(Warnings(at("eu-west-1", ""))) != 1 || len(Warnings(json.RawMessage(`{"region":"eu-west-1","configuration_set":"a"}`))) != 1 ||
 		len(Warnings(json.RawMessage(`{"region":"eu-west-1","configuration_set":"a","topic_arn":"arn:aws:sns:eu-west-1:123456789012:a"}`))) != 0 {
 		t.Error("warnings about the configuration set and the topic")

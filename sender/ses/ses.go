@@ -74,7 +74,6 @@
 package ses
 
 import (
-	"encoding/json"
 	"net/url"
 	"sync"
 
@@ -97,10 +96,7 @@ func Kind(o wire.Operator) sender.Kind {
 // KindOver is Kind with another client of Amazon SNS, for tests and benchmarks.
 func KindOver(o wire.Operator, client *sns.Client) sender.Kind {
 	return sender.Kind{Name: "ses", Channels: []lemma.Channel{lemma.Email}, Moves: Moves, Warnings: Warnings,
-		Check: func(config, secrets json.RawMessage) error {
-			_, err := parse(config, secrets, o)
-			return err
-		},
+		Check:    wire.Check(o, parse),
 		Open:     func(a sender.Account) (sender.Carrier, error) { return open(a, o) },
 		Receiver: func(a sender.Account) (sender.Receiver, error) { return receive(a, o, client) }}
 }

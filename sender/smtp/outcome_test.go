@@ -106,7 +106,7 @@ func TestNoConnection(t *testing.T) {
 		want                      result
 	}{
 		{"greeting refused", "greeting", "554 go away", "", result{sender.NotAccepted, true, 554, "greeting_refused"}},
-		{"no room", "greeting", "421 too many", "", result{sender.NotAccepted, true, 421, "greeting_refused"}},
+		{"too many connections", "greeting", "421 too many", "", result{sender.NotAccepted, true, 421, "greeting_refused"}},
 		{"closed at once", "greeting", hangUp, "", result{sender.NotAccepted, true, 0, "greeting_refused"}},
 		{"no answer", "greeting", hang, "", result{sender.NotAccepted, true, 0, "greeting_refused"}},
 		{"ehlo refused", "EHLO", "502 no", "", result{sender.NotAccepted, true, 502, "ehlo_refused"}},
@@ -181,7 +181,7 @@ func TestAnIdleConnectionIsChecked(t *testing.T) {
 	}
 }
 
-// 421 is the end of a connection, also when the server forgets to close it.
+// 421 is the end of a connection, also when the server does not close it.
 func TestNothingIsSentAfter421(t *testing.T) {
 	t.Parallel()
 	for _, offers := range []string{"PIPELINING", ""} {

@@ -93,15 +93,7 @@ func withoutAttempt(r sendertest.Received) []byte {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	cases := append(documented(), sendertest.OtherAnswers(func(status int) sender.Receipt {
-		switch {
-		case status >= 500:
-			return sender.Receipt{Outcome: sender.Unknown, Reason: "server_error", Code: status}
-		case status >= 300:
-			return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: "redirected", Code: status}
-		}
-		return sender.Receipt{Outcome: sender.Unknown, Reason: "protocol_error", Code: status}
-	})...)
+	cases := append(documented(), sendertest.OtherAnswers(sendertest.ByStatus)...)
 	sendertest.HTTPConformance(t, sendertest.HTTPHarness{
 		Open: func(t *testing.T, s *sendertest.HTTPServer) sender.Carrier {
 			return accountAt(t, s, byService, byKey, public)
@@ -241,21 +233,13 @@ func TestConfig(t *testing.T) {
 func TestMoves(t *testing.T) {
 	t.Parallel()
 	at := func(endpoint string) json.RawMessage { return fmt.Appendf(nil, `{"endpoint":%q}`, endpoint) }
-	for _, c := range []struct {
-		name          string
-		before, after json.RawMessage
-		moves         int
-	}{
+	sendertest.CheckMoves(t, Moves, []sendertest.Move{
 		{"nothing", json.RawMessage(`{}`), json.RawMessage(`{"from":"Shop"}`), 0},
 		{"another region", json.RawMessage(`{}`), at("https://api.dublin.ie1.twilio.com"), 0},
 		{"to another server", json.RawMessage(`{}`), at("https://a.example"), 1},
 		{"to a server with a name like Twilio's", json.RawMessage(`{}`), at("https://api.twilio.com.example"), 1},
 		{"to another port", at("https://a.example"), at("https://a.example:444"), 1},
-	} {
-		if got := Moves(c.before, c.after, nil); len(got) != c.moves {
-			t.Errorf("%s: %q", c.name, got)
-		}
-	}
+	})
 }
 
 func FuzzAnswers(f *testing.F) {

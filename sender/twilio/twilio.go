@@ -65,7 +65,6 @@ package twilio
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"net/http"
 	"net/url"
 
@@ -78,12 +77,9 @@ import (
 func Kind(o wire.Operator) sender.Kind {
 	return sender.Kind{Name: "twilio", Channels: []lemma.Channel{lemma.SMS}, Moves: Moves, Warnings: Warnings,
 		Capabilities: sender.Capabilities{Lookup: true},
-		Check: func(config, secrets json.RawMessage) error {
-			_, err := parse(config, secrets, o)
-			return err
-		},
-		Open:     func(a sender.Account) (sender.Carrier, error) { return open(a, o) },
-		Receiver: func(a sender.Account) (sender.Receiver, error) { return receive(a, o) }}
+		Check:        wire.Check(o, parse),
+		Open:         func(a sender.Account) (sender.Carrier, error) { return open(a, o) },
+		Receiver:     func(a sender.Account) (sender.Receiver, error) { return receive(a, o) }}
 }
 
 // carrier sends over one account.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"net/url"
 	"strings"
 	"time"
@@ -22,6 +23,15 @@ func CheckNumbers(f *form.Form, requests, seconds int) {
 	}
 	if seconds < 1 || seconds > mostTimeout {
 		f.Fault("/config/timeout_seconds", "out_of_range", "must be from 1 to 60")
+	}
+}
+
+// Check is the check of a kind whose settings are read by parse.
+func Check[S any](o Operator, parse func(config, secrets json.RawMessage, o Operator) (S, error),
+) func(config, secrets json.RawMessage) error {
+	return func(config, secrets json.RawMessage) error {
+		_, err := parse(config, secrets, o)
+		return err
 	}
 }
 

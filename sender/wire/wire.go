@@ -212,7 +212,7 @@ func (c *Client) leave(p *pool) {
 	p.users--
 }
 
-// closeUnused closes the connections to servers without a request, and forgets them. The
+// closeUnused closes the connections to servers without a request, and removes them. The
 // caller holds the lock.
 func (c *Client) closeUnused() {
 	for o, p := range c.pools {
@@ -223,7 +223,7 @@ func (c *Client) closeUnused() {
 	}
 }
 
-// sweep closes connections that were idle for long, and forgets servers without
+// sweep closes connections that were idle for long, and removes servers without
 // connections. It runs again while there are servers.
 func (c *Client) sweep() {
 	c.mu.Lock()

@@ -93,7 +93,7 @@ func showPlan(out io.Writer, p client.FlowPlan) error {
 	fmt.Fprintf(out, "Publishing version %d over %s would make %d changes. Publishing enrolls no profile.\n",
 		p.Version, or(p.LiveVersion, "none"), len(p.Changes))
 	if p.Stranded > 0 {
-		fmt.Fprintf(out, "%d enrollments would be stranded: publishing is refused until --map gives a node for them.\n", p.Stranded)
+		fmt.Fprintf(out, "Stranded enrollments: %d. Publishing is refused until --map gives a node for them.\n", p.Stranded)
 	}
 	switch {
 	case p.Enrolls == nil:

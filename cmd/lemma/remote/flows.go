@@ -242,7 +242,7 @@ func (d flowsDraftCommand) run(ctx context.Context, cfg Config, out io.Writer) e
 			return err
 		}
 		return d.print(out, writtenDraft{v, bare(v.ETag)}, func(out io.Writer) error {
-			_, err := fmt.Fprintf(out, "version %d is a draft, written %d times (ETag %s)\n", v.Version, v.Revision, bare(v.ETag))
+			_, err := fmt.Fprintf(out, "version %d is a draft, revision %d (ETag %s)\n", v.Version, v.Revision, bare(v.ETag))
 			return err
 		})
 	})
