@@ -103,19 +103,20 @@ func (l *Log) List(ctx context.Context, ws uuid.UUID, f Filter, q page.Query) ([
 		return nil, "", err
 	}
 	s.Between("id", slack)
+	if f.ResourceID != "" {
+		s.And("resource_id <> '' and resource_id = " + s.Arg(f.ResourceID))
+	}
+	s.Unindexed()
 	for _, c := range [][2]string{{"actor_type", f.ActorType}, {"action", f.Action}, {"resource_type", f.ResourceType},
 		{"request_id", f.RequestID}} {
 		if c[1] != "" {
 			s.And(c[0] + " = " + s.Arg(c[1]))
 		}
 	}
-	if f.ResourceID != "" {
-		s.And("resource_id <> '' and resource_id = " + s.Arg(f.ResourceID))
-	}
 	if f.ActorID != nil {
 		s.And("actor_id = " + s.Arg(*f.ActorID))
 	}
-	return s.Read(func(end page.Clauses) ([]Record, error) {
+	return s.ReadParts(ctx, l.pool, "audit_log where workspace_id = $1", func(end page.Clauses) ([]Record, error) {
 		rows, _ := l.pool.Query(ctx, `
 			select workspace_id, id, actor_type, actor_id, actor_name, action, resource_type, resource_id, request_id, at
 			from audit_log where workspace_id = $1 and `+end.Where+" "+end.Order, end.Args...)

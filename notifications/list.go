@@ -3,6 +3,9 @@ package notifications
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -104,33 +107,100 @@ func (l *Ledger) States(ctx context.Context, workspaceID, origin uuid.UUID, keys
 
 // List reads one page: the newest origin first, and within it in the order of keys,
 // which never changes. A search by profile or address needs a campaign or a flow,
-// since no index covers all profiles of a workspace.
+// since no index covers all profiles of a workspace: see page.ReadParts.
 func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q page.Query) ([]Notification, string, error) {
-	if f.OriginID == nil && f.FlowID == nil && !f.Direct && (f.ProfileKey != "" || f.Address != "") {
+	switch {
+	case f.OriginID != nil:
+		return l.listBy(ctx, oneOrigin, workspaceID, f, q)
+	case f.FlowID != nil || f.Direct:
+		return l.listOrigins(ctx, workspaceID, f, q)
+	case f.ProfileKey != "" || f.Address != "":
 		return nil, "", lemma.Fault("?campaign_id", "required", "a search by profile or address needs campaign_id, flow_id or origin=direct")
 	}
-	list := everyOrigin
-	if f.OriginID != nil {
-		list = oneOrigin
-	}
+	return l.listBy(ctx, everyOrigin, workspaceID, f, q)
+}
+
+// listBy lists the notifications of one origin, or of all.
+func (l *Ledger) listBy(
+	ctx context.Context, list page.List[Notification], workspaceID uuid.UUID, f Filter, q page.Query,
+) ([]Notification, string, error) {
 	statement, err := list.Start(q, workspaceID)
 	if err != nil {
 		return nil, "", err
 	}
-	(&query{statement}).filter(f)
-	return statement.Read(func(end page.Clauses) ([]Notification, error) {
+	narrowed := (&query{statement}).filter(f)
+	read := func(end page.Clauses) ([]Notification, error) {
 		rows, _ := l.pool.Query(ctx, selectStatus+" where n.workspace_id = $1 and "+end.Where+" "+end.Order, end.Args...)
 		return pgx.CollectRows(rows, toNotification)
-	})
+	}
+	if narrowed {
+		return statement.Read(read)
+	}
+	return statement.ReadParts(ctx, l.pool, "notifications n where n.workspace_id = $1", read)
+}
+
+// listOrigins lists the notifications of a flow, or the direct ones, origin by origin. The
+// cursor has the origin, and the cursor within it; an empty one is its beginning.
+func (l *Ledger) listOrigins(ctx context.Context, workspaceID uuid.UUID, f Filter, q page.Query) (all []Notification, next string, err error) {
+	origins, err := l.originsOf(ctx, workspaceID, f)
+	if err != nil {
+		return nil, "", fmt.Errorf("find origins of notifications: %w", err)
+	}
+	first, cursor, _ := strings.Cut(q.Cursor, originEnd)
+	at := 0
+	if q.Cursor != "" {
+		if at = slices.IndexFunc(origins, func(o uuid.UUID) bool { return o.String() == first }); at < 0 {
+			return nil, "", page.InvalidCursor()
+		}
+	}
+	list, begun := oneOrigin, time.Now()
+	for _, origin := range origins[min(at, len(origins)):] {
+		if len(all) == q.Limit {
+			return all, origin.String() + originEnd, nil
+		}
+		f.OriginID, f.FlowID, f.Direct = &origin, nil, false
+		list.PartTime = max(page.PartTime-time.Since(begun), 1)
+		rows, next, err := l.listBy(ctx, list, workspaceID, f, page.Query{Limit: q.Limit - len(all), Cursor: cursor, Sort: q.Sort})
+		if err != nil {
+			return nil, "", err
+		}
+		if all = append(all, rows...); next != "" {
+			return all, origin.String() + originEnd + next, nil
+		}
+		cursor = ""
+	}
+	return all, "", nil
+}
+
+// originEnd is between the origin and the rest of a cursor, which is base64url.
+const originEnd = "."
+
+// originsOf are the origins of a flow, or those of direct notifications since the workspace
+// exists: the newest first.
+func (l *Ledger) originsOf(ctx context.Context, workspaceID uuid.UUID, f Filter) (origins []uuid.UUID, err error) {
+	if f.FlowID != nil {
+		rows, _ := l.pool.Query(ctx, `select origin_id from flow_origins where workspace_id = $1 and flow_id = $2 order by 1 desc`,
+			workspaceID, f.FlowID)
+		return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	}
+	rows, _ := l.pool.Query(ctx, `
+		select generate_series(date_trunc('month', now(), 'UTC') + interval '1 month', date_trunc('month', created_at, 'UTC'), interval '-1 month')
+		from workspaces where id = $1`, workspaceID)
+	months, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
+	for _, month := range months {
+		origins = append(origins, DirectOrigin(workspaceID, month))
+	}
+	return origins, err
 }
 
 // The orders of notifications. Within one origin the condition of a page is on the
 // key alone, by which the index is searched.
 var (
 	byKey       = page.Key[Notification]{Column: "n.key", Type: page.UUID, Of: func(n Notification) any { return n.Key }}
+	byKeyDown   = page.Key[Notification]{Column: "n.key", Type: page.UUID, Of: func(n Notification) any { return n.Key }, Reverse: true}
 	byOrigin    = page.Key[Notification]{Column: "n.origin_id", Type: page.UUID, Of: originOf, Reverse: true}
 	oneOrigin   = listBy(byKey)
-	everyOrigin = listBy(byOrigin, byKey)
+	everyOrigin = listBy(byOrigin, byKeyDown)
 )
 
 func originOf(n Notification) any { return n.OriginID }
@@ -143,33 +213,29 @@ func listBy(keys ...page.Key[Notification]) page.List[Notification] {
 // query adds the conditions of a filter.
 type query struct{ *page.Statement[Notification] }
 
-func (q *query) filter(f Filter) {
+// filter reports whether an index finds the few rows of the filter, or there is none.
+func (q *query) filter(f Filter) (narrowed bool) {
 	origin := ""
 	if f.OriginID != nil {
 		origin = q.Arg(*f.OriginID)
 		q.And("n.origin_id = " + origin)
 	}
-	if f.FlowID != nil {
-		q.And("n.origin_id in (select o.origin_id from flow_origins o where o.workspace_id = $1 and o.flow_id = " + q.Arg(*f.FlowID) + ")")
-	}
+	q.Unindexed()
 	if f.Status != "" {
 		q.And("n.status = " + q.Arg(f.Status))
-		q.narrow(f.Status, origin)
+		narrowed = q.narrow(f.Status, origin)
 	}
 	if f.Resolution != "" {
-		q.ofResolution(f, origin)
+		narrowed = q.ofResolution(f, origin)
 	}
 	if f.Delivery != "" {
-		q.ofDelivery(f.Delivery, origin)
+		narrowed = q.ofDelivery(f.Delivery, origin) || narrowed
 	}
 	if f.Reason != "" {
 		q.And("n.reason = " + q.Arg(f.Reason))
 		if f.Status == "" {
 			q.narrow("any reason", origin)
 		}
-	}
-	if f.Direct {
-		q.And(isDirect)
 	}
 	if f.ProfileKey != "" {
 		q.And("n.profile_key = " + q.Arg(f.ProfileKey))
@@ -180,28 +246,30 @@ func (q *query) filter(f Filter) {
 	if f.Address != "" {
 		q.ofAddress(f.Address)
 	}
+	return narrowed
 }
 
 // ofResolution limits the rows to orphaned notifications with a resolution, or without one.
-func (q *query) ofResolution(f Filter, origin string) {
+func (q *query) ofResolution(f Filter, origin string) (narrowed bool) {
 	if f.Status != "orphaned" {
 		q.And("n.status = 'orphaned'")
 		q.narrow("orphaned", origin)
 	}
 	if f.Resolution == "none" {
 		q.And("n.resolution is null")
-		return
+		return true
 	}
 	q.And("n.resolution = " + q.Arg(f.Resolution))
+	return true
 }
 
 // ofDelivery limits the rows to a delivery state. The few that were not delivered are
 // found by their own index.
-func (q *query) ofDelivery(state, origin string) {
+func (q *query) ofDelivery(state, origin string) (narrowed bool) {
 	wanted := q.Arg(state)
 	q.And("coalesce(d.delivery, '" + unknownDelivery + "') = " + wanted)
 	if state == unknownDelivery || state == "delivered" {
-		return
+		return false
 	}
 	same := ""
 	if origin != "" {
@@ -209,6 +277,7 @@ func (q *query) ofDelivery(state, origin string) {
 	}
 	q.And("(n.origin_id, n.key) in (select f.origin_id, f.key from deliveries f where f.workspace_id = $1" + same +
 		" and f.state = " + wanted + " and f.rank <> 4)")
+	return true
 }
 
 // ofChannel limits the rows to a channel, and to origins that may have it: a campaign's
@@ -239,10 +308,10 @@ func (q *query) ofAddress(text string) {
 }
 
 // narrow limits the rows to batches that can hold the status.
-func (q *query) narrow(status, origin string) {
+func (q *query) narrow(status, origin string) (narrowed bool) {
 	condition, ok := mayHold[status]
 	if !ok {
-		return
+		return false
 	}
 	same := ""
 	if origin != "" {
@@ -251,7 +320,9 @@ func (q *query) narrow(status, origin string) {
 	in := fmt.Sprintf("(n.origin_id, n.batch_id) in (select b.origin_id, b.root_id from batches b where b.workspace_id = $1%s and %s)",
 		same, condition)
 	if status == "skipped" || status == "any reason" {
-		in = "(n.batch_id is null or " + in + ")"
+		q.And("(n.batch_id is null or " + in + ")")
+		return false
 	}
 	q.And(in)
+	return true
 }

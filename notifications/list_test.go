@@ -1,7 +1,10 @@
 package notifications_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -97,6 +100,59 @@ func (f *fixture) list(filter notifications.Filter, limit int) map[string]string
 		found[n.Key.String()] = n.Status
 	}
 	return found
+}
+
+// The notifications of a flow and the direct ones are listed origin by origin, whatever the
+// size of a page, and those of others are not read.
+func TestListOfSeveralOrigins(t *testing.T) {
+	f := setup(t)
+	flow := lemma.NewID()
+	month := time.Now().UTC()
+	want := map[string][]string{}
+	for _, of := range []struct {
+		name    string
+		origins []uuid.UUID // the newest first
+	}{
+		{"flow", []uuid.UUID{lemma.NewID(), lemma.NewID(), lemma.NewID()}},
+		{"direct", []uuid.UUID{notifications.DirectOrigin(f.Workspace, month)}},
+		{"campaign", []uuid.UUID{f.origin}},
+	} {
+		for n, origin := range of.origins {
+			if of.name == "flow" {
+				f.Exec(`insert into flow_origins (workspace_id, origin_id, flow_id) values ($1, $2, $3)`, f.Workspace, origin, flow)
+			}
+			f.origin = origin
+			if n != 1 { // the second one is empty
+				f.insert(recipients(4))
+				for i := range 4 {
+					want[of.name] = append(want[of.name], fmt.Sprint(origin, keyOf(i)))
+				}
+			}
+		}
+	}
+	for name, filter := range map[string]notifications.Filter{"flow": {FlowID: &flow}, "direct": {Direct: true}} {
+		slices.Sort(want[name])
+		for _, reason := range []string{"", "none"} {
+			filter.Reason = reason
+			for _, limit := range []int{1, 3, 4, 5, 7, 8, 9} {
+				var got []string
+				for _, n := range pgtest.Pages(t, limit, func(cursor string) ([]notifications.Notification, string, error) {
+					return f.List(t.Context(), f.Workspace, filter, page.Query{Limit: limit, Cursor: cursor})
+				}) {
+					got = append(got, fmt.Sprint(n.OriginID, n.Key))
+				}
+				if slices.Sort(got); reason == "" && !slices.Equal(got, want[name]) || reason != "" && len(got) > 0 {
+					t.Errorf("%s by %d: %d notifications, want %d", name, limit, len(got), len(want[name]))
+				}
+			}
+		}
+	}
+	for _, cursor := range []string{"x", lemma.NewID().String() + "."} {
+		_, _, err := f.List(t.Context(), f.Workspace, notifications.Filter{FlowID: &flow}, page.Query{Limit: 1, Cursor: cursor})
+		if lemma.KindOf(err) != lemma.Invalid {
+			t.Errorf("cursor %q: %v", cursor, err)
+		}
+	}
 }
 
 // The filter by resolution finds orphaned notifications only, with any other filter.

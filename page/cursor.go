@@ -45,15 +45,25 @@ func (s *Statement[T]) binding() []byte {
 
 // encode returns the cursor of the rows that follow a row.
 func (s *Statement[T]) encode(row T) string {
-	texts := make([]string, len(s.order))
+	position := make([]any, len(s.order))
 	for i, k := range s.order {
-		switch value := k.Of(row).(type) {
+		position[i] = k.Of(row)
+	}
+	return s.encodePosition(position)
+}
+
+func (s *Statement[T]) encodePosition(of []any) string {
+	texts := make([]string, len(of))
+	for i, value := range of {
+		switch value := value.(type) {
 		case uuid.UUID:
 			texts[i] = value.String()
 		case time.Time:
 			texts[i] = strconv.FormatInt(value.UnixMicro(), 36)
 		case int:
 			texts[i] = strconv.Itoa(value)
+		case int32:
+			texts[i] = strconv.Itoa(int(value))
 		case string:
 			texts[i] = value
 		}
@@ -67,17 +77,17 @@ func (s *Statement[T]) encode(row T) string {
 func (s *Statement[T]) decode(cursor string) ([]any, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(raw) <= seal || raw[0] != cursorFormat || !bytes.Equal(raw[1:1+seal], s.binding()) {
-		return nil, invalidCursor()
+		return nil, InvalidCursor()
 	}
 	var texts []string
 	if json.Unmarshal(raw[1+seal:], &texts) != nil || len(texts) != len(s.order) {
-		return nil, invalidCursor()
+		return nil, InvalidCursor()
 	}
 	position := make([]any, len(texts))
 	for i, k := range s.order {
 		var ok bool
 		if position[i], ok = k.Type.read(texts[i]); !ok {
-			return nil, invalidCursor()
+			return nil, InvalidCursor()
 		}
 	}
 	return position, nil
@@ -102,7 +112,8 @@ func (t Type) read(text string) (any, bool) {
 	return text, utf8.ValidString(text) && !strings.ContainsRune(text, 0)
 }
 
-func invalidCursor() error {
+// InvalidCursor is the error for a cursor that is not one of the list.
+func InvalidCursor() error {
 	return lemma.Fault("?cursor", "invalid_cursor",
 		"must be a cursor of this list with this filter and sort; omit it to begin at the first page")
 }

@@ -44,6 +44,9 @@ type List[T any] struct {
 	Created string // column that Query.CreatedAfter and CreatedBefore are compared with
 	Orders  map[string]Order[T]
 	Default string // the order of a query without Sort; empty: DefaultSort
+
+	Part     int           // rows that one statement of ReadParts reads; 0: 50,000
+	PartTime time.Duration // how long ReadParts looks for rows of a page; 0: 2 s
 }
 
 // DefaultSort is newest first.
@@ -68,6 +71,7 @@ type Statement[T any] struct {
 	descending bool
 	conditions []string
 	args       []any
+	base       base
 }
 
 // Clauses are the parts of a finished statement.
@@ -128,17 +132,38 @@ func (s *Statement[T]) End() (Clauses, error) {
 			return Clauses{}, err
 		}
 	}
+	return s.clauses(after, nil, s.query.Limit+1), nil
+}
+
+// clauses are those of the rows behind a position, up to another one if last is not nil.
+func (s *Statement[T]) clauses(after, last []any, limit int) Clauses {
 	where := append([]string{}, s.conditions...)
 	filters := len(s.args)
 	if after != nil {
 		where = append(where, s.behind(after))
 	}
+	if last != nil {
+		where = append(where, s.upTo(last))
+	}
 	if len(where) == 0 {
 		where = []string{"true"}
 	}
-	clauses := Clauses{Where: strings.Join(where, " and "), Order: s.orderBy() + " limit " + s.Arg(s.query.Limit+1), Args: s.args}
+	clauses := Clauses{Where: strings.Join(where, " and "), Order: s.orderBy() + " limit " + s.Arg(limit), Args: s.args}
 	s.args = s.args[:filters:filters] // what the cursor of the next page is bound to
-	return clauses, nil
+	return clauses
+}
+
+// upTo is the condition of a row and those before it. All columns have one direction.
+func (s *Statement[T]) upTo(last []any) string {
+	columns, places := make([]string, len(s.order)), make([]string, len(s.order))
+	for i, k := range s.order {
+		columns[i], places[i] = k.Column, s.Arg(last[i])+"::"+string(k.Type)
+	}
+	compare := " <= "
+	if s.descending != s.order[0].Reverse {
+		compare = " >= "
+	}
+	return "(" + strings.Join(columns, ", ") + ")" + compare + "(" + strings.Join(places, ", ") + ")"
 }
 
 func (s *Statement[T]) orderBy() string {

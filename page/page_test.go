@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/page"
@@ -42,9 +43,16 @@ const selectThings = `select t.id, t.name, t.status, t.created_at, t.number from
 
 var monday = time.Date(2026, 6, 1, 9, 0, 0, 0, time.UTC)
 
-// setup makes 20 things, of which some have one name and one time.
 func setup(t *testing.T) (read func(q page.Query) ([]thing, string, error), all []thing) {
-	pool := pgtest.DB(t)
+	pool, all := fill(t)
+	return func(q page.Query) ([]thing, string, error) {
+		return things.Read(t.Context(), pool, q, 1, selectThings, pgx.RowToStructByName[thing])
+	}, all
+}
+
+// fill makes 20 things, of which some have one name and one time.
+func fill(t *testing.T) (pool *pgxpool.Pool, all []thing) {
+	pool = pgtest.DB(t)
 	ctx := t.Context()
 	exec := func(sql string, args ...any) {
 		t.Helper()
@@ -60,9 +68,7 @@ func setup(t *testing.T) (read func(q page.Query) ([]thing, string, error), all 
 		exec(`insert into things values (1, $1, $2, $3, $4, $5)`, one.ID, one.Name, one.Status, one.CreatedAt, one.Number)
 	}
 	exec(`insert into things values (2, $1, 'another workspace', 'on', now(), 0)`, lemma.NewID())
-	return func(q page.Query) ([]thing, string, error) {
-		return things.Read(ctx, pool, q, 1, selectThings, pgx.RowToStructByName[thing])
-	}, all
+	return pool, all
 }
 
 // A caller that follows the cursors gets each row once, in the requested order.

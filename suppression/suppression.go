@@ -14,6 +14,7 @@ package suppression
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -145,15 +146,35 @@ var list = page.List[Suppression]{Name: "suppressions", Created: "created_at", O
 	"created_at": page.ByID("id", func(s Suppression) uuid.UUID { return s.ID }),
 }}
 
+// slack bounds how much earlier or later than its row an id is made.
+const slack = time.Hour
+
 // List reads a page of suppressions.
 func (s *Suppressions) List(ctx context.Context, ws uuid.UUID, f Filter, q page.Query) ([]Suppression, string, error) {
-	var keys []uuid.UUID
-	if f.Address != "" {
-		keys = f.keys()
+	statement, err := list.Start(q, ws)
+	if err != nil {
+		return nil, "", err
 	}
-	return list.Read(ctx, s.pool, q, ws, selectSuppressions+`
-		and ($2 = '' or channel = $2) and ($3 = '' or cause = $3) and ($4::uuid[] is null or key = any($4))`,
-		pgx.RowToStructByName[Suppression], string(f.Channel), f.Cause, keys)
+	statement.Between("id", slack)
+	statement.Unindexed()
+	and := func(condition string, value any) { statement.And(fmt.Sprintf(condition, statement.Arg(value))) }
+	if f.Address != "" {
+		and("key = any(%s)", f.keys())
+	}
+	if f.Channel != "" {
+		and("channel = %s", f.Channel)
+	}
+	if f.Cause != "" {
+		and("cause = %s", f.Cause)
+	}
+	read := func(end page.Clauses) ([]Suppression, error) {
+		rows, _ := s.pool.Query(ctx, selectSuppressions+" and "+end.Where+" "+end.Order, end.Args...)
+		return pgx.CollectRows(rows, pgx.RowToStructByName[Suppression])
+	}
+	if f.Address != "" { // the primary key finds the few rows
+		return statement.Read(read)
+	}
+	return statement.ReadParts(ctx, s.pool, "suppressions where workspace_id = $1", read)
 }
 
 // keys are those of an address in each channel that it could be one of.

@@ -64,16 +64,24 @@ func (r *Reader) ListEnrollments(ctx context.Context, ws uuid.UUID, filter Enrol
 		return nil, "", err
 	}
 	statement.Between("id", enrollmentSlack)
+	statement.Unindexed()
 	if err := filter.conditions(statement); err != nil {
 		return nil, "", err
 	}
-	return statement.Read(func(end page.Clauses) ([]Enrollment, error) {
+	read := func(end page.Clauses) ([]Enrollment, error) {
 		return r.readEnrollments(ctx, selectEnrollment+` where workspace_id = $1 and `+end.Where+" "+end.Order, end.Args...)
-	})
+	}
+	if filter.indexed() {
+		return statement.Read(read)
+	}
+	return statement.ReadParts(ctx, r.pool, "enrollments where workspace_id = $1", read)
 }
 
 // statuses are the values of a list's filter by status.
 var statuses = []string{enrollment.Active, enrollment.Waiting, enrollment.Completed, enrollment.Exited, enrollment.Refused}
+
+// indexed is true of a filter that an index serves: that of the profile, or that of blocked ones.
+func (f EnrollmentFilter) indexed() bool { return f.ProfileKey != "" || f.Blocked != "" }
 
 // conditions has only the filters that are set, so that the planner can choose an index by
 // them.
