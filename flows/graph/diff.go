@@ -3,6 +3,7 @@ package graph
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"reflect"
 	"slices"
 )
@@ -16,7 +17,9 @@ type Difference struct {
 }
 
 // Diff returns the operations that turn one definition into the other, node by node and
-// field by field, sorted by place. Absent and empty fields are equal.
+// field by field, sorted by place. Absent and empty fields are equal. An object or a list
+// whose differences would be longer than both its values is one difference: the places of
+// fields in nested objects can be thousands of times as long as the definition.
 func Diff(from, to *Definition) []Difference {
 	var all []Difference
 	compare("", treeOf(from), treeOf(to), &all)
@@ -52,31 +55,77 @@ func compare(pointer string, from, to any, all *[]Difference) {
 		*all = append(*all, Difference{Pointer: pointer, Op: "remove", From: text(from)})
 		return
 	}
-	if a, b, ok := both[map[string]any](from, to); ok {
-		compareObjects(pointer, a, b, all)
-		return
-	}
-	if a, b, ok := both[[]any](from, to); ok && objects(a) && objects(b) {
-		compareArrays(pointer, a, b, all)
-		return
-	}
-	*all = append(*all, Difference{Pointer: pointer, Op: "replace", From: text(from), To: text(to)})
-}
-
-func compareObjects(pointer string, from, to map[string]any, all *[]Difference) {
-	for name, value := range from {
-		compare(at(pointer, name), value, to[name], all)
-	}
-	for name, value := range to {
-		if _, had := from[name]; !had {
-			compare(at(pointer, name), nil, value, all)
+	whole := Difference{Pointer: pointer, Op: "replace", From: text(from), To: text(to)}
+	if parts, ok := partsOf(pointer, from, to); ok {
+		if compareParts(parts, max(leastWhole, whole.size()), all) {
+			return
 		}
 	}
+	*all = append(*all, whole)
 }
 
-func compareArrays(pointer string, from, to []any, all *[]Difference) {
-	for i := range max(len(from), len(to)) {
-		compare(index(pointer, i), item(from, i), item(to, i), all)
+// leastWhole is the number of bytes that the differences of an object may always have.
+const leastWhole = 64 << 10
+
+func (d Difference) size() int { return len(d.Pointer) + len(d.From) + len(d.To) }
+
+// part is a field or an item of both values; nil: one of them has none.
+type part struct {
+	pointer  func() string
+	from, to any
+}
+
+// compareParts appends the differences of the parts, or none and false if they have more
+// bytes than most.
+func compareParts(parts iter.Seq[part], most int, all *[]Difference) bool {
+	first, size := len(*all), 0
+	for p := range parts {
+		if reflect.DeepEqual(p.from, p.to) {
+			continue // without its pointer
+		}
+		next := len(*all)
+		compare(p.pointer(), p.from, p.to, all)
+		for _, d := range (*all)[next:] {
+			size += d.size()
+		}
+		if size > most {
+			*all = (*all)[:first]
+			return false
+		}
+	}
+	return true
+}
+
+// partsOf are those of two objects, or of two lists of objects.
+func partsOf(pointer string, from, to any) (iter.Seq[part], bool) {
+	if a, b, ok := both[map[string]any](from, to); ok {
+		return objectParts(pointer, a, b), true
+	}
+	a, b, ok := both[[]any](from, to)
+	if !ok || !objects(a) || !objects(b) {
+		return nil, false
+	}
+	return func(yield func(part) bool) {
+		for i := range max(len(a), len(b)) {
+			if !yield(part{func() string { return index(pointer, i) }, item(a, i), item(b, i)}) {
+				return
+			}
+		}
+	}, true
+}
+
+func objectParts(pointer string, from, to map[string]any) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		for name, value := range from {
+			if !yield(part{func() string { return at(pointer, name) }, value, to[name]}) {
+				return
+			}
+		}
+		for name, value := range to {
+			if _, had := from[name]; !had && !yield(part{func() string { return at(pointer, name) }, nil, value}) {
+				return
+			}
+		}
 	}
 }
 
