@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -12,6 +13,7 @@ import (
 type Proof struct {
 	Ordinal   int16
 	Attempt   int16
+	Named     bool // the event names its attempt
 	Kind      Kind // Accepted or Rejected
 	Code      int
 	CarrierID string
@@ -21,6 +23,11 @@ type Proof struct {
 // Evidence is what events prove about one row: at most one acceptance and one
 // rejection of each attempt.
 type Evidence []Proof
+
+// Rejects reports that an event names an attempt as rejected.
+func (e Evidence) Rejects(attempt int16) bool {
+	return slices.ContainsFunc(e, func(p Proof) bool { return p.Kind == Rejected && p.Named && p.Attempt == attempt })
+}
 
 // Of returns the proof that settles an attempt, or nil. An acceptance of any
 // attempt settles both, since the message has been sent. A rejection settles its
@@ -39,7 +46,8 @@ func (e Evidence) Of(attempt int16) *Proof {
 }
 
 // Proofs reads what events prove about rows of a root batch. Rows without a proof
-// are left out. An event that names no attempt counts as one of the first.
+// are left out. An event that names no attempt counts as one of the first: that is not certain
+// once the second has been called (see Proof.Named).
 func Proofs(ctx context.Context, db DB, workspaceID, origin, rootBatch uuid.UUID, ordinals []int16) (map[int16]Evidence, error) {
 	rows, _ := db.Query(ctx, proofs, workspaceID, rootBatch, ordinals, origin)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Proof])
@@ -55,7 +63,8 @@ func Proofs(ctx context.Context, db DB, workspaceID, origin, rootBatch uuid.UUID
 
 // proofs reads one event of each row, kind and attempt, however many there are.
 const proofs = `
-	select distinct on (r.ordinal, k.kind, coalesce(p.attempt, 1)) r.ordinal, coalesce(p.attempt, 1)::smallint as attempt, k.kind,
+	select distinct on (r.ordinal, k.kind, coalesce(p.attempt, 1)) r.ordinal, coalesce(p.attempt, 1)::smallint as attempt,
+		p.attempt is not null as named, k.kind,
 		coalesce(p.code, 0)::int as code, coalesce(p.carrier_id, '') as carrier_id, coalesce(p.detail, '') as detail
 	from unnest($3::smallint[]) as r (ordinal)
 	cross join lateral (
@@ -70,7 +79,7 @@ const proofs = `
 		(select ` + ofProof + ` from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt is null
 		order by p.attempt, p.occurred_at limit 1)
 	) p
-	order by r.ordinal, k.kind, coalesce(p.attempt, 1), p.occurred_at, p.id`
+	order by r.ordinal, k.kind, coalesce(p.attempt, 1), p.attempt, p.occurred_at, p.id`
 
 const ofProof = `p.id, p.attempt, p.occurred_at, p.code, p.carrier_id, p.detail`
 

@@ -9,6 +9,7 @@ type deliveries struct {
 	ended              map[int]bool // has an outcome
 	accepted           bool         // by evidence, of any attempt
 	someAccepted       bool         // by evidence of an attempt that it does not name
+	someRejected       bool         // likewise
 	rejected           map[int]bool // by evidence
 }
 
@@ -35,17 +36,24 @@ func (d *deliveries) addAttempt(a attemptLine) {
 }
 
 // addEvidence adds what an event proves about an attempt; 0: the event names none. Such
-// an acceptance may be of either, and such a rejection counts as one of the first.
+// an acceptance may be of either, and such a rejection too.
 func (d *deliveries) addEvidence(kind string, attempt int) {
 	switch {
 	case kind == "accepted" && attempt == 0:
 		d.someAccepted, d.accepted = true, true
 	case kind == "accepted":
 		d.delivered[attempt], d.accepted = true, true
+	case kind == "rejected" && attempt == 0:
+		d.someRejected = true
 	case kind == "rejected":
-		attempt = max(attempt, 1)
 		d.without[attempt], d.rejected[attempt] = true, true
 	}
+}
+
+// rejects reports that the worker or the reaper takes an event for a rejection of an attempt:
+// one that names none counts as one of the first.
+func (d *deliveries) rejects(attempt int) bool {
+	return d.rejected[attempt] || attempt == 1 && d.someRejected
 }
 
 // acceptedOn is the attempt that the carrier accepted: the last one, unless only the
@@ -67,6 +75,9 @@ func (d *deliveries) bounds() (least, most int) {
 			most++
 		}
 	}
+	if d.someRejected && len(d.without) == 0 {
+		most = max(most-1, least)
+	}
 	if d.someAccepted {
 		least, most = max(least, 1), max(most, 1)
 	}
@@ -85,7 +96,7 @@ func (b *batchState) furtherCalls(status string, d *deliveries) int {
 		return 0 // no window opens behind it, and the reaper allows no second attempt
 	case status == "processing" && (b.Attempt == b.MaxAttempts || b.Late):
 		return 0 // this call is the last, or the reaper allows no other after the send deadline
-	case status == "processing" && (d.accepted || d.rejected[b.Attempt]):
+	case status == "processing" && (d.accepted || d.rejects(b.Attempt)):
 		return 0 // the reaper settles by the evidence
 	case status == "processing":
 		return 1
@@ -93,7 +104,7 @@ func (b *batchState) furtherCalls(status string, d *deliveries) int {
 		return 0 // it is not claimed any more
 	case b.Late:
 		return 1 // the worker may have checked the deadline before; the reaper allows no other
-	case b.Attempt == 2 && !leased && (d.accepted || d.rejected[1]):
+	case b.Attempt == 2 && !leased && (d.accepted || d.rejects(1)):
 		return 0 // the next claim settles by the evidence; a current claim may have read before
 	}
 	return b.MaxAttempts - b.Attempt + 1

@@ -107,6 +107,30 @@ func TestTwoReapersMakeOneRetry(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 30})
 }
 
+// A rejection that names no attempt may be of the second one, once that has been called: it
+// does not prove that the first was rejected too.
+func TestARejectionWithoutAnAttemptProvesNothingOfTheFirst(t *testing.T) {
+	b := setup(t)
+	b.kill(b.insert(1, 1, 2)[0], "called", 1)
+	s := b.sender()
+	b.reap(s)
+	b.makeDue()
+	second := b.sender()
+	reached := stop(second, "called", 1)
+	go func() { _, _ = second.Work(bg, b.batches("attempt = 2")[0]) }()
+	<-reached
+	b.report(0, 2, events.TypeRejected, time.Now())
+	b.report(0, 0, events.TypeRejected, time.Now())
+	b.reap(s)
+	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_rejected" {
+		t.Errorf("it is %s (%s)", status, reason)
+	}
+	e, err := b.ledger.Explain(bg, b.Workspace, b.origin, keyOf(0))
+	if b.Must(err); e.DeliveriesAtMost != 1 {
+		t.Errorf("%d deliveries at most: %s", e.DeliveriesAtMost, e.Summary)
+	}
+}
+
 func TestTheReaperLeavesALivingLeaseAlone(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
