@@ -166,6 +166,7 @@ type pgRows struct {
 	waiting bool // a row has been read and not returned
 	ended   bool
 	rows    int64
+	padded  padded
 }
 
 func (c *pgRows) next(dst [][]byte) (bool, error) {
@@ -180,6 +181,7 @@ func (c *pgRows) next(dst [][]byte) (bool, error) {
 		return false, changed("the source sent a row of %d columns instead of %d", len(values), len(dst))
 	}
 	copy(dst, values)
+	c.padded.trim(dst)
 	return true, nil
 }
 
@@ -190,7 +192,9 @@ func (c *pgRows) advance() (bool, error) {
 	}
 	c.session.meter.progress()
 	if c.reader.NextRow() {
-		c.rows++
+		if c.rows++; c.rows == 1 {
+			c.padded = paddedOf(c.reader.FieldDescriptions())
+		}
 		return true, nil
 	}
 	c.ended = true
