@@ -50,6 +50,8 @@ func TestPostgresTypes(t *testing.T) {
 		"bit(3)":             {[2]string{"101", "000"}, Other, [2]string{`"101"`, `"000"`}, []string{"101", "000"}},
 		"money":              {[2]string{"1000", "0.5"}, Other, [2]string{`"$1,000.00"`, `"$0.50"`}, []string{"$1,000.00", "$0.50"}},
 		"point":              {[2]string{"(1,2)", "(0.1,2)"}, Other, [2]string{`"(1,2)"`, `"(0.1,2)"`}, []string{"(1,2)", "(0.1,2)"}},
+		"regtype":            {[2]string{"integer", "text"}, Other, [2]string{`"integer"`, `"text"`}, []string{"integer", "text"}},
+		"oid":                {[2]string{"7", "4294967295"}, Integer, [2]string{"7", "4294967295"}, []string{"7", "4294967295"}},
 		`text collate loose`: {[2]string{"Key", "other"}, Text, [2]string{`"Key"`, `"other"`}, []string{"Key", "other"}},
 	} {
 		t.Run(k, func(t *testing.T) {
@@ -67,6 +69,7 @@ func TestPostgresTypes(t *testing.T) {
 			}
 		})
 	}
+	b.wantSameKeys(t, "select row(7, 'x') as k, 'x@example.com' as email", []string{"(7,x)"})
 }
 
 // wantData checks the column k of two rows, which n counts.

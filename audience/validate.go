@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -129,7 +130,15 @@ func checkColumn(columns []Column, pointer, name string, types ...Type) error {
 		return badColumn(pointer, "the query has no column %q", printable(name))
 	}
 	if !slices.Contains(types, c.Type) {
-		return badColumn(pointer, "the column %q is of type %s, which does not fit", printable(name), c.Type)
+		return badColumn(pointer, "the column %q is of type %s, and must be of one of these: %s", printable(name), c.Type, joined(types))
 	}
 	return nil
+}
+
+func joined(types []Type) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = string(t)
+	}
+	return strings.Join(names, ", ")
 }
