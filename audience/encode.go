@@ -38,7 +38,7 @@ func appendValue(dst []byte, t Type, text []byte) []byte {
 	case Timestamp:
 		return appendTimestamp(dst, text)
 	case Date:
-		if bytes.HasPrefix(text, []byte("0000-00-00")) { // MySQL's zero date
+		if isZeroDate(text) {
 			return append(dst, "null"...)
 		}
 	case JSON:
@@ -107,10 +107,15 @@ func digits(text []byte, i int) int {
 	return i
 }
 
+// isZeroDate reports dates without a month or a day, which MySQL can store.
+func isZeroDate(text []byte) bool {
+	return len(text) >= 10 && text[4] == '-' && (string(text[5:7]) == "00" || string(text[8:10]) == "00")
+}
+
 // appendTimestamp converts "2026-11-21 02:16:44.5+00" to RFC 3339. Instants that RFC
 // 3339 cannot represent (infinity, years before 1) stay as text.
 func appendTimestamp(dst, text []byte) []byte {
-	if bytes.HasPrefix(text, []byte("0000-00-00")) {
+	if isZeroDate(text) {
 		return append(dst, "null"...)
 	}
 	zone, ok := zoneOf(text)

@@ -38,8 +38,9 @@ type Audience struct {
 
 // Column is a column of an audience.
 type Column struct {
-	Name string `json:"name"`
-	Type Type   `json:"type"`
+	Name  string `json:"name"`
+	Type  Type   `json:"type"`
+	NoKey string `json:"-"` // why it cannot be a profile key, and what can; only as the source describes it
 }
 
 // NewAudience has the fields of a new audience.

@@ -100,9 +100,10 @@ func validKeys(keys []string) ([]string, map[string]bool) {
 	return asked, set
 }
 
-// IsKey reports whether a text can be a profile key.
+// IsKey reports whether a text can be a profile key. Requests and events have the same
+// rule (enrollment.IsProfileKey), so that each key of a campaign can be named.
 func IsKey(key string) bool {
-	return key != "" && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsRune(key, 0)
+	return key != "" && len(key) <= MaxKey && utf8.ValidString(key) && !strings.ContainsRune(key, 0) && strings.TrimSpace(key) == key
 }
 
 // openLookup makes the source describe the query once per connection, and compares

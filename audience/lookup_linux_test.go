@@ -92,8 +92,8 @@ set utf8, c char(10), e enum('7', 'red'), b varbinary(20), id uuid, y year)`,
 		"99999999999999999999999999.50", "2026", "x"}, oddKeys...)
 	for column, want := range map[string][]string{
 		"tiny": {"7", "8"}, "u": {"7", "18446744073709551615"}, "i": {"-9223372036854775808", "9223372036854775807"},
-		"d": {"7.00", "99999999999999999999999999.50"},
-		"f": {"7", "0.1"}, "dd": {"7"}, "text_ci": {"abc", `a'b"c\\d{e}`}, "text_bin": {"abc", "😀"},
+		"d":  {"7.00", "99999999999999999999999999.50"},
+		"dd": {"7"}, "text_ci": {"abc", `a'b"c\\d{e}`}, "text_bin": {"abc", "😀"},
 		"latin": {"é", "7"}, "old": {"é", "7"},
 		"c": {"7", "x"},
 		"e": {"7", "red"}, "b": {"7", "é"}, "id": {"00000000-0000-0000-0000-000000000007"}, "y": {"2026"},
@@ -129,7 +129,7 @@ func TestMySQLMatching(t *testing.T) {
 		"select o.code from orders o join people p on p.profile_key = o.code where o.at > p.enrolled_at":         {"c3"},
 		"select p.profile_key from orders o join people p on p.profile_key = o.latin where o.at > p.enrolled_at": {"é"},
 		"select profile_key from people p where exists (" +
-			"select 1 from orders o where cast(o.customer as char) = p.profile_key and o.at <= p.enrolled_at) # so": {"1", "2", "1 "},
+			"select 1 from orders o where cast(o.customer as char) = p.profile_key and o.at <= p.enrolled_at) # so": {"1", "2"},
 		"with o as (select code from orders) " +
 			"select p.profile_key from people p left join o on o.code = p.profile_key order by 1 limit 1000000": all,
 		"(select profile_key from people) -- all":                                         all,

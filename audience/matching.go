@@ -107,11 +107,11 @@ func (c *connection) describesMatching(r *run, sql string) error {
 }
 
 func checkMatching(columns []Column) error {
-	switch {
-	case len(columns) != 1:
+	if len(columns) != 1 {
 		return matchingFault(badQuery(0, 0, "the query has %d columns, not one of profile keys", len(columns)))
-	case !slices.Contains([]Type{Text, Integer, Number, Other}, columns[0].Type):
-		return matchingFault(badQuery(0, 0, "the query's column is of type %s, which cannot be a profile key", columns[0].Type))
+	}
+	if why := columns[0].notAKey(); why != "" {
+		return matchingFault(badQuery(0, 0, "the query's column %s", why))
 	}
 	return nil
 }

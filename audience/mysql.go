@@ -33,10 +33,9 @@ type mysqlSession struct {
 	meter     *meter
 	id        string // of the connection at the server
 	version   string
-	private   bool              // over a socket or TLS
-	reading   bool              // a result has not been read to its end
-	collation string            // of the keys of people, once it is known
-	kinds     map[string]string // types of key columns, by the names of the server
+	private   bool   // over a socket or TLS
+	reading   bool   // a result has not been read to its end
+	collation string // of the keys of people, once it is known
 }
 
 // mysqlConfig depends only on the target: no files are sent to the server, one
@@ -55,7 +54,7 @@ func (a *Audiences) mysqlConfig(t target, w *mysqlWire) *mysql.Config {
 }
 
 func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (session, error) {
-	m := &mysqlSession{kinds: map[string]string{}}
+	m := &mysqlSession{}
 	m.login = func(ctx context.Context) (mysqlConn, *mysqlWire, error) { return a.loginMySQL(ctx, t, s.bytes) }
 	var err error
 	if m.conn, m.stream, err = m.login(ctx); err != nil {
@@ -190,7 +189,7 @@ func (m *mysqlSession) describe(ctx context.Context, sql string) ([]Column, erro
 		return nil, orParameter(err, "the query has a parameter (?); an audience has none")
 	}
 	columns, _, err := m.prepared(ctx, wrapHead+sql+wrapTail)
-	return columns, err
+	return columns.columns(), err
 }
 
 func orParameter(err error, detail string) error {
@@ -201,7 +200,7 @@ func orParameter(err error, detail string) error {
 }
 
 // prepared makes the server describe a statement.
-func (m *mysqlSession) prepared(ctx context.Context, text string) (columns []Column, parameters int, err error) {
+func (m *mysqlSession) prepared(ctx context.Context, text string) (columns mysqlColumns, parameters int, err error) {
 	statement, columns, err := m.prepare(ctx, text)
 	if err != nil {
 		return nil, 0, err
@@ -211,7 +210,7 @@ func (m *mysqlSession) prepared(ctx context.Context, text string) (columns []Col
 }
 
 // prepare reads the columns from the wire, since the driver does not return them.
-func (m *mysqlSession) prepare(ctx context.Context, text string) (driver.Stmt, []Column, error) {
+func (m *mysqlSession) prepare(ctx context.Context, text string) (driver.Stmt, mysqlColumns, error) {
 	m.meter.progress()
 	answer := &mysqlPrepare{}
 	m.stream.prepare = answer
@@ -221,24 +220,6 @@ func (m *mysqlSession) prepare(ctx context.Context, text string) (driver.Stmt, [
 		return nil, nil, m.fault(err)
 	}
 	return statement, answer.columns, nil
-}
-
-func mysqlType(name string) Type {
-	switch name = strings.TrimPrefix(strings.ToUpper(name), "UNSIGNED "); name {
-	case "TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "YEAR", "BIT":
-		return Integer
-	case "DECIMAL", "FLOAT", "DOUBLE":
-		return Number
-	case "VARCHAR", "CHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET":
-		return Text
-	case "DATETIME", "TIMESTAMP":
-		return Timestamp
-	case "DATE":
-		return Date
-	case "JSON":
-		return JSON
-	}
-	return Other
 }
 
 // estimate multiplies the planner's estimates for the tables of the outermost select,
@@ -279,7 +260,7 @@ func estimated(total float64, found bool) int64 {
 }
 
 const mysqlTables = `
-select table_schema, table_name, column_name, upper(data_type), is_nullable
+select table_schema, table_name, column_name, upper(if(column_type = 'bit(1)', column_type, data_type)), is_nullable
   from information_schema.columns
  where table_schema not in ('mysql', 'information_schema', 'performance_schema', 'sys')
  order by 1, 2, ordinal_position
@@ -292,22 +273,6 @@ func (m *mysqlSession) tables(ctx context.Context) ([]Table, error) {
 		list.add(r[0], r[1], TableColumn{r[2], mysqlType(r[3]), strings.EqualFold(r[4], "yes")})
 	}
 	return list, err
-}
-
-func (m *mysqlSession) open(ctx context.Context, sql string, columns []string, limit int) (cursor, error) {
-	quoted := make([]string, len(columns))
-	for i, c := range columns {
-		quoted[i] = "audience.`" + strings.ReplaceAll(c, "`", "``") + "`"
-	}
-	text := "select " + strings.Join(quoted, ", ") + " from (\n" + sql + wrapTail
-	if limit > 0 {
-		text += " limit " + strconv.Itoa(limit)
-	}
-	c, err := m.start(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
 }
 
 // close closes the connection without reading the rest of a result, which could take

@@ -62,9 +62,9 @@ func (c *mysqlCursor) text(v driver.Value) []byte {
 	case uint64:
 		c.scratch = strconv.AppendUint(c.scratch, v, 10)
 	case float32:
-		c.scratch = strconv.AppendFloat(c.scratch, float64(v), 'g', -1, 32)
+		c.scratch = appendFloat(c.scratch, float64(v), 32)
 	case float64:
-		c.scratch = strconv.AppendFloat(c.scratch, v, 'g', -1, 64)
+		c.scratch = appendFloat(c.scratch, v, 64)
 	case string:
 		c.scratch = append(c.scratch, v...)
 	case time.Time:

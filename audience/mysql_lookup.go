@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -15,72 +14,20 @@ import (
 	"lemma"
 )
 
-// mysqlRows is the result of a prepared statement, which it closes at its end.
-type mysqlRows struct {
-	*mysqlCursor
-	statement driver.Stmt
-	columns   []Column
-}
-
-func (c *mysqlRows) next(dst [][]byte) (bool, error) {
-	more, err := c.mysqlCursor.next(dst)
-	if err == nil && !more {
-		c.close()
-		c.statement.Close()
-	}
-	return more, err
-}
-
-// execute runs a prepared statement, so that no value becomes part of its text.
-func (m *mysqlSession) execute(ctx context.Context, text string, values ...driver.Value) (*mysqlRows, error) {
-	statement, columns, err := m.prepare(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	if n := statement.NumInput(); n != len(values) {
-		statement.Close()
-		return nil, badQuery(0, 0, "the query has a parameter (?)")
-	}
-	named := make([]driver.NamedValue, len(values))
-	for i, v := range values {
-		named[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
-	}
-	m.reading = true
-	rows, err := statement.(driver.StmtQueryContext).QueryContext(ctx, named)
-	if err != nil {
-		statement.Close()
-		return nil, m.fault(err)
-	}
-	return &mysqlRows{&mysqlCursor{session: m, rows: rows, raw: make([]driver.Value, len(rows.Columns()))}, statement, columns}, nil
-}
-
-func (c *mysqlCursor) typeName(i int) string {
-	return c.rows.(driver.RowsColumnTypeDatabaseTypeName).ColumnTypeDatabaseTypeName(i)
-}
-
-func backquoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
-
-// lookup passes integers as integers and other keys as text. MySQL compares loosely
+// lookup passes numbers as numbers and other keys as text. MySQL compares loosely
 // ('12abc' = 12, 'a' = 'A'), so it can return further rows.
 func (m *mysqlSession) lookup(ctx context.Context, sql, key string, columns, keys []string) (cursor, []Column, error) {
-	column := "audience." + backquoted(key)
-	kind, err := m.typeOf(ctx, sql, column)
-	if err != nil {
-		return nil, nil, err
+	in := " in (" + strings.TrimSuffix(strings.Repeat("?, ", len(keys)), ", ") + ")"
+	text := func(compared string) func(mysqlColumns) string {
+		return func(known mysqlColumns) string {
+			return "select " + known.selected(columns) + " from (\n" + sql + wrapTail + " where " +
+				fmt.Sprintf(compared, known.named(key).compared()) + in
+		}
 	}
-	values, column := mysqlKeys(kind, column, keys)
-	quoted := make([]string, len(columns))
-	for i, c := range columns {
-		quoted[i] = "audience." + backquoted(c)
-	}
-	in := " in (" + strings.TrimSuffix(strings.Repeat("?, ", len(values)), ", ") + ")"
-	if len(values) == 0 {
-		in = " in (null)"
-	}
-	text := "select " + strings.Join(quoted, ", ") + " from (\n" + sql + wrapTail + " where "
-	c, err := m.execute(ctx, text+column+in, values...)
+	values := func(known mysqlColumns) []driver.Value { return known.named(key).values(keys) }
+	c, err := m.read(ctx, text("%s"), values)
 	if hasNoCharacter(err) {
-		c, err = m.execute(ctx, text+"convert("+column+" using utf8mb4)"+in, values...)
+		c, err = m.read(ctx, text("convert(%s using utf8mb4)"), values)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -95,54 +42,12 @@ func hasNoCharacter(err error) bool {
 	return errors.As(err, &reported) && slices.Contains([]uint16{1267, 1270, 1271, 3988}, reported.Number)
 }
 
-// typeOf reads the type of a column once per session, by a query of no rows.
-func (m *mysqlSession) typeOf(ctx context.Context, sql, column string) (string, error) {
-	text := "select " + column + " from (\n" + sql + wrapTail + " limit 0"
-	if kind, ok := m.kinds[text]; ok {
-		return kind, nil
-	}
-	c, err := m.start(ctx, text)
-	if err != nil {
-		return "", err
-	}
-	defer c.close()
-	if len(m.kinds) >= maxKnown {
-		clear(m.kinds)
-	}
-	m.kinds[text] = c.typeName(0)
-	return m.kinds[text], nil
-}
-
-// mysqlKeys returns the values to compare with, and the expression of the column.
-// Types without an exact comparison are compared as text, without the index.
-func mysqlKeys(kind, column string, keys []string) ([]driver.Value, string) {
-	kind = strings.ToUpper(kind)
-	var values []driver.Value
-	switch name := strings.TrimPrefix(kind, "UNSIGNED "); {
-	case name != "BIT" && mysqlType(name) == Integer:
-		for _, key := range keys {
-			if n, err := strconv.ParseInt(key, 10, 64); err == nil && strconv.FormatInt(n, 10) == key {
-				values = append(values, n)
-			} else if n, err := strconv.ParseUint(key, 10, 64); err == nil && strconv.FormatUint(n, 10) == key {
-				values = append(values, n)
-			}
-		}
-		return values, column
-	case name == "FLOAT", name == "DOUBLE", name == "TIME", name == "BIT":
-		column = "cast(" + column + " as char)"
-	}
-	for _, key := range keys {
-		values = append(values, key)
-	}
-	return values, column
-}
-
 // The two forms around a matching query, as for Postgres.
 const (
 	mysqlAloneHead = "with people as (select t.profile_key, t.enrolled_at from json_table('[]', '$[*]' columns (%s)) as t) " +
 		"select 1 from dual where exists (\n"
 	mysqlAloneTail  = "\n)"
-	mysqlPeopleHead = "with people as (select t.profile_key, t.enrolled_at from json_table(?, '$[*]' columns (%s)) as t) " + wrapHead
+	mysqlPeopleHead = "with people as (select t.profile_key, t.enrolled_at from json_table(?, '$[*]' columns (%s)) as t) "
 	mysqlPeople     = "profile_key varchar(255) character set utf8mb4 collate %s path '$[0]', enrolled_at datetime(6) path '$[1]'"
 )
 
@@ -173,8 +78,8 @@ func (m *mysqlSession) describeMatching(ctx context.Context, sql string) ([]Colu
 	if err != nil || parameters > 0 {
 		return nil, withoutFirstLine(orParameter(err, "the query must not have parameters (?); the profiles are in the relation people"))
 	}
-	columns, _, err := m.prepared(ctx, fmt.Sprintf(mysqlPeopleHead, people)+sql+wrapTail)
-	return columns, withoutFirstLine(err)
+	columns, _, err := m.prepared(ctx, fmt.Sprintf(mysqlPeopleHead, people)+wrapHead+sql+wrapTail)
+	return columns.columns(), withoutFirstLine(err)
 }
 
 // withoutFirstLine corrects the line of an error for the line before the query.
@@ -191,7 +96,10 @@ func (m *mysqlSession) matching(ctx context.Context, sql string, people []Person
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := m.execute(ctx, fmt.Sprintf(mysqlPeopleHead, columns)+sql+wrapTail, peopleJSON(people))
+	text := func(known mysqlColumns) string {
+		return fmt.Sprintf(mysqlPeopleHead, columns) + "select " + known.all() + " from (\n" + sql + wrapTail
+	}
+	c, err := m.read(ctx, text, func(mysqlColumns) []driver.Value { return []driver.Value{peopleJSON(people)} })
 	if err != nil {
 		return nil, nil, err
 	}

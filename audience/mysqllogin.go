@@ -122,7 +122,7 @@ type mysqlPrepare struct {
 	counted    bool
 	parameters int
 	missing    int // columns
-	columns    []Column
+	columns    mysqlColumns
 }
 
 func (p *mysqlPrepare) collecting() bool {
@@ -158,60 +158,6 @@ func (p *mysqlPrepare) count(body []byte) error {
 		return fmt.Errorf("%w: a result of %d columns", errMalformed, p.missing)
 	}
 	return nil
-}
-
-// readColumn reads a column definition (Protocol::ColumnDefinition41).
-func readColumn(body []byte) (Column, error) {
-	cut := fmt.Errorf("%w: a column of a result is cut", errMalformed)
-	var name []byte
-	at := 0
-	for i := range 6 { // catalog, schema, table, its own name, the column, its own name
-		length, size, ok := lengthEncoded(body[at:])
-		if !ok || length > uint64(len(body)-at-size) {
-			return Column{}, cut
-		}
-		if i == 4 {
-			name = body[at+size : at+size+int(length)]
-		}
-		at += size + int(length)
-	}
-	if len(body) < at+12 { // the length of what follows, character set, width, type, flags
-		return Column{}, cut
-	}
-	fixed := body[at+1:]
-	bytes, flags := binary.LittleEndian.Uint16(fixed) == binaryCharacters, binary.LittleEndian.Uint16(fixed[7:])
-	if flags&(flagEnum|flagSet) != 0 {
-		return Column{Name: string(name), Type: Text}, nil
-	}
-	return Column{Name: string(name), Type: mysqlTypeOf(fixed[6], bytes)}, nil
-}
-
-const (
-	binaryCharacters  = 63 // the character set of bytes
-	flagEnum, flagSet = 1 << 8, 1 << 11
-)
-
-// mysqlTypeOf maps the types of the protocol (enum_field_types).
-func mysqlTypeOf(code byte, bytes bool) Type {
-	switch code {
-	case 0x01, 0x02, 0x03, 0x08, 0x09, 0x0d, 0x10: // tiny, short, long, longlong, int24, year, bit
-		return Integer
-	case 0x00, 0x04, 0x05, 0xf6: // decimal, float, double, newdecimal
-		return Number
-	case 0x07, 0x0c: // timestamp, datetime
-		return Timestamp
-	case 0x0a, 0x0e: // date, newdate
-		return Date
-	case 0xf5:
-		return JSON
-	case 0xf7, 0xf8: // enum, set
-		return Text
-	case 0x0f, 0xf9, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe: // varchar, blobs, var_string, string
-		if !bytes {
-			return Text
-		}
-	}
-	return Other
 }
 
 // malformed is the error for a source whose responses cannot be read.

@@ -100,7 +100,7 @@ func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (sess
 func pgSettings(s span) []string {
 	statement := milliseconds(s.response * 9 / 10)
 	return []string{"TimeZone", "UTC", "DateStyle", "ISO", "IntervalStyle", "iso_8601", "bytea_output", "hex",
-		"extra_float_digits", "1", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "synchronize_seqscans", "off",
+		"extra_float_digits", "3", "standard_conforming_strings", "on", "cursor_tuple_fraction", "1", "synchronize_seqscans", "off",
 		"statement_timeout", statement, "lock_timeout", statement,
 		"idle_in_transaction_session_timeout", milliseconds(idleTimeout), "transaction_timeout", milliseconds(s.total + idleTimeout)}
 }

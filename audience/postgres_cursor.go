@@ -52,6 +52,30 @@ type pgCursor struct {
 	rows    int // of the chunk so far
 	bytes   int
 	last    bool
+	padded  padded
+}
+
+// padded are the positions of columns of the type char(n). The padding of their values
+// has no meaning, and text that they are converted to does not have it.
+type padded []int
+
+const paddedText = 1042 // bpchar
+
+func paddedOf(fields []pgconn.FieldDescription) (list padded) {
+	for i, f := range fields {
+		if f.DataTypeOID == paddedText {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func (list padded) trim(values [][]byte) {
+	for _, i := range list {
+		for n := len(values[i]); n > 0 && values[i][n-1] == ' '; n-- {
+			values[i] = values[i][:n-1]
+		}
+	}
 }
 
 func (c *pgCursor) next(dst [][]byte) (bool, error) {
@@ -95,7 +119,11 @@ func (c *pgCursor) take(dst [][]byte) error {
 	for _, v := range values {
 		c.bytes += len(v)
 	}
+	if c.rows == 1 {
+		c.padded = paddedOf(c.chunk.FieldDescriptions())
+	}
 	copy(dst, values)
+	c.padded.trim(dst)
 	return nil
 }
 

@@ -29,8 +29,8 @@ func quotedColumn(name string) string { return `"` + strings.ReplaceAll(name, `"
 func (p *pgSession) lookup(ctx context.Context, sql, key string, columns, keys []string) (cursor, []Column, error) {
 	text := "select " + selected(columns) + " from (\n" + sql + wrapTail + " where "
 	column := "audience." + quotedColumn(key)
-	c, live, err := p.execute(ctx, text+column+" = any($1)", func(types []uint32) []string {
-		return []string{arrayLiteral(fitting(types, keys))}
+	c, live, err := p.execute(ctx, text+column+" = any($1)", func(types []uint32, live []Column) []string {
+		return []string{arrayLiteral(fitting(types, live, key, keys))}
 	})
 	if err == nil || !incomparable(err) {
 		return c, live, err
@@ -42,9 +42,7 @@ func (p *pgSession) lookup(ctx context.Context, sql, key string, columns, keys [
 		return nil, nil, err
 	}
 	return p.execute(ctx, text+"pg_catalog.convert_to(pg_catalog.format('%s', "+column+"), 'UTF8') = any($1::pg_catalog.bytea[])",
-		func([]uint32) []string {
-			return []string{arrayLiteral(asBytes(keys))}
-		})
+		func([]uint32, []Column) []string { return []string{arrayLiteral(asBytes(keys))} })
 }
 
 // The arrays of types whose values have one known text form.
@@ -54,9 +52,10 @@ const (
 )
 
 // fitting returns the keys that the type can represent. The source would refuse all
-// keys because of another one.
-func fitting(types []uint32, keys []string) []string {
-	if len(types) != 1 {
+// keys because of another one. Types that are compared as another type, such as
+// regclass, have texts that it does not have.
+func fitting(types []uint32, live []Column, key string, keys []string) []string {
+	if c, _ := columnNamed(live, key); len(types) != 1 || types[0] == oidArray && c.Type != Integer {
 		return keys
 	}
 	var fits func(key string) bool
@@ -120,19 +119,19 @@ func incomparable(err error) bool {
 		return false
 	}
 	return strings.HasPrefix(reported.Code, "22") || reported.Code == "42883" || reported.Code == "42725" || reported.Code == "42P18" ||
-		reported.Code == "42704"
+		reported.Code == "42704" || reported.Code == "0A000"
 }
 
 // execute runs a statement whose arguments may depend on the types of its parameters,
 // and returns when the first row or the end has been read.
-func (p *pgSession) execute(ctx context.Context, text string, arguments func(types []uint32) []string) (cursor, []Column, error) {
+func (p *pgSession) execute(ctx context.Context, text string, arguments func([]uint32, []Column) []string) (cursor, []Column, error) {
 	types, columns, err := p.prepare(ctx, text)
 	if err != nil {
 		return nil, nil, err
 	}
 	p.meter.progress()
 	var values [][]byte
-	for _, v := range arguments(types) {
+	for _, v := range arguments(types, columns) {
 		values = append(values, []byte(v))
 	}
 	rows := &pgRows{session: p, reader: p.conn.ExecPrepared(ctx, "", values, nil, nil)}
@@ -166,6 +165,7 @@ type pgRows struct {
 	waiting bool // a row has been read and not returned
 	ended   bool
 	rows    int64
+	padded  padded
 }
 
 func (c *pgRows) next(dst [][]byte) (bool, error) {
@@ -180,6 +180,7 @@ func (c *pgRows) next(dst [][]byte) (bool, error) {
 		return false, changed("the source sent a row of %d columns instead of %d", len(values), len(dst))
 	}
 	copy(dst, values)
+	c.padded.trim(dst)
 	return true, nil
 }
 
@@ -190,7 +191,9 @@ func (c *pgRows) advance() (bool, error) {
 	}
 	c.session.meter.progress()
 	if c.reader.NextRow() {
-		c.rows++
+		if c.rows++; c.rows == 1 {
+			c.padded = paddedOf(c.reader.FieldDescriptions())
+		}
 		return true, nil
 	}
 	c.ended = true
@@ -239,5 +242,7 @@ func (p *pgSession) matching(ctx context.Context, sql string, people []Person) (
 	for i, person := range people {
 		keys[i], times[i] = person.Key, person.EnrolledAt.UTC().Format(time.RFC3339Nano)
 	}
-	return p.execute(ctx, pgPeopleHead+sql+wrapTail, func([]uint32) []string { return []string{arrayLiteral(keys), arrayLiteral(times)} })
+	return p.execute(ctx, pgPeopleHead+sql+wrapTail, func([]uint32, []Column) []string {
+		return []string{arrayLiteral(keys), arrayLiteral(times)}
+	})
 }

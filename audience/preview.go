@@ -35,8 +35,8 @@ func (a *Audiences) Preview(ctx context.Context, ws, id uuid.UUID, limit int) (P
 		if p.Columns, err = r.describe(r.ctx, x.SQL); err != nil {
 			return noLongerValid(err)
 		}
-		if err := x.draft().checkColumns(p.Columns); err != nil {
-			return changed("the query no longer has the columns that the audience needs")
+		if err := x.stillHas(p.Columns); err != nil {
+			return err
 		}
 		return p.read(r, x, min(max(limit, 1), MaxPreview))
 	})

@@ -139,7 +139,7 @@ func TestAudiencesAreKept(t *testing.T) {
 	if diff := cmp.Diff(made, again); err != nil || diff != "" {
 		t.Errorf("made twice: %v %s", err, diff)
 	}
-	if len(made.Columns) != 10 || made.Columns[1] != (Column{"email", Text}) || made.OptedOutColumn != "opted_out" {
+	if len(made.Columns) != 10 || made.Columns[1] != (Column{Name: "email", Type: Text}) || made.OptedOutColumn != "opted_out" {
 		t.Errorf("%+v", made)
 	}
 	wantCode(t, b.DeleteSource(t.Context(), b.Workspace, b.source), "in_use")

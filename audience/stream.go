@@ -135,10 +135,21 @@ func (r *run) checkUnchanged(x Audience, columns []string) error {
 	if err != nil {
 		return noLongerValid(err)
 	}
-	if x.draft().checkColumns(now) != nil {
-		return changed("the query no longer has the columns that the audience needs")
+	if err := x.stillHas(now); err != nil {
+		return err
 	}
 	return x.sameTypes(now, columns)
+}
+
+// stillHas checks the columns that the audience needs, by the current rules.
+func (x Audience) stillHas(now []Column) error {
+	var e *lemma.Error
+	if err := x.draft().checkColumns(now); errors.As(err, &e) && len(e.Fields) > 0 {
+		return changed("the query no longer has the columns that the audience needs: %s", e.Fields[0].Detail)
+	} else if err != nil {
+		return err
+	}
+	return nil
 }
 
 // sameTypes compares current columns with the saved ones.

@@ -2,7 +2,9 @@ package audience
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -77,8 +79,10 @@ func (d Draft) checkColumns(columns []Column) error {
 		}
 		seen[c.Name] = true
 	}
-	if err := checkColumn(columns, "/key_column", d.KeyColumn, Text, Integer, Number, Other); err != nil {
-		return err
+	if key, ok := columnNamed(columns, d.KeyColumn); !ok {
+		return badColumn("/key_column", "the query has no column %q", printable(d.KeyColumn))
+	} else if why := key.notAKey(); why != "" {
+		return badColumn("/key_column", "the column %q %s", printable(key.Name), why)
 	}
 	for _, c := range []struct {
 		pointer, name string
@@ -97,6 +101,14 @@ func (d Draft) checkColumns(columns []Column) error {
 		}
 	}
 	return nil
+}
+
+// notAKey returns why the column cannot be a profile key, or nothing.
+func (c Column) notAKey() string {
+	if !slices.Contains([]Type{Text, Integer, Number, Other}, c.Type) {
+		return fmt.Sprintf("is of type %s, which cannot be a profile key; cast it to text (to char in MySQL)", c.Type)
+	}
+	return c.NoKey
 }
 
 // checkAddresses checks what the source need not be asked about.
@@ -118,7 +130,15 @@ func checkColumn(columns []Column, pointer, name string, types ...Type) error {
 		return badColumn(pointer, "the query has no column %q", printable(name))
 	}
 	if !slices.Contains(types, c.Type) {
-		return badColumn(pointer, "the column %q is of type %s, which does not fit", printable(name), c.Type)
+		return badColumn(pointer, "the column %q is of type %s, and must be of one of these: %s", printable(name), c.Type, joined(types))
 	}
 	return nil
+}
+
+func joined(types []Type) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = string(t)
+	}
+	return strings.Join(names, ", ")
 }

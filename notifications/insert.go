@@ -24,7 +24,7 @@ const (
 	TooManyAddresses = address.TooMany     // a token after the first address.MaxTokens of its row
 	DuplicateAddress = "duplicate_address" // another profile of the audience has the same address
 	Unsubscribed     = "unsubscribed"      // the audience's opted-out column is true, in this row or another of the profile
-	InvalidKey       = "invalid_key"       // the profile key is empty or longer than 255 bytes
+	InvalidKey       = "invalid_key"       // the profile key is empty, longer than 255 bytes or has space around it
 	Expired          = "expired"           // the send deadline passed first
 	TemplateError    = "template_error"    // the template cannot be rendered with the profile's data
 	BatchCrashed     = "batch_crashed"     // the processes that claimed its batch crashed at it, before any call
