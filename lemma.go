@@ -249,3 +249,10 @@ func appendPart(form []byte, part string) []byte {
 	form = binary.BigEndian.AppendUint32(form, uint32(len(part)))
 	return append(form, part...)
 }
+
+// Set assigns a value that was given: nil leaves the field as it is.
+func Set[T any](field *T, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}

@@ -28,9 +28,7 @@ func (c content) message() message.Content {
 	if c.Channel == lemma.Push {
 		m.Subject, m.Text = orZero(c.Title), orZero(c.Body)
 	}
-	if c.Data != nil {
-		m.Data = *c.Data
-	}
+	lemma.Set(&m.Data, c.Data)
 	return m
 }
 

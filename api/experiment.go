@@ -55,9 +55,7 @@ func (in *experimentBody) experiment() (*campaigns.Experiment, error) {
 	e := &campaigns.Experiment{SamplePercent: 100, HoldoutPercent: in.HoldoutPercent, EvaluateAt: in.EvaluateAt, MinSample: in.MinSample,
 		OnInconclusive: in.OnInconclusive, Confidence: orZero(in.Confidence), BaseRate: orZero(in.BaseRate), Effect: orZero(in.Effect)}
 	var faults []lemma.Field
-	if in.SamplePercent != nil {
-		e.SamplePercent = *in.SamplePercent
-	}
+	lemma.Set(&e.SamplePercent, in.SamplePercent)
 	if in.Guardrail != nil {
 		e.Guardrail = &campaigns.Guardrail{Metric: in.Guardrail.Metric, Limit: in.Guardrail.Limit}
 	}

@@ -98,9 +98,7 @@ func showSimulatedStep(n execution.SimulatedStep) client.SimulatedStep {
 func (s *server) simulateFlowVersion(ctx context.Context, c *call, in client.Simulation) (client.Simulated, error) {
 	later := func(e client.SimulatedEvent) intake.Event { return simulated(e, in.ProfileKey) }
 	trigger := client.SimulatedTrigger{}
-	if in.Trigger != nil {
-		trigger = *in.Trigger
-	}
+	lemma.Set(&trigger, in.Trigger)
 	made, err := s.FlowReader.Simulate(ctx, c.workspace(), c.id, c.version,
 		query.Simulation{ProfileKey: in.ProfileKey, Source: trigger.Type, Trigger: later(trigger.SimulatedEvent), At: orZero(in.At),
 			Events: each(in.Events, later), Webhooks: in.Webhooks})

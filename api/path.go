@@ -61,7 +61,7 @@ func (c *call) readPath() error {
 
 // readIfMatch reads the version in If-Match (RFC 9110, 13.1.1). A weak tag, and one that
 // Lemma never returned, match nothing. Of several tags the highest counts: versions only
-// grow, so a caller that knows it cannot match with a lower one.
+// grow, so a caller that has it cannot match with a lower one.
 func (c *call) readIfMatch() error {
 	list := strings.TrimSpace(strings.Join(c.request.Header.Values("If-Match"), ","))
 	if list == "" || list == "*" {

@@ -42,12 +42,8 @@ func (in powerRequest) design() (abtest.Design, error) {
 	if in.Variants == 0 {
 		d.Variants = 2
 	}
-	if in.Confidence != nil {
-		d.Confidence = *in.Confidence
-	}
-	if in.Power != nil {
-		d.Power = *in.Power
-	}
+	lemma.Set(&d.Confidence, in.Confidence)
+	lemma.Set(&d.Power, in.Power)
 	if rate := d.BaseRate + d.Effect; rate <= 0 || rate >= 1 || math.Abs(d.Effect) < leastEffect {
 		return d, lemma.Fault("/effect", "invalid", "must not be between -%[1]s and %[1]s, and base_rate + effect must be between 0 and 1",
 			plainly(leastEffect))

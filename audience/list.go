@@ -149,22 +149,16 @@ func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 }
 
 func (p Patch) apply(x Audience) Audience {
-	set(&x.DataSourceID, p.DataSourceID)
-	set(&x.Name, p.Name)
-	set(&x.SQL, p.SQL)
-	set(&x.KeyColumn, p.KeyColumn)
-	set(&x.EmailColumn, p.EmailColumn)
-	set(&x.PhoneColumn, p.PhoneColumn)
-	set(&x.PhoneRegion, p.PhoneRegion)
-	set(&x.PushColumn, p.PushColumn)
-	set(&x.OptedOutColumn, p.OptedOutColumn)
+	lemma.Set(&x.DataSourceID, p.DataSourceID)
+	lemma.Set(&x.Name, p.Name)
+	lemma.Set(&x.SQL, p.SQL)
+	lemma.Set(&x.KeyColumn, p.KeyColumn)
+	lemma.Set(&x.EmailColumn, p.EmailColumn)
+	lemma.Set(&x.PhoneColumn, p.PhoneColumn)
+	lemma.Set(&x.PhoneRegion, p.PhoneRegion)
+	lemma.Set(&x.PushColumn, p.PushColumn)
+	lemma.Set(&x.OptedOutColumn, p.OptedOutColumn)
 	return x
-}
-
-func set[T any](field *T, value *T) {
-	if value != nil {
-		*field = *value
-	}
 }
 
 func (x Audience) draft() Draft {

@@ -177,9 +177,7 @@ func (r iterationRow) iteration(workspaceID uuid.UUID) (Iteration, error) {
 		DecidedAt: r.DecidedAt, CreatedAt: r.CreatedAt, rolloutID: r.RolloutID, Experiment: Experiment{SamplePercent: r.SamplePercent,
 			HoldoutPercent: r.HoldoutPercent, EvaluateAt: r.EvaluateAt, MinSample: r.MinSample, Confidence: r.Confidence,
 			OnInconclusive: r.OnInconclusive, BaseRate: r.BaseRate, Effect: r.Effect}}
-	if r.Duration != nil {
-		it.Duration = *r.Duration
-	}
+	lemma.Set(&it.Duration, r.Duration)
 	if r.Guardrail != nil {
 		it.Guardrail = &Guardrail{Metric: *r.Guardrail, Limit: *r.GuardrailLimit}
 	}

@@ -91,29 +91,29 @@ func (c *Campaigns) Delete(ctx context.Context, workspaceID, id uuid.UUID) error
 }
 
 func (now Campaign) patched(p Patch) Campaign {
-	put(&now.Name, p.Name)
-	put(&now.AudienceID, p.AudienceID)
+	lemma.Set(&now.Name, p.Name)
+	lemma.Set(&now.AudienceID, p.AudienceID)
 	if p.TemplateID != nil && p.TemplateVersion == nil {
 		now.TemplateVersion = 0 // the newest version of the other template
 	}
-	put(&now.TemplateID, p.TemplateID)
-	put(&now.TemplateVersion, p.TemplateVersion)
-	put(&now.ProviderID, p.ProviderID)
-	put(&now.Strategy, p.Strategy)
-	put(&now.FromName, p.FromName)
-	put(&now.FromEmail, p.FromEmail)
-	put(&now.ReplyTo, p.ReplyTo)
+	lemma.Set(&now.TemplateID, p.TemplateID)
+	lemma.Set(&now.TemplateVersion, p.TemplateVersion)
+	lemma.Set(&now.ProviderID, p.ProviderID)
+	lemma.Set(&now.Strategy, p.Strategy)
+	lemma.Set(&now.FromName, p.FromName)
+	lemma.Set(&now.FromEmail, p.FromEmail)
+	lemma.Set(&now.ReplyTo, p.ReplyTo)
 	if p.Headers != nil {
 		now.Headers = p.Headers
 	}
 	if p.Metadata != nil {
 		now.Metadata = p.Metadata
 	}
-	put(&now.Transactional, p.Transactional)
+	lemma.Set(&now.Transactional, p.Transactional)
 	if p.TopicID != nil || p.NoTopic {
 		now.TopicID = p.TopicID
 	}
-	put(&now.Conversion, p.Conversion)
+	lemma.Set(&now.Conversion, p.Conversion)
 	if p.TemplateErrorLimit != nil || p.NoErrorLimit {
 		now.TemplateErrorLimit = p.TemplateErrorLimit
 	}
@@ -126,16 +126,10 @@ func (now Campaign) patched(p Patch) Campaign {
 // withoutEnvelope removes the envelope of a campaign that was of an email before a patch.
 func (now Campaign) withoutEnvelope(p Patch) Campaign {
 	now.FromName, now.FromEmail, now.ReplyTo, now.Headers = "", "", "", p.Headers
-	put(&now.FromName, p.FromName)
-	put(&now.FromEmail, p.FromEmail)
-	put(&now.ReplyTo, p.ReplyTo)
+	lemma.Set(&now.FromName, p.FromName)
+	lemma.Set(&now.FromEmail, p.FromEmail)
+	lemma.Set(&now.ReplyTo, p.ReplyTo)
 	return now
-}
-
-func put[T any](to *T, value *T) {
-	if value != nil {
-		*to = *value
-	}
 }
 
 func orEmpty(m map[string]string) map[string]string {

@@ -84,7 +84,7 @@ func (c *Client) ListRefusals(ctx context.Context, flow string, f RefusalFilter,
 	return each[Refusal](ctx, c, fill, options, "/v1/flows/%s/refusals", flow)
 }
 
-// FlowExplanation is what Lemma knows of a profile in a flow.
+// FlowExplanation is why a profile is, or is not, enrolled in a flow.
 type FlowExplanation struct {
 	Summary     string       `json:"summary"`
 	Facts       []string     `json:"facts"`

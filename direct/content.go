@@ -96,9 +96,7 @@ func (r *request) contentKey(ws uuid.UUID) (uuid.UUID, error) {
 // make checks the content of a request, and returns how many bytes it keeps.
 func (d *Direct) make(ctx context.Context, ws uuid.UUID, r *request) (*content, int, error) {
 	c := &content{checked: time.Now(), row: contentRow{envelope: r.Email, transactional: r.Topic == nil}}
-	if r.Transactional != nil {
-		c.row.transactional = *r.Transactional
-	}
+	lemma.Set(&c.row.transactional, r.Transactional)
 	compiled, err := d.compile(ctx, ws, r, &c.row)
 	if err != nil {
 		return nil, 0, err

@@ -187,14 +187,10 @@ func (f *Flows) sendAll(ctx context.Context, tx pgx.Tx, ws uuid.UUID, moved []*e
 func (f *Flows) prepare(ctx context.Context, tx pgx.Tx, ws uuid.UUID, l messages) error {
 	n, _ := l.Node(l.node)
 	var from graph.From
-	if n.From != nil {
-		from = *n.From
-	}
+	lemma.Set(&from, n.From)
 	envelope := mail.Envelope{FromEmail: from.Email, ReplyTo: n.ReplyTo}.Canonical() // the definition stays as written
 	var conversion graph.Conversion
-	if n.Conversion != nil {
-		conversion = *n.Conversion
-	}
+	lemma.Set(&conversion, n.Conversion)
 	headers := n.Headers
 	if headers == nil {
 		headers = map[string]string{}

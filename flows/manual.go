@@ -44,9 +44,7 @@ func (f *Flows) Move(ctx context.Context, ws, id uuid.UUID, version *int, node s
 	}
 	return f.relocate(ctx, ws, id, "", by, func(ctx context.Context, tx pgx.Tx, flow uuid.UUID, w activeRow) (graph.Action, *int, error) {
 		to := w.version
-		if version != nil {
-			to = *version
-		}
+		lemma.Set(&to, version)
 		if err := mayMoveTo(ctx, tx, ws, flow, to); err != nil {
 			return graph.Action{}, nil, err
 		}

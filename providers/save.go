@@ -99,9 +99,7 @@ func (p *Providers) mayKeep(old stored, patch Patch) error {
 
 func (patch Patch) apply(old stored) settings {
 	s := settings{name: old.name, config: old.Config, secrets: old.Secrets, rate: old.RatePerSecond}
-	if patch.Name != nil {
-		s.name = *patch.Name
-	}
+	lemma.Set(&s.name, patch.Name)
 	if patch.Config != nil {
 		s.config = patch.Config
 	}

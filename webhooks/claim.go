@@ -43,12 +43,8 @@ func (m *claimed) forget() { m.Body, m.event, m.counted = nil, nil, 0 }
 // answer is the answer that an earlier claim received and could not settle.
 func (m claimed) answer() result {
 	v := result{final: true}
-	if m.StatusCode != nil {
-		v.status = *m.StatusCode
-	}
-	if m.LastError != nil {
-		v.reason = *m.LastError
-	}
+	lemma.Set(&v.status, m.StatusCode)
+	lemma.Set(&v.reason, m.LastError)
 	return v
 }
 

@@ -96,21 +96,9 @@ func server(f *form.Form, environment, endpoint string, o wire.Operator) *url.UR
 
 // Moves returns the endpoint when it changes to another server than Apple's: the tokens
 // that the key signs are sent there.
-func Moves(before, after, secrets json.RawMessage) []string {
-	old, _ := parse(before, secrets, wire.Operator{AllowPrivate: true}) // Check reports its faults
-	next, _ := parse(after, secrets, wire.Operator{AllowPrivate: true})
-	if hostOf(old) == hostOf(next) || isApple(old) && isApple(next) {
-		return nil
-	}
-	return []string{"endpoint"}
-}
-
-func hostOf(s settings) string {
-	if s.endpoint == nil {
-		return ""
-	}
-	return strings.ToLower(s.endpoint.Host)
-}
+var Moves = wire.Moves("endpoint", parse, func(old, next settings) bool {
+	return wire.HostOf(old.endpoint) == wire.HostOf(next.endpoint) || isApple(old) && isApple(next)
+})
 
 func isApple(s settings) bool {
 	return s.endpoint != nil && (strings.EqualFold(s.endpoint.Hostname(), hosts["production"]) ||

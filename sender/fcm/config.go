@@ -124,11 +124,6 @@ func readKey(text string) *rsa.PrivateKey {
 }
 
 // Moves returns the endpoint when it changes: access tokens are sent there.
-func Moves(before, after, secrets json.RawMessage) []string {
-	old, _ := parse(before, secrets, wire.Operator{AllowPrivate: true}) // Check reports its faults
-	next, _ := parse(after, secrets, wire.Operator{AllowPrivate: true})
-	if old.endpoint != nil && next.endpoint != nil && strings.EqualFold(old.endpoint.Host, next.endpoint.Host) {
-		return nil
-	}
-	return []string{"endpoint"}
-}
+var Moves = wire.Moves("endpoint", parse, func(old, next settings) bool {
+	return old.endpoint != nil && next.endpoint != nil && wire.HostOf(old.endpoint) == wire.HostOf(next.endpoint)
+})

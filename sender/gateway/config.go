@@ -101,14 +101,9 @@ func checkHeaders(f *form.Form, at string, headers map[string]string) {
 
 // Moves returns the URL when its scheme or host changes: the secret headers are sent
 // there, and the requests that the secret signs.
-func Moves(before, after, secrets json.RawMessage) []string {
-	old, _ := parse(before, secrets, wire.Operator{AllowPrivate: true}) // Check reports its faults
-	next, _ := parse(after, secrets, wire.Operator{AllowPrivate: true})
-	if old.url != nil && next.url != nil && old.url.Scheme == next.url.Scheme && strings.EqualFold(old.url.Host, next.url.Host) {
-		return nil
-	}
-	return []string{"url"}
-}
+var Moves = wire.Moves("url", parse, func(old, next settings) bool {
+	return old.url != nil && next.url != nil && old.url.Scheme == next.url.Scheme && wire.HostOf(old.url) == wire.HostOf(next.url)
+})
 
 // Warnings are about requests that can be read on their way.
 func Warnings(config json.RawMessage) []string {

@@ -215,7 +215,7 @@ func (h HTTPHarness) trace(t *testing.T, proto string) {
 	}
 }
 
-// mostWritten is what a server can write before it knows that the client has given up.
+// mostWritten is what a server can write before it receives the end of the client's connection.
 const mostWritten = 8 << 20
 
 // endless: an answer without an end is read to a bound, and until the carrier's timeout.

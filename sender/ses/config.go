@@ -90,25 +90,13 @@ func server(f *form.Form, region, endpoint string, o wire.Operator) *url.URL {
 }
 
 // Moves returns the endpoint when it changes: the session token is sent there.
-func Moves(before, after, secrets json.RawMessage) []string {
-	old, _ := parse(before, secrets, wire.Operator{AllowPrivate: true}) // Check reports its faults
-	next, _ := parse(after, secrets, wire.Operator{AllowPrivate: true})
-	if endpointOf(old) == endpointOf(next) || old.region != next.region && isAWS(old) && isAWS(next) {
-		return nil
-	}
-	return []string{"endpoint"}
-}
-
-func endpointOf(s settings) string {
-	if s.endpoint == nil {
-		return ""
-	}
-	return strings.ToLower(s.endpoint.Host)
-}
+var Moves = wire.Moves("endpoint", parse, func(old, next settings) bool {
+	return wire.HostOf(old.endpoint) == wire.HostOf(next.endpoint) || old.region != next.region && isAWS(old) && isAWS(next)
+})
 
 // isAWS reports that an endpoint is the one of its region.
 func isAWS(s settings) bool {
-	return endpointOf(s) == server(&form.Form{}, s.region, "", wire.Operator{}).Host
+	return wire.HostOf(s.endpoint) == server(&form.Form{}, s.region, "", wire.Operator{}).Host
 }
 
 // Warnings lists what a config lacks that receives no events.

@@ -99,23 +99,11 @@ func (s *settings) readKeys(f *form.Form, key, keySecret string) {
 
 // Moves returns the endpoint when it changes: the secrets are sent there. All servers of
 // Twilio are one.
-func Moves(before, after, secrets json.RawMessage) []string {
-	old, _ := parse(before, secrets, wire.Operator{AllowPrivate: true}) // Check reports its faults
-	next, _ := parse(after, secrets, wire.Operator{AllowPrivate: true})
-	if hostOf(old) == hostOf(next) || ofTwilio(old) && ofTwilio(next) {
-		return nil
-	}
-	return []string{"endpoint"}
-}
+var Moves = wire.Moves("endpoint", parse, func(old, next settings) bool {
+	return wire.HostOf(old.endpoint) == wire.HostOf(next.endpoint) || ofTwilio(old) && ofTwilio(next)
+})
 
-func hostOf(s settings) string {
-	if s.endpoint == nil {
-		return ""
-	}
-	return strings.ToLower(s.endpoint.Host)
-}
-
-func ofTwilio(s settings) bool { return strings.HasSuffix(hostOf(s), ".twilio.com") }
+func ofTwilio(s settings) bool { return strings.HasSuffix(wire.HostOf(s.endpoint), ".twilio.com") }
 
 // Warnings lists what a config without a Messaging Service lacks.
 func Warnings(config json.RawMessage) []string {

@@ -26,13 +26,36 @@ func CheckNumbers(f *form.Form, requests, seconds int) {
 	}
 }
 
-// Check is the check of a kind whose settings are read by parse.
-func Check[S any](o Operator, parse func(config, secrets json.RawMessage, o Operator) (S, error),
-) func(config, secrets json.RawMessage) error {
+// Parser reads the settings of a kind.
+type Parser[S any] func(config, secrets json.RawMessage, o Operator) (S, error)
+
+// Check is the check of a kind with these settings.
+func Check[S any](o Operator, parse Parser[S]) func(config, secrets json.RawMessage) error {
 	return func(config, secrets json.RawMessage) error {
 		_, err := parse(config, secrets, o)
 		return err
 	}
+}
+
+// Moves is the Moves of a kind that sends its secrets to the server in a member of config.
+// stays reports whether a change leaves them at the same server.
+func Moves[S any](member string, parse Parser[S], stays func(old, next S) bool) func(before, after, secrets json.RawMessage) []string {
+	return func(before, after, secrets json.RawMessage) []string {
+		old, _ := parse(before, secrets, Operator{AllowPrivate: true}) // Check reports its faults
+		next, _ := parse(after, secrets, Operator{AllowPrivate: true})
+		if stays(old, next) {
+			return nil
+		}
+		return []string{member}
+	}
+}
+
+// HostOf is the host of a URL, with its port, in lower case; empty for nil.
+func HostOf(u *url.URL) string {
+	if u == nil {
+		return ""
+	}
+	return strings.ToLower(u.Host)
 }
 
 // Options are those of an account's client, with the timeout and the requests at a time of

@@ -144,11 +144,7 @@ type enrollmentsCreateCommand struct {
 }
 
 func (n enrollmentsCreateCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return n.call(cfg, func(c *client.Client) error {
-		id, err := n.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return n.onFlow(ctx, cfg, n, func(c *client.Client, id string) error {
 		var options []client.CallOption
 		if n.DryRun {
 			options = append(options, client.DryRun())

@@ -19,11 +19,7 @@ type flowsDiffCommand struct {
 }
 
 func (d flowsDiffCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return d.call(cfg, func(c *client.Client) error {
-		id, err := d.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return d.onFlow(ctx, cfg, d, func(c *client.Client, id string) error {
 		diff, err := c.DiffFlowVersions(ctx, id, d.From, d.To)
 		if err != nil {
 			return err
@@ -60,11 +56,7 @@ func (n flowsCountsCommand) run(ctx context.Context, cfg Config, out io.Writer) 
 	if err != nil {
 		return err
 	}
-	return n.call(cfg, func(c *client.Client) error {
-		id, err := n.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return n.onFlow(ctx, cfg, n, func(c *client.Client, id string) error {
 		counts, err := c.CountFlow(ctx, id, version)
 		if err != nil {
 			return err
@@ -125,11 +117,7 @@ type flowsRefusalsCommand struct {
 }
 
 func (r flowsRefusalsCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return r.call(cfg, func(c *client.Client) error {
-		id, err := r.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return r.onFlow(ctx, cfg, r, func(c *client.Client, id string) error {
 		all := c.ListRefusals(ctx, id, client.RefusalFilter{ProfileKey: r.Profile, Reason: r.Reason})
 		return list(r.listing, out, all, refusalHead, refusalRow)
 	})
@@ -148,11 +136,7 @@ type flowsExplainCommand struct {
 }
 
 func (e flowsExplainCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return e.call(cfg, func(c *client.Client) error {
-		id, err := e.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return e.onFlow(ctx, cfg, e, func(c *client.Client, id string) error {
 		x, err := c.ExplainFlow(ctx, id, e.Profile)
 		if err != nil {
 			return err
@@ -201,11 +185,7 @@ func (s flowsSimulateCommand) run(ctx context.Context, cfg Config, out io.Writer
 	if err != nil {
 		return err
 	}
-	return s.call(cfg, func(c *client.Client) error {
-		id, n, err := s.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return s.onVersion(ctx, cfg, s, func(c *client.Client, id string, n int) error {
 		path, err := c.SimulateFlowVersion(ctx, id, n, request)
 		if err != nil {
 			return err

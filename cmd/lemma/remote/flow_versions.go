@@ -15,11 +15,7 @@ type flowsValidateCommand struct {
 }
 
 func (v flowsValidateCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return v.call(cfg, func(c *client.Client) error {
-		id, n, err := v.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return v.onVersion(ctx, cfg, v, func(c *client.Client, id string, n int) error {
 		found, err := c.ValidateFlowVersion(ctx, id, n)
 		if err != nil {
 			return err
@@ -70,11 +66,7 @@ type flowsPlanCommand struct {
 }
 
 func (p flowsPlanCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return p.call(cfg, func(c *client.Client) error {
-		id, n, err := p.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return p.onVersion(ctx, cfg, p, func(c *client.Client, id string, n int) error {
 		plan, err := c.PlanFlowVersion(ctx, id, n, p.request())
 		if err != nil {
 			return err
@@ -144,11 +136,7 @@ type flowsPublishCommand struct {
 }
 
 func (p flowsPublishCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return p.call(cfg, func(c *client.Client) error {
-		id, n, err := p.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return p.onVersion(ctx, cfg, p, func(c *client.Client, id string, n int) error {
 		etag, err := p.etag(ctx, c, id)
 		if err != nil {
 			return err
@@ -184,11 +172,7 @@ func (r flowsRollbackCommand) run(ctx context.Context, cfg Config, out io.Writer
 	if err != nil {
 		return err
 	}
-	return r.call(cfg, func(c *client.Client) error {
-		id, err := r.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return r.onFlow(ctx, cfg, r, func(c *client.Client, id string) error {
 		seen, err := c.GetFlow(ctx, id)
 		if err != nil {
 			return err
@@ -205,11 +189,7 @@ type flowVerb struct {
 }
 
 func (v flowVerb) do(ctx context.Context, cfg Config, out io.Writer, verb func(*client.Client, string) (client.Flow, error)) error {
-	return v.call(cfg, func(c *client.Client) error {
-		id, err := v.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return v.onFlow(ctx, cfg, v, func(c *client.Client, id string) error {
 		f, err := verb(c, id)
 		return v.flow(out, f, err)
 	})

@@ -48,6 +48,32 @@ func (o ofFlow) find(ctx context.Context, c *client.Client) (string, error) {
 	return flowID(ctx, c, o.Flow)
 }
 
+// onFlow calls do with the id of the flow of a command.
+func (o output) onFlow(ctx context.Context, cfg Config, of interface {
+	find(ctx context.Context, c *client.Client) (string, error)
+}, do func(c *client.Client, id string) error) error {
+	return o.call(cfg, func(c *client.Client) error {
+		id, err := of.find(ctx, c)
+		if err != nil {
+			return err
+		}
+		return do(c, id)
+	})
+}
+
+// onVersion calls do with the flow and the version of a command.
+func (o output) onVersion(ctx context.Context, cfg Config, of interface {
+	find(ctx context.Context, c *client.Client) (string, int, error)
+}, do func(c *client.Client, id string, n int) error) error {
+	return o.call(cfg, func(c *client.Client) error {
+		id, n, err := of.find(ctx, c)
+		if err != nil {
+			return err
+		}
+		return do(c, id, n)
+	})
+}
+
 // flowID returns the id of a flow by its name; an id is returned as it is. Names
 // are unique among flows that are not archived: that flow is found, or else the
 // newest archived one.
@@ -135,11 +161,7 @@ type flowsGetCommand struct {
 }
 
 func (g flowsGetCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return g.call(cfg, func(c *client.Client) error {
-		id, err := g.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return g.onFlow(ctx, cfg, g, func(c *client.Client, id string) error {
 		f, err := c.GetFlow(ctx, id)
 		return g.flow(out, f, err)
 	})
@@ -224,7 +246,7 @@ type flowsDraftCommand struct {
 	numbered
 	fromFile
 	Version int    `help:"The draft to replace; default: create the next version."`
-	IfMatch string `placeholder:"ETAG" help:"Replace the draft only if it has this ETag, as printed when it was written (WRITTEN in the list of versions)."`
+	IfMatch string `placeholder:"ETAG" help:"Replace the draft only if it has this ETag, as printed when it was written (REVISION in the list of versions)."`
 }
 
 func (d flowsDraftCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
@@ -232,11 +254,7 @@ func (d flowsDraftCommand) run(ctx context.Context, cfg Config, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	return d.call(cfg, func(c *client.Client) error {
-		id, err := d.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return d.onFlow(ctx, cfg, d, func(c *client.Client, id string) error {
 		v, err := d.write(ctx, c, id, definition)
 		if err != nil {
 			return err
@@ -281,11 +299,7 @@ type flowsDiscardCommand struct {
 }
 
 func (d flowsDiscardCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return d.call(cfg, func(c *client.Client) error {
-		id, err := d.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return d.onFlow(ctx, cfg, d, func(c *client.Client, id string) error {
 		if err := c.DeleteFlowVersion(ctx, id, d.Number); err != nil {
 			return err
 		}
@@ -320,7 +334,7 @@ func (v flowsVersionsCommand) run(ctx context.Context, cfg Config, out io.Writer
 			}
 			return output{JSON: true}.print(out, one.Definition, nil)
 		}
-		return list(v.listing, out, c.ListFlowVersions(ctx, id, client.FlowVersionFilter{}), "VERSION|STATUS|WRITTEN|UPDATED|PUBLISHED",
+		return list(v.listing, out, c.ListFlowVersions(ctx, id, client.FlowVersionFilter{}), "VERSION|STATUS|REVISION|UPDATED|PUBLISHED",
 			func(s client.FlowVersionSummary) []string {
 				return []string{fmt.Sprint(s.Version), s.Status, fmt.Sprint(s.Revision), stamp(s.UpdatedAt), stampOr(s.PublishedAt, "never")}
 			})
@@ -333,11 +347,7 @@ type flowsHistoryCommand struct {
 }
 
 func (h flowsHistoryCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
-	return h.call(cfg, func(c *client.Client) error {
-		id, err := h.find(ctx, c)
-		if err != nil {
-			return err
-		}
+	return h.onFlow(ctx, cfg, h, func(c *client.Client, id string) error {
 		return list(h.listing, out, c.GetFlowHistory(ctx, id), "AT|ACTION|VERSION|BY|DETAIL", func(l client.FlowLogLine) []string {
 			return []string{stamp(l.CreatedAt), l.Action, or(l.Version, ""), or(l.APIKeyID, "Lemma"), compact(l.Detail)}
 		})
