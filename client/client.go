@@ -1,7 +1,8 @@
 // Package client calls Lemma's HTTP API for flows, events, enrollments, A/B tests, direct
 // notifications, webhook endpoints, exports, the audit log, the workspace and tests of
-// providers. A call is carried out once, also when the network or the server fails and the request is repeated. A refusal is a
-// Problem, which names the fields at fault. Lists are read to their end.
+// providers. A call is carried out once, also when the network or the server fails and the
+// request is repeated. A refusal is a Problem, which names the fields at fault. Lists are
+// read to their end.
 //
 // Its types are the JSON of these operations, which the server answers with too. Data sources,
 // audiences, templates, providers, suppressions, topics, API keys and campaigns are managed
