@@ -9,7 +9,9 @@
 //   - A campaign sends one message to every profile of an audience.
 //   - A flow is a graph of nodes. An event or an audience enrolls profiles in it, and
 //     each enrollment moves from node to node.
-//   - An event is what a profile did. A provider event is what a carrier reported.
+//   - An event is what a profile did. A provider event is what a carrier reported. An
+//     outgoing event is what Lemma reports to a customer's systems, and an event message
+//     is the webhook message with it to one endpoint.
 //   - A template is rendered into a message for each profile.
 //   - A provider is an account at a carrier, such as an SMTP server.
 //   - A notification is the decision that a profile gets a message.
@@ -65,7 +67,7 @@
 //	sender/wire    HTTP requests of carriers: one for each call
 //	sender/mime    messages as emails
 //	sender/form    the settings of a provider's account
-//	sender/report  ids, codes and causes in reports of carriers
+//	sender/report  ids, codes and causes in provider events
 //	providers      accounts at carriers and their rate limits
 //	suppression    addresses that are not sent to, and topics
 //	unsubscribe    links to unsubscribe, and the page behind them
@@ -75,8 +77,8 @@
 //	hooks          webhooks of carriers: receives and stores them
 //	deliveries     applies their effects: states, counts, suppressions
 //	lmtp           receives mails about bounces from the operator's mail server
-//	webhooks       HTTP requests to the customer's systems, through an outbox
-//	eventsout      records events for the customer's systems
+//	webhooks       webhook messages to the customer's systems, through an outbox
+//	eventsout      records outgoing events, for the customer's systems
 //
 // Access and infrastructure:
 //

@@ -1,16 +1,19 @@
 // Package client calls Lemma's HTTP API for flows, events, enrollments, A/B tests, direct
-// notifications, exports, the audit log and tests of providers. A call is carried out once,
-// also when the network or the server fails and the request is repeated. A refusal is a
-// Problem, which names the fields at fault. Lists are read to their end.
+// notifications, webhook endpoints, exports, the audit log, the workspace and tests of
+// providers. A call is carried out once, also when the network or the server fails and the
+// request is repeated. A refusal is a Problem, which names the fields at fault. Lists are
+// read to their end.
 //
-// Its types are the JSON of the API, which the server answers with too.
+// Its types are the JSON of these operations, which the server answers with too. Data sources,
+// audiences, templates, providers, suppressions, topics, API keys and campaigns are managed
+// by people and have no methods and no types here: openapi.yaml describes their JSON.
 //
 //	lemma, err := client.New("https://lemma.example.com", os.Getenv("LEMMA_API_KEY"))
 //	recorded, err := lemma.RecordEvent(ctx, client.NewEvent{ProfileKey: "c1", Event: "signed_up", SourceID: "signup-4711"})
 //
-// Every operation of openapi.yaml on flows, events, enrollments, iterations, exports and audit, on direct
-// notifications, and the test of a provider, is a method of its name. Other programs may
-// use the package. It needs a server and an API key.
+// Every operation of openapi.yaml on these is a method of its name, except resolving and
+// explaining a notification and rotating the link key. Other programs may use the package.
+// It needs a server and an API key.
 //
 // The module path lemma is no address on the network, so `go get` cannot fetch it. A
 // program that uses the package has a checkout, and its path in go.mod:

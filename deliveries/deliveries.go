@@ -75,8 +75,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &Metrics{
-		applied:    counter("lemma_events_applied_total", "Events of carriers whose effects were applied."),
-		suppressed: counter("lemma_events_suppressions_total", "Suppressions that events of carriers added."),
+		applied:    counter("lemma_events_applied_total", "Provider events whose effects were applied."),
+		suppressed: counter("lemma_events_suppressions_total", "Suppressions that provider events added."),
 		resolved:   counter("lemma_events_resolutions_total", "Orphaned notifications that late evidence resolved."),
 		states: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_deliveries_total",
 			Help: "Notifications by the delivery state that they reached."}, []string{"state"}),
@@ -96,7 +96,7 @@ func (d *Deliveries) Loop(ctx context.Context) {
 				return err
 			}
 		}
-	}, func(err error) { d.log.Error("apply events of carriers", "error", err) })
+	}, func(err error) { d.log.Error("apply provider events", "error", err) })
 }
 
 // Apply applies at most one chunk of each workspace and returns how many events these

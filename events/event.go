@@ -2,7 +2,8 @@
 // appended and never changed, so that the reaper finds every known outcome, even when the worker
 // that received it had lost its lease.
 //
-// Package sender decides by this evidence.
+// Package sender decides by this evidence. What profiles did is in package flows, and what
+// Lemma reports to customers' systems in package eventsout.
 package events
 
 import (

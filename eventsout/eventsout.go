@@ -1,4 +1,4 @@
-// Package eventsout records events for the customers' systems. It guarantees:
+// Package eventsout records outgoing events: those for the customers' systems. It guarantees:
 //
 //   - An event is written in the transaction that makes it true: none is sent about a
 //     change that was rolled back, and none is missing of one that was committed.

@@ -15,7 +15,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &Metrics{
-		events:  vector("lemma_hooks_events_total", "Events that carriers reported by webhook, each once.", "carrier", "type"),
+		events:  vector("lemma_hooks_events_total", "Provider events that came by webhook, each once.", "carrier", "type"),
 		refused: vector("lemma_hooks_refused_total", "Webhooks that were refused, by reason.", "carrier", "reason"),
 		unmatched: vector("lemma_hooks_unmatched_total",
 			"Events that name no notification of their workspace, without those about an address, such as STOP.", "carrier"),

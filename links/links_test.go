@@ -218,3 +218,30 @@ func BenchmarkVerify(b *testing.B) {
 		}
 	}
 }
+
+// After the secret key was lost, links of sent messages do not verify. When the unreadable
+// keys are deleted, contents of any time are signed with a new one.
+func TestALostKey(t *testing.T) {
+	f := setup(t)
+	ctx, now := t.Context(), time.Now()
+	old := f.sign(f.ws, now, "p")
+	box := pgtest.Box(t) // with another key
+	after := links.New(f.pool, box, nil)
+	if _, err := after.Signer(ctx, f.ws, now); err == nil {
+		t.Error("a key that cannot be decrypted signs")
+	}
+	if _, _, err := after.Verify(ctx, links.Unsubscribe, old); err == nil || lemma.KindOf(err) == lemma.NotFound {
+		t.Errorf("a link whose key cannot be decrypted: %v", err)
+	}
+	pgtest.Exec(t, f.pool, `delete from link_keys`)
+	s, err := links.New(f.pool, box, nil).Signer(ctx, f.ws, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := after.Verify(ctx, links.Unsubscribe, s.Sign(links.Unsubscribe, []byte("p"))); err != nil {
+		t.Errorf("a new link: %v", err)
+	}
+	if _, _, err := after.Verify(ctx, links.Unsubscribe, old); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("an old link: %v", err)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"lemma/page"
 	"lemma/pgtest"
 	"lemma/providers"
+	"lemma/secrets"
 )
 
 func TestCreatingOneIDTwice(t *testing.T) {
@@ -317,5 +318,23 @@ func TestListPages(t *testing.T) {
 	_, _, err := b.accounts.List(t.Context(), b.Workspace, page.Query{Limit: 2, Cursor: "nonsense"})
 	if lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("an invalid cursor: %v", err)
+	}
+}
+
+// Secrets whose key is lost can be replaced, and only replaced.
+func TestLostSecretsAreReplaced(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	made := b.create(t, nil)
+	after := providers.New(b.Pool, pgtest.Box(t), checkKind) // with another key
+	after.OnMove(moves)
+	if _, err := after.Update(t.Context(), b.Workspace, made.ID, nil, providers.Patch{Name: new("other")}); !errors.Is(err, secrets.ErrSealed) {
+		t.Errorf("a change that keeps secrets which cannot be read: %v", err)
+	}
+	_, err := after.Update(t.Context(), b.Workspace, made.ID, nil, providers.Patch{Secrets: json.RawMessage(`{"password":"hunter3"}`)})
+	b.Must(err)
+	account, err := after.Account(t.Context(), b.Workspace, made.ID)
+	if err != nil || string(account.Secrets) != `{"password":"hunter3"}` {
+		t.Errorf("%s, %v", account.Secrets, err)
 	}
 }

@@ -3,6 +3,7 @@ package providers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,7 @@ import (
 	"lemma"
 	"lemma/fence"
 	"lemma/pgerr"
+	"lemma/secrets"
 )
 
 // Create saves a provider and its meter. Creating one id twice makes one provider;
@@ -51,7 +53,8 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, patch Patch) (Provider, error) {
 	err := fence.Transact(ctx, p.pool, func(tx pgx.Tx) error {
 		old, err := p.account(ctx, tx, ws, id, " for update")
-		if err != nil {
+		lost := errors.Is(err, secrets.ErrSealed) && patch.Secrets != nil // they are replaced, and need not be read
+		if err != nil && !lost {
 			return err
 		}
 		if ifMatch != nil && *ifMatch != old.Version {

@@ -124,7 +124,7 @@ func (s *Sender) effect(r Receipt) string {
 		return "The provider accepts messages: campaigns and flows send over it."
 	case Rejected:
 		return fmt.Sprintf("Only this message failed: a campaign counts it as failed and continues, and is paused (provider_refused) "+
-			"when %d messages in a row are rejected.", s.cfg.CircuitAfter)
+			"when %d messages are rejected with no acceptance in between.", s.cfg.CircuitAfter)
 	case Unknown:
 		return "The message may have arrived: a campaign waits for the lease to expire, and then sends it once more, or orphans it " +
 			"under at_most_once."

@@ -45,6 +45,8 @@ var (
 	flowOldest    = prometheus.NewDesc("lemma_flow_oldest_due_seconds",
 		"How long the enrollment that has been due longest waits to be advanced, in flows that are live or draining; 0 when none is due.",
 		nil, nil)
+	campaignOldest = prometheus.NewDesc("lemma_campaign_oldest_due_seconds",
+		"How long the scheduled campaign that has been due longest waits to be started; 0 when none is due.", nil, nil)
 	eventQueue = prometheus.NewDesc("lemma_event_queue_oldest_seconds",
 		"How long the oldest stored event of a carrier waits to be applied; 0 when none waits.", nil, nil)
 	eventLag = prometheus.NewDesc("lemma_event_lag_seconds",
@@ -62,6 +64,7 @@ func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 	ch <- orphanRate
 	ch <- circuitsOpen
 	ch <- flowOldest
+	ch <- campaignOldest
 	ch <- eventQueue
 	ch <- eventLag
 }
@@ -70,7 +73,7 @@ func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 func (q *queue) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	var ready, held, leased, oldest, expired, orphans, overdue, circuits, waiting, lag float64
+	var ready, held, leased, oldest, expired, orphans, overdue, unstarted, circuits, waiting, lag float64
 	err := q.pool.QueryRow(ctx, `
 		with live as (
 			select status, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows
@@ -91,11 +94,12 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 				cross join lateral (select resume_at from enrollments e
 					where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.shard = t.shard
 					and e.status = 'active' and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e), 0)::float8,
+			coalesce((select greatest(extract(epoch from now() - min(scheduled_at)), 0) from campaigns where status = 'scheduled'), 0)::float8,
 			(select count(*) from provider_meters where opened_at is not null)::float8,
 			coalesce((select extract(epoch from now() - min(recorded_at)) from event_queue), 0)::float8,
 			coalesce((select max(extract(epoch from recorded_at - occurred_at)) from provider_watermarks
 				where recorded_at > now() - interval '1 hour'), 0)::float8
-		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue, &circuits, &waiting, &lag)
+		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue, &unstarted, &circuits, &waiting, &lag)
 	if err != nil {
 		ch <- prometheus.NewInvalidMetric(queueDepth, err)
 		return
@@ -111,6 +115,7 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 	gauge(orphanRate, orphans)
 	gauge(circuitsOpen, circuits)
 	gauge(flowOldest, overdue)
+	gauge(campaignOldest, unstarted)
 	gauge(eventQueue, waiting)
 	gauge(eventLag, lag)
 }

@@ -7,10 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma/pgtest"
+	"lemma/pgtest/shop"
 )
 
 // docs/reference/metrics.md explains exactly the metrics of Lemma, with their labels.
@@ -53,6 +56,61 @@ func TestAlertsNameMetrics(t *testing.T) {
 		if !registered[name] && !registered[strings.TrimSuffix(name, "_bucket")] {
 			t.Errorf("dev/alerts.yaml names %s, which is not registered", name)
 		}
+	}
+}
+
+// Each rule of dev/alerts.yaml has a row in docs/reference/metrics.md, and each row a rule.
+func TestAlertsAreExplained(t *testing.T) {
+	t.Parallel()
+	named := func(path, pattern string) map[string]bool {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]bool{}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			names[m[1]] = true
+		}
+		return names
+	}
+	rules, rows := named("../dev/alerts.yaml", "alert: (Lemma[A-Za-z]+)"), named("../docs/reference/metrics.md", "(?m)^\\| `(Lemma[A-Za-z]+)` \\|")
+	if len(rules) == 0 || !maps.Equal(rules, rows) {
+		t.Errorf("the rules are %q, and the rows %q", slices.Sorted(maps.Keys(rules)), slices.Sorted(maps.Keys(rows)))
+	}
+}
+
+// The gauge of scheduled campaigns counts from the time of the campaign that is due longest,
+// while no worker runs.
+func TestDueCampaignsAreMeasured(t *testing.T) {
+	t.Parallel()
+	p := &planned{Fixture: shop.New(pgtest.NewShop(t, `create table people (id text, email text, name text)`), shop.Local, nil)}
+	p.Fill("select id, email, name from people")
+	p.Server = newServer(t, p.Fixture.Pool, Config{PublicURL: "https://lemma.shop.example"})
+	gauge := func() float64 {
+		found, err := p.metrics.Gather()
+		p.Must(err)
+		for _, f := range found {
+			if f.GetName() == "lemma_campaign_oldest_due_seconds" {
+				return f.Metric[0].Gauge.GetValue()
+			}
+		}
+		return -1
+	}
+	for range 2 {
+		_, err := p.Campaigns.Schedule(t.Context(), p.Workspace, p.newCampaign(), time.Now().Add(time.Hour), uuid.Nil)
+		p.Must(err)
+	}
+	if got := gauge(); got != 0 {
+		t.Errorf("none is due: %v", got)
+	}
+	p.Exec(`update campaigns set scheduled_at = now() - interval '10 minutes'
+		where id = (select id from campaigns where status = 'scheduled' order by id limit 1)`)
+	if got := gauge(); got < 600 || got > 700 {
+		t.Errorf("one is due for ten minutes: %v", got)
+	}
+	p.Exec(`update campaigns set status = 'draft', scheduled_at = null where scheduled_at < now()`)
+	if got := gauge(); got != 0 {
+		t.Errorf("it is a draft again: %v", got)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"lemma/fence"
 	"lemma/page"
 	"lemma/pgerr"
+	"lemma/secrets"
 )
 
 const endpointColumns = `id, workspace_id, name, url, subscriptions, sequence, status, status_reason, disabled_at,
@@ -174,7 +175,7 @@ func (w *Webhooks) Delete(ctx context.Context, ws, id uuid.UUID) error {
 func (w *Webhooks) Rotate(ctx context.Context, ws, id, request uuid.UUID) (made Endpoint, secret string, err error) {
 	err = fence.Transact(ctx, w.pool, func(tx pgx.Tx) error {
 		now, keys, err := w.withKeys(ctx, tx, ws, id, " for update")
-		if err != nil {
+		if err != nil && !errors.Is(err, secrets.ErrSealed) { // secrets whose key is lost are replaced
 			return err
 		}
 		if keys.madeBy(request) {

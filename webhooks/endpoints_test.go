@@ -175,3 +175,18 @@ func TestOldSecretsSignForADay(t *testing.T) {
 		t.Errorf("%d keys after ten rotations", len(r.keys))
 	}
 }
+
+// The secret of an endpoint whose key is lost can be rotated: the new one signs alone.
+func TestALostSecretIsRotated(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, _ := b.endpoint("/")
+	b.box = pgtest.Box(t) // with another key
+	after := b.another(b.Pool, Options{AllowPrivate: true})
+	_, secret, err := after.Rotate(t.Context(), b.Workspace, e.ID, lemma.NewID())
+	b.Must(err)
+	_, keys, err := after.withKeys(t.Context(), b.Pool, b.Workspace, e.ID, "")
+	if err != nil || len(keys.valid()) != 1 || keys.current() != secret {
+		t.Errorf("%d secrets, %v", len(keys.valid()), err)
+	}
+}

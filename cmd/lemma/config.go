@@ -68,7 +68,7 @@ type Config struct {
 	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals are kept."`
 
 	NotificationRetention   time.Duration `var:"LEMMA_NOTIFICATION_RETENTION" group:"Settings" default:"0" help:"How long notifications, attempts and delivery states are kept after their month; 0 for ever."`
-	ProviderEventRetention  time.Duration `var:"LEMMA_PROVIDER_EVENT_RETENTION" group:"Settings" default:"2160h" help:"How long events of carriers, opens and clicks are kept after their month; 0 for ever."`
+	ProviderEventRetention  time.Duration `var:"LEMMA_PROVIDER_EVENT_RETENTION" group:"Settings" default:"2160h" help:"How long provider events, opens and clicks are kept after their month; 0 for ever."`
 	BatchLogRetention       time.Duration `var:"LEMMA_BATCH_LOG_RETENTION" group:"Settings" default:"2160h" help:"How long the log of batches is kept after its month; 0 for ever."`
 	EnrollmentStepRetention time.Duration `var:"LEMMA_ENROLLMENT_STEP_RETENTION" group:"Settings" default:"0" help:"How long the steps of enrollments are kept after their month; 0 for ever."`
 	Blobs                   string        `var:"LEMMA_BLOBS" group:"Settings" placeholder:"URL" help:"Where the files of exports are kept: file:///folder, or s3://bucket/folder?endpoint=https://host&region=name. Without it there are no exports."`

@@ -1,4 +1,4 @@
-// Package report reads what the reports of carriers have in common: ids that Lemma has
+// Package report reads what provider events of all carriers have in common: ids that Lemma has
 // sent with a message, reply codes and causes. It guarantees that each value is short
 // and has the form that Lemma stores, whatever a carrier or a mail server has written.
 //
