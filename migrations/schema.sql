@@ -621,10 +621,11 @@ create table flow_shards (
     retry_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
     held bigint not null default 0,
     released bigint not null default 0,
+    next_due_at timestamp with time zone,
     constraint flow_shards_pkey PRIMARY KEY (workspace_id, flow_id, shard),
     constraint flow_shards_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL))),
     constraint flow_shards_workspace_id_flow_id_fkey FOREIGN KEY (workspace_id, flow_id) REFERENCES flows(workspace_id, id) ON DELETE CASCADE
-) with (fillfactor=50);
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000);
 
 create table flow_uses (
     workspace_id uuid not null,
@@ -1298,7 +1299,9 @@ CREATE INDEX exports_open ON exports USING btree (retry_at) WHERE (status = ANY 
 CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
+CREATE INDEX flow_shards_due ON flow_shards USING btree (next_due_at) WHERE (next_due_at IS NOT NULL);
 CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
+CREATE INDEX flows_draining ON flows USING btree (workspace_id, id) WHERE (status = 'draining'::text);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX iterations_counting ON iterations USING btree (workspace_id, event_name) WHERE ((event_name IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text])));

@@ -90,7 +90,8 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 				join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id and f.status in ('live', 'draining')
 				cross join lateral (select resume_at from enrollments e
 					where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.shard = t.shard
-					and e.status = 'active' and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e), 0)::float8,
+					and e.status = 'active' and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e
+				where t.next_due_at <= now()), 0)::float8,
 			(select count(*) from provider_meters where opened_at is not null)::float8,
 			coalesce((select extract(epoch from now() - min(recorded_at)) from event_queue), 0)::float8,
 			coalesce((select max(extract(epoch from recorded_at - occurred_at)) from provider_watermarks
