@@ -133,7 +133,7 @@ var mayWrite = map[string]map[string]string{
 	"flow_log":              {"flows": "insert"},
 	"flow_listeners":        {"flows": "insert delete"},
 	"flow_uses":             {"flows": "insert delete"},
-	"flow_shards":           {"flows": "insert update"},
+	"flow_shards":           {"flows": "insert update", "flows/enrollment": "update"},
 	"flow_moves":            {"flows": "insert update"},
 	"flow_polls":            {"flows": "insert update delete", "flows/intake": "update"},
 	"flow_origins":          {"flows": "insert"},

@@ -13,8 +13,10 @@ import (
 	"lemma/eventsout"
 )
 
-// settleMost is how many campaigns one call of Settle checks.
-const settleMost = 1000
+const (
+	settleMost  = 1000           // campaigns that one call of Settle checks
+	settleAmong = 5 * settleMost // campaigns that have been due longest, of which it chooses
+)
 
 // Settle completes campaigns whose audience was read to its end and whose batches
 // have all ended. It reads the batches and not a counter, and reads them again
@@ -41,19 +43,23 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 }
 
 // checkDue returns the campaigns that have ended, and those that cannot end while
-// they are paused, since notifications wait or the audience was not read to its end. One
-// campaign of each workspace precedes the second of any, in random order.
+// they are paused, since notifications wait or the audience was not read to its end. Of
+// those that have been due longest, one of each workspace precedes the second of any, in
+// random order.
 func (c *Campaigns) checkDue(ctx context.Context) (ended, idle []ref, err error) {
 	rows, _ := c.pool.Query(ctx, `
 		select c.workspace_id, c.id, `+hasEnded+`,
-			c.status = 'paused' and (coalesce((select b.status from batches b
+			c.status = 'paused' and ((select true from batches b
 				where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased')
-				order by b.status desc limit 1) = 'ready', false) -- by ready alone it would read the due batches of all
-				or exists (select from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is null))
+					and b.status || '' = 'ready' limit 1) is not null -- with the plain column it would read the due batches of all
+				or coalesce((select f.finished_at is null from fanouts f
+					where f.workspace_id = c.workspace_id and f.campaign_id = c.id), false))
 		from (
-			select c.workspace_id, c.id, c.status from campaigns c
-			where c.status in ('sending', 'paused') and c.settle_at <= now()
-			order by row_number() over (partition by c.workspace_id order by random()), random() limit $1) c`, settleMost)
+			select c.workspace_id, c.id, c.status from (
+				select c.workspace_id, c.id, c.status from campaigns c
+				where c.status in ('sending', 'paused') and c.settle_at <= now() order by c.settle_at limit $2
+			) c
+			order by row_number() over (partition by c.workspace_id order by random()), random() limit $1) c`, settleMost, settleAmong)
 	var r ref
 	var over, waits bool
 	_, err = pgx.ForEachRow(rows, []any{&r.WorkspaceID, &r.ID, &over, &waits}, func() error {
@@ -69,7 +75,7 @@ func (c *Campaigns) checkDue(ctx context.Context) (ended, idle []ref, err error)
 }
 
 // postpone sets when idle campaigns are checked again, so that the cost of paused
-// campaigns does not grow with their number: after a tenth of the time for which they
+// campaigns does not grow with their number: after half of the time for which they
 // have been paused, an hour at most, and at their deadline. A resume makes them due.
 func (c *Campaigns) postpone(ctx context.Context, idle []ref) error {
 	if len(idle) == 0 {
@@ -88,7 +94,7 @@ func (c *Campaigns) postpone(ctx context.Context, idle []ref) error {
 			limit $3
 		)
 		update campaigns c set settle_at = least(c.send_deadline,
-			now() + least(greatest((now() - c.paused_at) / 10, interval '5 seconds'), interval '1 hour'))
+			now() + least(greatest((now() - c.paused_at) / 2, interval '5 seconds'), interval '1 hour'))
 		from idle i where c.workspace_id = i.workspace_id and c.id = i.id`, workspaces, ids, settleMost)
 	return lemma.Wrap(err, "postpone the check of paused campaigns")
 }
@@ -115,10 +121,9 @@ func settle(ctx context.Context, tx pgx.Tx, r ref) (completed bool, err error) {
 }
 
 // hasEnded is true of a campaign c that is sending or paused, whose audience was read
-// and whose batches have ended. The subquery has a limit, since for a plain "not
-// exists" it may read the batches of all campaigns.
-const hasEnded = `(exists (select from fanouts f
-		where f.workspace_id = c.workspace_id and f.campaign_id = c.id and f.finished_at is not null)
+// and whose batches have ended. The subqueries have one value, since for "exists" and "not
+// exists" they may read the rows of all campaigns.
+const hasEnded = `((select f.finished_at from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id) is not null
 	and (select true from batches b
 		where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status in ('ready', 'leased') limit 1) is null
 	and not ` + undecided + `)`

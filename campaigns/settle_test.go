@@ -34,7 +34,8 @@ func (b *bundle) clones(id uuid.UUID, n int) {
 	b.T.Helper()
 	b.Exec(`
 		create table clones as select lpad(to_hex(i), 32, '0')::uuid as id from generate_series(1, $1::int) i`, n)
-	for table, key := range map[string]string{"campaigns": "id", "fanouts": "campaign_id", "batches": "origin_id"} {
+	for _, of := range [][2]string{{"campaigns", "id"}, {"fanouts", "campaign_id"}, {"batches", "origin_id"}} {
+		table, key := of[0], of[1]
 		var columns string
 		b.Must(b.Pool.QueryRow(context.Background(), `
 			select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute
@@ -53,7 +54,7 @@ func TestPausedCampaignsThatWaitAreNotCheckedEachTime(t *testing.T) {
 	b.WantCount(0, settling)
 	b.Exec(`update campaigns set settle_at = now(), paused_at = now() - interval '10 minutes'`)
 	b.settle()
-	b.WantCount(1, `select count(*) from campaigns where settle_at between now() + interval '50 seconds' and now() + interval '70 seconds'`)
+	b.WantCount(1, `select count(*) from campaigns where settle_at between now() + interval '290 seconds' and now() + interval '310 seconds'`)
 
 	_, err := b.Resume(context.Background(), b.Workspace, id, uuid.Nil)
 	b.Must(err)

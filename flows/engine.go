@@ -26,6 +26,7 @@ func (f *Flows) Loop(ctx context.Context) {
 		all.Go(func() { f.work(ctx) })
 	}
 	all.Go(func() { f.pollShards(ctx) })
+	all.Go(func() { f.every(ctx, tickEvery, "raise the bounds of idle shards", f.raiseBounds) })
 	all.Go(func() { f.every(ctx, tickEvery, "move enrollments between versions", f.moveAround) })
 	all.Go(func() { f.every(ctx, tickEvery, "poll audiences", f.Intake.PollDue) })
 	all.Go(func() { f.every(ctx, tickEvery, "archive drained flows", f.archiveDrained) })
@@ -90,8 +91,9 @@ const mayRelease = `case when f.catch_up_until > now() then
 
 // claimShard is one statement. It leases a free shard with due enrollments: of a workspace
 // in random order, so that a workspace with many flows gets no more workers than one with
-// few, and of its shards the one that was advanced longest ago. A shard in where restricts
-// it to that one. See "first row by a subquery" in enrollment/plans.go.
+// few, and of its shards the one that was advanced longest ago. It reads the shards whose
+// bound has passed: see enrollment/bound.go. A shard in where restricts it to that one. See
+// "first row by a subquery" in enrollment/plans.go.
 func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardLease, error) {
 	t := shardLease{token: lemma.NewID().String()}
 	which, args := "true", []any{t.token, f.cfg.Lease, rand.Int64()}
@@ -104,7 +106,8 @@ func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardL
 			from flow_shards t
 			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
 			cross join lateral (select `+mayRelease+` as n) r
-			where `+which+` and f.status in ('live', 'draining') and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
+			where `+which+` and t.next_due_at <= now() and f.status in ('live', 'draining')
+			  and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
 			  and (coalesce(r.n, 1) > 0 and (
 					select e.resume_at from enrollments e
 					where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.status = 'active'

@@ -63,6 +63,8 @@ func (f *Flows) TryChunk(ctx context.Context, t ShardLease, chunk []*execution.E
 
 func (f *Flows) MoveAround(ctx context.Context) error { return f.moveAround(ctx) }
 
+func (f *Flows) RaiseBounds(ctx context.Context) error { return f.raiseBounds(ctx) }
+
 func (f *Flows) ArchiveDrained(ctx context.Context) error { return f.archiveDrained(ctx) }
 
 // UseOf records what a definition names, without a transaction.

@@ -189,7 +189,8 @@ type Flows struct {
 	forgetPage int           // rows; forgetPage
 	moveTime   time.Duration // moveTime
 
-	idlePoll atomic.Int64      // how long the last poll without result took
-	waker    *enrollment.Waker // wakes the workers of this process
+	drained  atomic.Pointer[flowRef] // the last draining flow that was read; nil: begin with the first
+	idlePoll atomic.Int64            // how long the last poll without result took
+	waker    *enrollment.Waker       // wakes the workers of this process
 	hook     *enrollment.Hook
 }

@@ -46,6 +46,14 @@ func recordRequest(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action st
 	return nil
 }
 
+// endVerb is the last step of a verb's transaction.
+func endVerb(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action string, by *Actor, detail map[string]any) error {
+	if err := followStatus(ctx, tx, ws, flow); err != nil {
+		return err
+	}
+	return recordRequest(ctx, tx, ws, flow, action, by, detail)
+}
+
 // finish ends a verb. A repeated request returns the flow as it is now, without an error.
 func (f *Flows) finish(ctx context.Context, ws, flow uuid.UUID, by *Actor, err error) (Flow, error) {
 	repeated := func(ctx context.Context) (before bool, err error) {

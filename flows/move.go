@@ -391,5 +391,8 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 	if batch.Len() == 0 {
 		return nil
 	}
-	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "write moves")
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("write moves: %w", err)
+	}
+	return enrollment.LowerBounds(ctx, tx, enrollment.ShardsOf(ws, flow))
 }

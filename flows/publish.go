@@ -235,7 +235,7 @@ func (f *Flows) flip(ctx context.Context, p publication, v verb, ifMatch *int) (
 			return err
 		}
 		f.hook.At("publish: counted")
-		return recordRequest(ctx, tx, p.ws, p.flow, p.action, p.by, map[string]any{"in_flight": p.in.mode(), "before": was.LiveVersion})
+		return endVerb(ctx, tx, p.ws, p.flow, p.action, p.by, map[string]any{"in_flight": p.in.mode(), "before": was.LiveVersion})
 	})
 	if err != nil {
 		return Flow{}, answered(err, fmt.Sprintf("%s version %d of flow %s", v, p.version, p.flow))

@@ -7,6 +7,7 @@ import (
 	"lemma"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma/audience"
 	"lemma/flows/admission"
@@ -68,16 +69,27 @@ func (f *Flows) retry(ctx context.Context, about admission.Blocked, after, most 
 	if about.Flow != uuid.Nil {
 		which, args = `e.flow_id = $6 and e.node = $7`, []any{enrollment.PgUUID(about.Flow), about.Node}
 	}
-	tag, err := f.pool.Exec(ctx, `
-		update enrollments e set resume_at = now() + $3::int * interval '1 second'
-			+ abs(uuid_hash_extended(e.id, 0) % $5) * interval '1 millisecond'
-		where workspace_id = $1 and id = any(array(
-			select e.id from enrollments e
-			where e.workspace_id = $1 and `+which+` and e.status = 'active' and e.blocked_reason = any($2) and e.blocked_reason is not null
-			  and e.resume_at > now() + ($3::int + 3) * interval '1 second'
-			order by e.resume_at limit $4 for update skip locked)) and ended_at is null`,
-		append([]any{enrollment.PgUUID(about.Workspace), passing, after, most, spread}, args...)...)
-	return tag.RowsAffected(), lemma.Wrap(err, "retry enrollments that wait for a data source")
+	args = append([]any{enrollment.PgUUID(about.Workspace), passing, after, most, spread}, args...)
+	n := int64(0)
+	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+		rows, _ := tx.Query(ctx, `
+			update enrollments e set resume_at = now() + $3::int * interval '1 second'
+				+ abs(uuid_hash_extended(e.id, 0) % $5) * interval '1 millisecond'
+			where workspace_id = $1 and id = any(array(
+				select e.id from enrollments e
+				where e.workspace_id = $1 and `+which+` and e.status = 'active' and e.blocked_reason = any($2) and e.blocked_reason is not null
+				  and e.resume_at > now() + ($3::int + 3) * interval '1 second'
+				order by e.resume_at limit $4 for update skip locked)) and ended_at is null
+			returning flow_id, shard`, args...)
+		s, due := enrollment.Shard{Workspace: about.Workspace}, map[enrollment.Shard]bool{}
+		tag, err := pgx.ForEachRow(rows, []any{&s.Flow, &s.Number}, func() error { due[s] = true; return nil })
+		if err != nil {
+			return err
+		}
+		n = tag.RowsAffected()
+		return enrollment.LowerBounds(ctx, tx, due)
+	})
+	return n, lemma.Wrap(err, "retry enrollments that wait for a data source")
 }
 
 // usersOf are the flows of workspace $1 that use a data source.

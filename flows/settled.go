@@ -28,25 +28,30 @@ func (f *Flows) WebhookSettled(ctx context.Context, tx pgx.Tx, all []webhooks.Ou
 		}
 		of[o.WorkspaceID] = append(of[o.WorkspaceID], o)
 	}
+	due := map[enrollment.Shard]bool{}
 	slices.SortFunc(workspaces, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) // locks are taken in this order
 	for _, ws := range workspaces {
-		if err := wakeAnswered(ctx, tx, ws, of[ws]); err != nil {
+		if err := wakeAnswered(ctx, tx, ws, of[ws], due); err != nil {
 			return fmt.Errorf("wake %d enrollments, the first of them %s: %w", len(of[ws]), of[ws][0].EnrollmentID, err)
 		}
 	}
-	return nil
+	return enrollment.LowerBounds(ctx, tx, due)
 }
 
-// wakeAnswered wakes those of one workspace, and locks them in the order of their ids.
-func wakeAnswered(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []webhooks.Outcome) error {
+// wakeAnswered wakes those of one workspace, and locks them in the order of their ids. It
+// adds their shards to due.
+func wakeAnswered(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []webhooks.Outcome, due map[enrollment.Shard]bool) error {
 	slices.SortFunc(all, func(a, b webhooks.Outcome) int { return bytes.Compare(a.EnrollmentID[:], b.EnrollmentID[:]) })
 	ids, steps := make([]pgtype.UUID, len(all)), make([]int32, len(all))
 	for i, o := range all {
 		ids[i], steps[i] = enrollment.PgUUID(o.EnrollmentID), int32(o.Step)
 	}
-	_, err := tx.Exec(ctx, `
+	rows, _ := tx.Query(ctx, `
 		update enrollments e set resume_at = now(), answer_step = null
 		from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::int[]) as r (id, step) limit $4) r
-		where e.workspace_id = r.workspace_id and e.id = r.id and e.answer_step = r.step and e.ended_at is null`, ws, ids, steps, len(all))
+		where e.workspace_id = r.workspace_id and e.id = r.id and e.answer_step = r.step and e.ended_at is null
+		returning e.flow_id, e.shard`, ws, ids, steps, len(all))
+	s := enrollment.Shard{Workspace: ws}
+	_, err := pgx.ForEachRow(rows, []any{&s.Flow, &s.Number}, func() error { due[s] = true; return nil })
 	return err
 }

@@ -79,6 +79,16 @@ func lockForVerb(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, ifM
 	return h, table.Check(h.Status, v)
 }
 
+// followStatus makes workers read the shards of a flow that has begun to advance, and no
+// longer read those of one that has stopped.
+func followStatus(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
+	_, err := tx.Exec(ctx, `
+		update flow_shards t set next_due_at = case when f.advances then '-infinity'::timestamptz end
+		from (select id, status in ('live', 'draining') as advances from flows where workspace_id = $1 and id = $2) f
+		where t.workspace_id = $1 and t.flow_id = f.id and f.advances = (t.next_due_at is null)`, ws, flow)
+	return lemma.Wrap(err, "set the bounds of flow %s", flow)
+}
+
 // change is the update of a verb, as a compare-and-set on the status: set is the rest of
 // the SET clause, and its arguments begin at $4.
 func change(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, set string, args ...any) error {

@@ -63,7 +63,7 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, cause l
 		if cause.Reason != "" {
 			about["reason"], about["detail"] = cause.Reason, cause.Detail
 		}
-		return recordRequest(ctx, tx, ws, flow, wasPaused, by, about)
+		return endVerb(ctx, tx, ws, flow, wasPaused, by, about)
 	})
 	if err != nil {
 		return answered(err, fmt.Sprintf("pause flow %s", flow))
@@ -111,7 +111,7 @@ func (f *Flows) Resume(ctx context.Context, ws, flow uuid.UUID, catchUp *time.Du
 		} else if err := change(ctx, tx, ws, flow, resume, `status = 'live'`); err != nil {
 			return err
 		}
-		return recordRequest(ctx, tx, ws, flow, wasResumed, by, map[string]any{"was": was.Status, "status": to})
+		return endVerb(ctx, tx, ws, flow, wasResumed, by, map[string]any{"was": was.Status, "status": to})
 	})
 	if err != nil {
 		return f.finish(ctx, ws, flow, by, answered(err, fmt.Sprintf("resume flow %s", flow)))
@@ -164,7 +164,7 @@ func (f *Flows) Drain(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow,
 		if err != nil {
 			return err
 		}
-		return recordRequest(ctx, tx, ws, flow, wasDrained, by, map[string]any{"was": was.Status})
+		return endVerb(ctx, tx, ws, flow, wasDrained, by, map[string]any{"was": was.Status})
 	})
 	if err != nil {
 		return f.finish(ctx, ws, flow, by, answered(err, fmt.Sprintf("drain flow %s", flow)))
@@ -200,7 +200,7 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flo
 				return err
 			}
 		}
-		return recordRequest(ctx, tx, ws, flow, wasArchived, by, map[string]any{"was": was.Status})
+		return endVerb(ctx, tx, ws, flow, wasArchived, by, map[string]any{"was": was.Status})
 	})
 	if err != nil {
 		return f.finish(ctx, ws, flow, by, answered(err, fmt.Sprintf("archive flow %s", flow)))
@@ -220,17 +220,47 @@ const noneActive = `not exists (select from flow_shards t where t.workspace_id =
 		and (select b.id from batches b where b.workspace_id = o.workspace_id and b.origin_id = o.origin_id
 			and b.status in ('ready', 'leased') order by b.id limit 1) is not null)`
 
-// archiveDrained archives draining flows without active enrollments and open messages.
+// drainedPage is how many draining flows archiveDrained reads, so that many that drain for
+// months cost no more than a few.
+const drainedPage = 200
+
+// flowRef is a flow as the place of a position.
+type flowRef struct{ WorkspaceID, ID uuid.UUID }
+
+// archiveDrained archives draining flows without active enrollments and open messages,
+// among the next page of draining flows.
 func (f *Flows) archiveDrained(ctx context.Context) error {
+	after := flowRef{}
+	if last := f.drained.Load(); last != nil {
+		after = *last
+	}
 	rows, _ := f.pool.Query(ctx, `
-		select f.workspace_id, f.id from flows f where f.status = 'draining'
-		and `+noneActive+`
-		order by random() limit 100`)
-	type ref struct{ WorkspaceID, ID uuid.UUID }
-	empties, err := pgx.CollectRows(rows, pgx.RowToStructByPos[ref])
+		select f.workspace_id, f.id, `+noneActive+` from (
+			select workspace_id, id from flows where status = 'draining' and (workspace_id, id) > ($1, $2)
+			order by workspace_id, id limit $3
+		) f order by f.workspace_id, f.id`, after.WorkspaceID, after.ID, drainedPage)
+	var r flowRef
+	var is bool
+	var empties []flowRef
+	read, err := pgx.ForEachRow(rows, []any{&r.WorkspaceID, &r.ID, &is}, func() error {
+		if is {
+			empties = append(empties, r)
+		}
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("find drained flows: %w", err)
 	}
+	if last := r; read.RowsAffected() == drainedPage {
+		f.drained.Store(&last)
+	} else {
+		f.drained.Store(nil) // from the first one
+	}
+	return f.archiveAll(ctx, empties)
+}
+
+// archiveAll archives draining flows that are still empty under their lock.
+func (f *Flows) archiveAll(ctx context.Context, empties []flowRef) error {
 	var failed error
 	for _, r := range empties {
 		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
@@ -247,7 +277,7 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 			if err := errors.Join(unuse(ctx, tx, r.WorkspaceID, r.ID), unlisten(ctx, tx, r.WorkspaceID, r.ID)); err != nil {
 				return err
 			}
-			return recordRequest(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
+			return endVerb(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
 		})
 		if err != nil && lemma.KindOf(err) != lemma.WrongStatus { // another process archived it, or it was resumed
 			failed = errors.Join(failed, fmt.Errorf("archive flow %s: %w", r.ID, err))

@@ -50,7 +50,8 @@ create table campaigns (
 -- Lists by name. Names of campaigns are not unique; other named tables have a
 -- unique key that begins so.
 create index campaigns_by_name on campaigns (workspace_id, name, id);
-create index campaigns_working on campaigns (id) where status in ('scheduled', 'preparing', 'sending', 'paused');
+create index campaigns_scheduled_at on campaigns (scheduled_at) where status = 'scheduled';
+create index campaigns_reading on campaigns (workspace_id, id) where status in ('preparing', 'sending');
 -- Campaigns that may have ended. A check of a paused campaign that waits is postponed.
 create index campaigns_settling on campaigns (settle_at) where status in ('sending', 'paused');
 

@@ -30,6 +30,7 @@ create table flows (
 -- Names are unique among flows that are not archived.
 create unique index flows_name on flows (workspace_id, name) where status <> 'archived';
 create index flows_by_name on flows (workspace_id, name, id); -- lists by name, archived flows included
+create index flows_draining on flows (workspace_id, id) where status = 'draining';
 
 create table flow_versions (
     workspace_id      uuid not null,
@@ -123,10 +124,13 @@ create table flow_shards (
     retry_at     timestamptz not null default '-infinity',
     held         bigint not null default 0,   -- enrollments that were due when the last pause ended
     released     bigint not null default 0,   -- of these, how many were executed since
+    next_due_at  timestamptz,                 -- no enrollment is due before; null: none advances, as the flow is not live or draining
     primary key (workspace_id, flow_id, shard),
     foreign key (workspace_id, flow_id) references flows (workspace_id, id) on delete cascade,
     constraint flow_shards_lease check ((leased_by is null) = (lease_until is null))
-) with (fillfactor = 50);
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+-- Workers read the shards whose time has come, so that idle ones cost nothing.
+create index flow_shards_due on flow_shards (next_due_at) where next_due_at is not null;
 
 -- Moves of active enrollments to another version, or out of the flow. A publish
 -- with in_flight, a rollback or an archive inserts one row, and a worker then

@@ -64,7 +64,8 @@ comment on constraint iterations_decided on iterations is 'CampaignIteration!Rol
 create index iterations_guarded on iterations (guardrail_at) where guardrail_at is not null and status in ('sampling', 'running');
 create index iterations_counting on iterations (workspace_id, event_name)
     where event_name is not null and status in ('sampling', 'running', 'evaluating'); -- the events that are kept for them
-create index iterations_open on iterations (id) where status in ('sampling', 'running', 'evaluating');
+create index iterations_measured on iterations (measure_at) where status in ('sampling', 'running');
+create index iterations_evaluated on iterations (cut_off_at) where status in ('running', 'evaluating');
 
 create table iteration_variants (
     workspace_id     uuid not null,

@@ -621,10 +621,11 @@ create table flow_shards (
     retry_at timestamp with time zone not null default '-infinity'::timestamp with time zone,
     held bigint not null default 0,
     released bigint not null default 0,
+    next_due_at timestamp with time zone,
     constraint flow_shards_pkey PRIMARY KEY (workspace_id, flow_id, shard),
     constraint flow_shards_lease CHECK (((leased_by IS NULL) = (lease_until IS NULL))),
     constraint flow_shards_workspace_id_flow_id_fkey FOREIGN KEY (workspace_id, flow_id) REFERENCES flows(workspace_id, id) ON DELETE CASCADE
-) with (fillfactor=50);
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=2000);
 
 create table flow_uses (
     workspace_id uuid not null,
@@ -1275,16 +1276,18 @@ CREATE INDEX batch_log_batch ON ONLY batch_log USING btree (workspace_id, batch_
 CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) <> 8));
 CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (id <> root_id);
 CREATE INDEX batches_direct_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) = 8));
+CREATE INDEX batches_expiring ON ONLY batches USING btree (expires_at) WHERE ((status = 'ready'::text) AND (expires_at IS NOT NULL));
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
-CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE (status = 'ready'::text);
+CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));
 CREATE INDEX blobs_cleaning ON blobs USING btree (workspace_id, clean_at) WHERE (status = 'ended'::text);
 CREATE UNIQUE INDEX blobs_committed ON blobs USING btree (workspace_id, owner_id) WHERE (status = ANY (ARRAY['committed'::text, 'published'::text]));
 CREATE INDEX blobs_leases ON blobs USING btree (lease_until) WHERE (status = 'registered'::text);
 CREATE UNIQUE INDEX blobs_registered ON blobs USING btree (workspace_id, owner_id) WHERE (status = 'registered'::text);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
+CREATE INDEX campaigns_reading ON campaigns USING btree (workspace_id, id) WHERE (status = ANY (ARRAY['preparing'::text, 'sending'::text]));
+CREATE INDEX campaigns_scheduled_at ON campaigns USING btree (scheduled_at) WHERE (status = 'scheduled'::text);
 CREATE INDEX campaigns_settling ON campaigns USING btree (settle_at) WHERE (status = ANY (ARRAY['sending'::text, 'paused'::text]));
-CREATE INDEX campaigns_working ON campaigns USING btree (id) WHERE (status = ANY (ARRAY['scheduled'::text, 'preparing'::text, 'sending'::text, 'paused'::text]));
 CREATE INDEX contents_converting ON contents USING btree (workspace_id, conversion_event) WHERE (conversion_event IS NOT NULL);
 CREATE INDEX deliveries_failed ON ONLY deliveries USING btree (workspace_id, origin_id, state, key) WHERE (rank <> 4);
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, overlap_key) WHERE (status = 'active'::text);
@@ -1298,12 +1301,15 @@ CREATE INDEX exports_open ON exports USING btree (retry_at) WHERE (status = ANY 
 CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_by IS NOT NULL);
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
+CREATE INDEX flow_shards_due ON flow_shards USING btree (next_due_at) WHERE (next_due_at IS NOT NULL);
 CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
+CREATE INDEX flows_draining ON flows USING btree (workspace_id, id) WHERE (status = 'draining'::text);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX iterations_counting ON iterations USING btree (workspace_id, event_name) WHERE ((event_name IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text])));
+CREATE INDEX iterations_evaluated ON iterations USING btree (cut_off_at) WHERE (status = ANY (ARRAY['running'::text, 'evaluating'::text]));
 CREATE INDEX iterations_guarded ON iterations USING btree (guardrail_at) WHERE ((guardrail_at IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text])));
-CREATE INDEX iterations_open ON iterations USING btree (id) WHERE (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text]));
+CREATE INDEX iterations_measured ON iterations USING btree (measure_at) WHERE (status = ANY (ARRAY['sampling'::text, 'running'::text]));
 CREATE UNIQUE INDEX link_keys_id ON link_keys USING btree (workspace_id, id);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);
 CREATE INDEX notifications_converting ON ONLY notifications USING btree (workspace_id, profile_key) WHERE converts;

@@ -35,11 +35,17 @@ func (s *Sender) Sweep(ctx context.Context) (int, error) {
 	return enqueued, failed
 }
 
+// expireAmong is how many batches, whose deadlines passed first, expireLate chooses from at
+// random, so that processes expire different ones.
+const expireAmong = 10 * sweepMost
+
 // expireLate ends waiting batches whose send deadline has passed, so that they do not
 // keep a campaign open. One that fails does not stop the others.
 func (s *Sender) expireLate(ctx context.Context) error {
 	rows, _ := s.pool.Query(ctx, `
-		select workspace_id, origin_id, id from batches where status = 'ready' and expires_at <= now() order by random() limit $1`, sweepMost)
+		select workspace_id, origin_id, id from (
+			select workspace_id, origin_id, id from batches where status = 'ready' and expires_at <= now() order by expires_at limit $2
+		) b order by random() limit $1`, sweepMost, expireAmong)
 	late, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil {
 		return fmt.Errorf("find expired batches: %w", err)

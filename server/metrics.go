@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,10 +13,10 @@ import (
 )
 
 // newRegistry collects the metrics of a process, of the Go runtime, and of the
-// queue, which is read from Postgres at each scrape.
+// queue, which is read from Postgres.
 func newRegistry(pool *pgxpool.Pool) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &queue{pool})
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), &queue{pool: pool})
 	return r
 }
 
@@ -33,8 +34,20 @@ func (s *Server) publicMetrics() http.Handler {
 }
 
 // queue reports what waits in the database, for all processes together: scraping
-// one of them is enough.
-type queue struct{ pool *pgxpool.Pool }
+// one of them is enough. It reads all batches that have not ended, so a scrape gets the
+// numbers of the one before until twenty times the duration of that read has passed.
+type queue struct {
+	pool *pgxpool.Pool
+
+	mu   sync.Mutex
+	last []prometheus.Metric
+	next time.Time // when they are read again
+}
+
+const (
+	queueShare   = 20 // reads take at most this part of the time
+	queueOldMost = time.Minute
+)
 
 var (
 	queueDepth = prometheus.NewDesc("lemma_queue_notifications",
@@ -71,6 +84,19 @@ func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect is part of prometheus.Collector.
 func (q *queue) Collect(ch chan<- prometheus.Metric) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if begun := time.Now(); !begun.Before(q.next) {
+		q.last = q.read()
+		q.next = time.Now().Add(min(queueShare*time.Since(begun), queueOldMost))
+	}
+	for _, m := range q.last {
+		ch <- m
+	}
+}
+
+// read reads the metrics, or one that is invalid.
+func (q *queue) read() (all []prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	var ready, held, leased, oldest, expired, orphans, overdue, unstarted, circuits, waiting, lag float64
@@ -93,7 +119,8 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 				join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id and f.status in ('live', 'draining')
 				cross join lateral (select resume_at from enrollments e
 					where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.shard = t.shard
-					and e.status = 'active' and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e), 0)::float8,
+					and e.status = 'active' and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e
+				where t.next_due_at <= now()), 0)::float8,
 			coalesce((select greatest(extract(epoch from now() - min(scheduled_at)), 0) from campaigns where status = 'scheduled'), 0)::float8,
 			(select count(*) from provider_meters where opened_at is not null)::float8,
 			coalesce((select extract(epoch from now() - min(recorded_at)) from event_queue), 0)::float8,
@@ -101,11 +128,10 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 				where recorded_at > now() - interval '1 hour'), 0)::float8
 		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue, &unstarted, &circuits, &waiting, &lag)
 	if err != nil {
-		ch <- prometheus.NewInvalidMetric(queueDepth, err)
-		return
+		return []prometheus.Metric{prometheus.NewInvalidMetric(queueDepth, err)}
 	}
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+		all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
 	}
 	gauge(queueDepth, ready, "ready")
 	gauge(queueDepth, held, "held")
@@ -118,4 +144,5 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 	gauge(campaignOldest, unstarted)
 	gauge(eventQueue, waiting)
 	gauge(eventLag, lag)
+	return all
 }

@@ -131,3 +131,27 @@ func registeredMetrics(r *prometheus.Registry) map[string]bool {
 	}
 	return names
 }
+
+// A scrape that takes long is not repeated at once: its numbers are answered again.
+func TestScrapesReadTheQueueSeldom(t *testing.T) {
+	t.Parallel()
+	q := &queue{pool: pgtest.DB(t)}
+	collect := func() (all []prometheus.Metric) {
+		ch := make(chan prometheus.Metric, 100)
+		q.Collect(ch)
+		close(ch)
+		for m := range ch {
+			all = append(all, m)
+		}
+		return all
+	}
+	first := collect()
+	q.next = time.Now().Add(time.Hour)
+	if !slices.Equal(collect(), first) || len(first) == 0 {
+		t.Errorf("the queue is read again, or has no metrics")
+	}
+	q.next = time.Now()
+	if again := collect(); slices.Equal(again, first) || len(again) != len(first) || q.next.After(time.Now().Add(queueOldMost)) {
+		t.Errorf("%d metrics are not read again", len(again))
+	}
+}

@@ -43,6 +43,8 @@ var finds = map[string][]string{
 // index. Something else than the index condition bounds them.
 var reads = []struct{ caller, index, why string }{
 	{"(*Flows).claimShard", "enrollments_waiting", "the first by resume_at, of one shard"},
+	{"(*Flows).findIdle", "enrollments_waiting", "the first by resume_at, of one shard"},
+	{"enrollment.RaiseBounds", "enrollments_waiting", "the first by resume_at, of one shard"},
 	{"(*Flows).archiveDrained", "enrollments_waiting", "the first by resume_at, of one shard"},
 	{"(*Flows).archiveDrained", "workspace_id_origin_id_id_idx", "the first batch of one origin that has not ended (batches_live)"},
 	{"(*Flows).leftBehind", "enrollments_waiting", "in the order of the index, until there are enough for a hundred chunks"},

@@ -4,7 +4,7 @@
 // that wakes workers where enrollments are due; the locks; and the rules for plans.
 //
 // Locks are taken in this order: the flow (LockFlow or ShareFlow), its row, the
-// profiles, and enrollments by their id.
+// profiles, enrollments by their id, and the bounds of shards (LowerBounds).
 //
 // It decides nothing. Package execution decides what an enrollment does next,
 // intake which profiles enroll, and flows writes the results.

@@ -108,6 +108,15 @@ const Shards = 4
 // ShardOf is the shard of an enrollment.
 func ShardOf(enrollment uuid.UUID) int16 { return int16(enrollment[15] & (Shards - 1)) }
 
+// ShardsOf are all shards of a flow.
+func ShardsOf(ws, flow uuid.UUID) map[Shard]bool {
+	all := map[Shard]bool{}
+	for n := range int16(Shards) {
+		all[Shard{Workspace: ws, Flow: flow, Number: n}] = true
+	}
+	return all
+}
+
 // EventsShard is the shard under which events and erasures add to the counts. No worker
 // leases it.
 const EventsShard = Shards

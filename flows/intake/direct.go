@@ -116,7 +116,7 @@ func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Tri
 		if dryRun {
 			return errDryRun
 		}
-		return nil
+		return enrollment.LowerBounds(ctx, tx, due)
 	})
 	if errors.Is(err, errDryRun) {
 		return done, nil

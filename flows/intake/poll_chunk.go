@@ -99,8 +99,11 @@ func (c *chunk) write(ctx context.Context) error {
 		if err := c.spread(ctx, tx, recorded); err != nil {
 			return err
 		}
+		if err := c.writeRefused(ctx, tx); err != nil {
+			return err
+		}
 		due = t.due
-		return c.writeRefused(ctx, tx)
+		return enrollment.LowerBounds(ctx, tx, due)
 	})
 	if err != nil {
 		return err

@@ -90,9 +90,11 @@ func (in *Intake) record(ctx context.Context, ws uuid.UUID, all []*Trigger, by e
 	var due map[enrollment.Shard]bool
 	err = in.exec.Versions.Transact(ctx, in.pool, ws, by, func(tx pgx.Tx, versions *execution.Ready) (err error) {
 		t := &transaction{Intake: in, tx: tx, ws: ws, versions: versions}
-		done, err = t.events(ctx, all)
+		if done, err = t.events(ctx, all); err != nil {
+			return err
+		}
 		due = t.due
-		return err
+		return enrollment.LowerBounds(ctx, tx, due)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("record %d events: %w", len(all), err)

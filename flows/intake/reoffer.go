@@ -88,7 +88,7 @@ func (in *Intake) Reoffer(ctx context.Context, tx pgx.Tx, versions *execution.Re
 		}
 	}
 	r.due = t.due
-	return r, nil
+	return r, enrollment.LowerBounds(ctx, tx, r.due)
 }
 
 // offer offers the newest trigger behind each enrollment. It returns the enrollments of
