@@ -42,19 +42,25 @@ function check(tla, run) {
   if (result.success) return { ...got, verdict: 'pass' }
   if (result.error_type === 'InvariantViolation') {
     const index = Number(result.error_message.match(/\d+/)[0])
-    return { ...got, verdict: 'fail', property: run.invariants[index], trace: trace(tla, run, result.trace) }
+    return { ...got, verdict: 'fail', property: run.invariants[index], trace: traceOf(tla, run, result.trace) }
   }
   if (result.error_type === 'LivenessViolation') {
-    return { ...got, verdict: 'fail', property: run.properties.join(), trace: trace(tla, run, result.trace) }
+    return { ...got, verdict: 'fail', property: run.properties.join(), trace: traceOf(tla, run, result.trace) }
   }
   return { ...got, verdict: 'error', error: `${result.error_type}: ${result.error_message}` }
 }
+
+const statesOf = part => part.split(/^State \d+\n/m).slice(1).map(normal)
+
+// traceOf is the trace of a violation. Without --traces or --deep it has the states only: to name
+// the steps, the checker repeats each one, which takes longer than to find the violation.
+const traceOf = (tla, run, parts) => (run.named ? trace(tla, run, parts) : parts.flatMap(statesOf))
 
 // trace turns the checker's states into named steps with their changes. A
 // liveness violation has two parts: a prefix, and a cycle that repeats.
 function trace(tla, run, parts) {
   const explore = state => JSON.parse(tla.explore_next(run.source, run.cfg, '{}', JSON.stringify(state))).transitions
-  const wanted = parts.map(part => part.split(/^State \d+\n/m).slice(1).map(normal))
+  const wanted = parts.map(statesOf)
   let current = JSON.parse(tla.explore_init(run.source, run.cfg, '{}')).states
     .find(s => shown(s.display) === wanted[0][0])
   const lines = ['   start']
@@ -271,7 +277,7 @@ async function main() {
     (!only || r.id === only || r.spec === only))
   const jar = process.env.TLA2TOOLS_JAR
   const began = performance.now()
-  const results = await spread(todo, flag('--traces'))
+  const results = await spread(todo, flag('--traces') || flag('--deep'))
   const rows = []
   for (const [i, run] of todo.entries()) {
     const got = results[i]
@@ -314,7 +320,7 @@ function progress(run, result, left) {
 
 // spread executes the longest runs first, on two threads. A run whose number of
 // states is not recorded yet comes before the others.
-function spread(todo) {
+function spread(todo, named) {
   const length = run => run.states ?? (run.expect === 'pass' && !run.control ? Infinity : 0)
   const order = todo.map((_, i) => i).sort((a, b) => length(todo[b]) - length(todo[a]) || 0)
   const results = new Array(todo.length)
@@ -329,7 +335,7 @@ function spread(todo) {
         at = order.shift()
         if (at === undefined) return worker.postMessage(null)
         const { spec, source, cfg, invariants, properties, limit } = todo[at]
-        worker.postMessage({ spec, source, cfg, invariants, properties, limit })
+        worker.postMessage({ spec, source, cfg, invariants, properties, limit, named })
       }
       worker.on('message', result => {
         results[at] = result
