@@ -18,8 +18,7 @@ func (h *env) run(id uuid.UUID) int {
 // reader starts a worker that reads a large audience, whose source is frozen meanwhile.
 func (h *env) reader(settings ...string) (people *customer, reader *worker, id uuid.UUID) {
 	h.t.Helper()
-	people = h.customer(10_000)
-	people.freezeWithin()
+	people = h.largeCustomer(6_000)
 	reader = h.startWorkers(1, settings...)[0]
 	id = h.send(people)
 	h.waitForMessages(1)

@@ -12,8 +12,7 @@ import (
 func TestTwoFanoutsAtOnceAndLostJobs(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
-	people := h.customer(10_000)
-	people.freezeWithin()
+	people := h.largeCustomer(6_000)
 	settings := []string{"LEMMA_FANOUT_WORKERS=1", "LEMMA_SEND_WORKERS=1"}
 	first := h.startWorkers(1, settings...)[0]
 	release := h.mail.hold(t) // a worker calls one batch at a time, so the others wait

@@ -16,9 +16,8 @@ func TestKilledWorkersLoseNoNotification(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	kills := h.kills(4)
-	size := max(kills*perKill, 8_000) // so that the audience is read in several chunks
-	people := h.customer(size)
-	people.freezeWithin()
+	size := max(kills*perKill, 6_000)
+	people := h.largeCustomer(size)
 	workers, random := h.startWorkers(3), h.random()
 
 	release := h.mail.holdAfter(t, 50)

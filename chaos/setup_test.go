@@ -70,7 +70,7 @@ var shared = sync.OnceValues(func() (*postgres.Cluster, error) { return durable(
 func durable(name string) (*postgres.Cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return postgres.Start(ctx, postgres.Options{Dir: filepath.Join(scratch, name), Bin: os.Getenv("LEMMA_PG_BIN"), Durable: true})
+	return postgres.Start(ctx, postgres.Options{Dir: filepath.Join(scratch, name), Bin: os.Getenv("LEMMA_PG_BIN"), Durable: true, Connections: 600})
 }
 
 // env is a Lemma installation with its own database and a mail server. Its workers
@@ -150,29 +150,33 @@ func (h *env) newProvider(timeoutSeconds int) uuid.UUID {
 type customer struct {
 	pgtest.Shop // its DB has the people
 	proxy       *sourceProxy
-	people      int
 	audience    uuid.UUID
 }
 
-// insertPeople inserts n people. Some have no address, an invalid one, that of another
-// profile, or have opted out.
+// insertPeople inserts n people with names of a length at least. Some have no address, an
+// invalid one, that of another profile, or have opted out.
 const insertPeople = `
 	insert into people select i, case i % 50 when 7 then null
 		when 11 then 'person at ' || i when 13 then upper('p' || i - 1 || '@shop.example')
-		else 'p' || i || '@shop.example' end, 'Name ' || i, i % 50 = 17 from generate_series(1, $1::int) i`
+		else 'p' || i || '@shop.example' end, rpad('Name ' || i, greatest($2, length('Name ' || i)), 'e'), i % 50 = 17
+	from generate_series(1, $1::int) i`
 
 // customer creates a database with n people, and an audience of all of them.
 func (h *env) customer(n int) *customer {
 	h.t.Helper()
-	c := h.customerOf(insertPeople, n)
-	c.people = n
-	return c
+	return h.customerOf(insertPeople, n, 0)
 }
 
-// freezeWithin freezes the source when most rows of the audience are read. Each profile has
-// 103 bytes, of which 49 are of the opt-outs, which are read before. Of 8,000 profiles and
-// more, the first chunk is written before.
-func (c *customer) freezeWithin() { c.proxy.freezeAfter(95 * c.people) }
+// largeCustomer is a customer with 6,000 people or more and long names, whose source freezes
+// until proxy.thaw while the audience is read: the first chunk is written, and the last
+// rows are not read. Each profile has 299 bytes, of which 49 are of the opt-outs, which are
+// read before. A chunk has 4,000 profiles, and a round trip 1,150.
+func (h *env) largeCustomer(n int) *customer {
+	h.t.Helper()
+	c := h.customerOf(insertPeople, n, 200)
+	c.proxy.freezeAfter(283 * n)
+	return c
+}
 
 func (h *env) customerOf(sql string, args ...any) *customer {
 	h.t.Helper()

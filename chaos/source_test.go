@@ -12,8 +12,7 @@ import (
 func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
-	frozen, healthy := h.customer(20_000), h.customer(2000)
-	frozen.freezeWithin()
+	frozen, healthy := h.largeCustomer(6_000), h.customer(2000)
 	worker := h.startWorkers(1)[0]
 	closed := h.send(frozen)
 	h.waitForMessages(100)

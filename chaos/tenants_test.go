@@ -30,11 +30,8 @@ func TestSlowSourcesDelayNoOtherWorkspace(t *testing.T) {
 	people := h.customer(500)
 
 	const held = 3 // of four fan-out slots, those that one workspace can use
-	sources := []*customer{slow.customer(20_000), slow.customer(20_000)}
+	sources := []*customer{slow.largeCustomer(6_000), slow.largeCustomer(6_000)}
 	var hanging []uuid.UUID
-	for _, source := range sources {
-		source.freezeWithin()
-	}
 	for range 4 {
 		for _, source := range sources {
 			hanging = append(hanging, slow.send(source))
