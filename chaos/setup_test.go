@@ -70,7 +70,8 @@ var shared = sync.OnceValues(func() (*postgres.Cluster, error) { return durable(
 func durable(name string) (*postgres.Cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return postgres.Start(ctx, postgres.Options{Dir: filepath.Join(scratch, name), Bin: os.Getenv("LEMMA_PG_BIN"), Durable: true, Connections: 600})
+	return postgres.Start(ctx, postgres.Options{Dir: filepath.Join(scratch, name), Bin: os.Getenv("LEMMA_PG_BIN"), Durable: true,
+		Connections: 600})
 }
 
 // env is a Lemma installation with its own database and a mail server. Its workers
@@ -196,8 +197,8 @@ func (h *env) audienceOf(source uuid.UUID) uuid.UUID {
 	if !h.sms {
 		return h.NewAudience(source, "select id, email, name, opted_out from people order by id")
 	}
-	a, err := h.Audiences.Create(h.t.Context(), h.Workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source, Name: "people",
-		SQL:       `select id, '+4915100' || lpad(id::text, 6, '0') as phone, name, opted_out from people order by id`,
+	a, err := h.Audiences.Create(h.t.Context(), h.Workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source,
+		Name: lemma.NewID().String(), SQL: `select id, '+4915100' || lpad(id::text, 6, '0') as phone, name, opted_out from people order by id`,
 		KeyColumn: "id", PhoneColumn: "phone", OptedOutColumn: "opted_out"})
 	h.Must(err)
 	return a.ID
