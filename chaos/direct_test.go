@@ -127,12 +127,23 @@ func (c *clients) sendAll() [][]string {
 			}
 		})
 	}
-	for key := range c.keys {
-		next <- key
+	ended := make(chan struct{})
+	go func() {
+		for key := range c.keys {
+			next <- key
+		}
+		close(next)
+		all.Wait()
+		close(ended)
+	}()
+	for {
+		select {
+		case <-ended:
+			return answers
+		case <-time.After(100 * time.Millisecond):
+			c.expireDead() // a key is locked while a killed worker has its notification
+		}
 	}
-	close(next)
-	all.Wait()
-	return answers
 }
 
 // insist repeats a request until it is answered with a notification. The client waits for
