@@ -2,17 +2,18 @@ package chaos
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"lemma"
-	"lemma/pgtest"
 	"lemma/workspaces"
 )
 
@@ -55,23 +56,19 @@ type clients struct {
 func (h *env) openClients(strategy string, keys int) *clients {
 	h.t.Helper()
 	c := &clients{env: h, strategy: strategy, keys: keys, answered: make(chan struct{}, keys),
-		http: &http.Client{Timeout: 400 * time.Millisecond,
-			Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	_, token, err := workspaces.New(h.Pool).CreateKey(h.t.Context(), h.Workspace,
 		workspaces.NewKey{ID: lemma.NewID(), Name: "chaos", Scopes: []string{"notifications:send"}})
 	h.Must(err)
 	c.token = token
 	for range 2 {
-		free, err := net.Listen("tcp", "127.0.0.1:0")
-		h.Must(err)
-		c.servers = append(c.servers, free.Addr().String())
-		h.Must(free.Close())
+		c.servers = append(c.servers, freeAddress(h.t))
 	}
 	for i := range c.servers {
 		c.workers = append(c.workers, c.server(i))
 	}
 	for _, address := range c.servers {
-		pgtest.Eventually(h.t, 20*time.Second, "a server answers", func() bool {
+		h.eventually("a server answers", func() bool {
 			conn, err := net.Dial("tcp", address)
 			if err == nil {
 				_ = conn.Close()
@@ -130,45 +127,70 @@ func (c *clients) sendAll() [][]string {
 			}
 		})
 	}
-	for key := range c.keys {
-		next <- key
+	ended := make(chan struct{})
+	go func() {
+		for key := range c.keys {
+			next <- key
+		}
+		close(next)
+		all.Wait()
+		close(ended)
+	}()
+	for {
+		select {
+		case <-ended:
+			return answers
+		case <-time.After(100 * time.Millisecond):
+			c.expireDead() // a key is locked while a killed worker has its notification
+		}
 	}
-	close(next)
-	all.Wait()
-	return answers
 }
 
-// insist repeats a request until it is answered with a notification, for two minutes.
+// insist repeats a request until it is answered with a notification. The client waits for
+// 400 ms at first, and longer each time: a slow machine must be able to answer at all.
 func (c *clients) insist(key, delivery int) string {
 	body, _ := json.Marshal(map[string]any{"key": fmt.Sprint("order-", key), "to": map[string]any{"address": address(key)},
 		"template_id": lemma.FormatID(lemma.PrefixTemplate, c.Template), "provider_id": lemma.FormatID(lemma.PrefixProvider, c.Provider),
 		"from": map[string]any{"email": "shop@shop.example"}, "strategy": c.strategy, "data": map[string]any{"id": key, "name": "Ada"}})
-	for try, begun := 0, time.Now(); time.Since(begun) < 2*time.Minute; try++ {
-		r, err := http.NewRequest(http.MethodPost, "http://"+c.servers[(delivery+try)%len(c.servers)]+"/v1/notifications", bytes.NewReader(body))
-		if err != nil {
-			return ""
-		}
-		r.Header.Set("Authorization", "Bearer "+c.token)
-		r.Header.Set("Content-Type", "application/json")
-		answer, err := c.http.Do(r)
-		if err != nil {
+	wait := 400 * time.Millisecond
+	for try, begun := 0, time.Now(); time.Since(begun) < patience; try++ {
+		status, id, err := c.request(wait, c.servers[(delivery+try)%len(c.servers)], body)
+		switch {
+		case os.IsTimeout(err):
+			wait = min(2*wait, 30*time.Second)
+		case err != nil:
 			time.Sleep(10 * time.Millisecond)
-			continue
+		case status == http.StatusAccepted || status == http.StatusOK:
+			return id
+		case status != http.StatusConflict && status < 500:
+			return fmt.Sprint("status ", status)
+		default:
+			time.Sleep(100 * time.Millisecond)
 		}
-		var sent struct {
-			Notification struct{ ID string } `json:"notification"`
-		}
-		err = json.NewDecoder(answer.Body).Decode(&sent)
-		_ = answer.Body.Close()
-		if err == nil && (answer.StatusCode == http.StatusAccepted || answer.StatusCode == http.StatusOK) {
-			return sent.Notification.ID
-		}
-		if answer.StatusCode != http.StatusConflict && answer.StatusCode < 500 {
-			return fmt.Sprint("status ", answer.StatusCode)
-		}
-		time.Sleep(100 * time.Millisecond)
 	}
 	return "no answer"
+}
+
+// request sends a request to a server. It returns the notification of the answer.
+func (c *clients) request(wait time.Duration, server string, body []byte) (status int, id string, err error) {
+	ctx, stop := context.WithTimeout(c.t.Context(), wait)
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+server+"/v1/notifications", bytes.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Authorization", "Bearer "+c.token)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := c.http.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer answer.Body.Close()
+	var sent struct {
+		Notification struct{ ID string } `json:"notification"`
+	}
+	err = json.NewDecoder(answer.Body).Decode(&sent)
+	return answer.StatusCode, sent.Notification.ID, err
 }
 
 func address(key int) string { return fmt.Sprintf("order%d@shop.example", key) }
@@ -177,7 +199,8 @@ func address(key int) string { return fmt.Sprintf("order%d@shop.example", key) }
 // and the messages at the mail server.
 func (c *clients) verify(answers [][]string, bound int) {
 	c.t.Helper()
-	pgtest.Eventually(c.t, 2*time.Minute, "every notification has ended", func() bool {
+	c.eventually("every notification has ended", func() bool {
+		c.makeAllDue()
 		return c.Count(`select count(*) from batches where status in ('ready', 'leased')`) == 0
 	})
 	for key, all := range answers {

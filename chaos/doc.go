@@ -19,7 +19,13 @@
 // Each test fails without the guard that it is about. `go test -overlay` removes a
 // guard without a change of the file, and with GOFLAGS also in the workers' binary.
 //
-// Random kills log their seed, and LEMMA_CHAOS_SEED repeats them. By default 5 to 20
-// workers are killed in a test, with 400 profiles or 167 keyed requests for each.
+// No result depends on the speed of the machine. A test stops workers in the state that it
+// is about: carriers hold back their answers, a source freezes at a byte, and locks hold
+// statements. Leases and timeouts are longer than a test, and those of killed workers end
+// at once (expireDead). Conditions have minutes (patience), and a failure logs the state of
+// the installation.
+//
+// Random kills log their seed, and LEMMA_CHAOS_SEED repeats them. By default workers are
+// killed 2 to 8 times in a test, with 400 profiles or 167 keyed requests for each.
 // LEMMA_CHAOS_KILLS=50 kills 50 in each test, with 20,000 profiles or 5,000 requests.
 package chaos

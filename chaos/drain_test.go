@@ -3,8 +3,6 @@ package chaos
 import (
 	"testing"
 	"time"
-
-	"lemma/pgtest"
 )
 
 // All workers get SIGTERM in the middle of a campaign, as in a deployment. They exit
@@ -13,16 +11,17 @@ func TestShutdownLeavesNothingUnknown(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
 	people := h.customer(4000)
-	h.mail.slow(20 * time.Millisecond) // a batch takes 10 s, a window 200 ms
-	workers := h.startWorkers(2, longLeases...)
+	h.mail.slow(50 * time.Millisecond) // a batch takes 25 s, a window 100 ms
+	workers := h.startWorkers(2)
+	release := h.mail.holdAfter(t, 200)
 	id := h.send(people)
-	h.waitForMessages(500, 20*time.Second)
-
+	h.waitForHeld(&h.mail.answers)
 	for _, w := range workers {
 		w.shutDown()
 	}
+	release()
 	for _, w := range workers {
-		pgtest.Eventually(h.t, 5*time.Second, "the worker has exited", w.isGone)
+		h.eventually("the worker has exited", w.isGone)
 		if w.exitCode() != 0 {
 			t.Errorf("a worker exited with %d after SIGTERM", w.exitCode())
 		}
@@ -34,7 +33,7 @@ func TestShutdownLeavesNothingUnknown(t *testing.T) {
 
 	h.mail.slow(0)
 	h.work()
-	h.completed(id, 30*time.Second)
+	h.completed(id)
 	sum := h.verify(people, id)
 	if dup := h.mail.Stats().Duplicates; dup != 0 || sum.Unknown != 0 || sum.Status["orphaned"] != 0 {
 		t.Errorf("%d duplicates, %d unknown, %d orphaned after a shutdown", dup, sum.Unknown, sum.Status["orphaned"])

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/pgtest"
@@ -52,25 +51,35 @@ func overCarriers(t *testing.T, test func(h *env, r *reporter)) {
 }
 
 // killedCampaign sends a campaign over a carrier while workers are killed: first all of
-// them during a call, then one after another at random. It returns the totals. It ends with
-// messages that no kill can reach.
-func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
+// them during a call, then one after another at random. meanwhile, if it is not nil, runs
+// between the first deaths and the next workers. It returns the totals.
+func (h *env) killedCampaign(g *reporter, meanwhile func()) (uuid.UUID, totals) {
 	h.t.Helper()
 	kills, random := h.kills(4), h.random()
 	people := h.customer(kills * perKill)
 	workers := h.startWorkers(3, g.settings...)
+	release := g.holdAfter(h.t, perKill/4+random.IntN(perKill/2))
 	id := h.send(people)
-	for n, out := range killPoints(random, kills, kills*perKill*4/5) {
-		pgtest.Eventually(h.t, 60*time.Second, fmt.Sprintf("%d messages are sent", out), func() bool { return g.received() >= out })
-		if n == 0 {
-			h.killDuringCall(&g.answers, workers, g.settings...)
-			continue
-		}
-		i := random.IntN(len(workers))
-		workers[i].kill()
-		workers[i] = h.work(g.settings...)
+	if meanwhile == nil {
+		meanwhile = func() {}
 	}
-	h.completed(id, 2*time.Minute+time.Duration(kills)*10*time.Second)
+	h.killDuringCall(&g.answers, workers, meanwhile, g.settings...)
+	release()
+	for _, out := range killPoints(random, kills-1, kills*perKill*4/5) {
+		h.eventually(fmt.Sprintf("%d messages are sent", out), func() bool { return g.received() >= out })
+		workers[random.IntN(len(workers))].kill()
+		h.startAgain(workers, g.settings...)
+	}
+	h.waitForAwaited(id)
+	if g.silent && h.leasedByDead() == 0 {
+		h.t.Error("no call waits for its event: nothing was tested")
+	}
+	h.WantCount(0, `select count(*) from attempts where attempt = 2`) // all wait for newer events
+	h.endEvents(g)
+	if g.loses != nil && !h.sms {
+		h.killSecondAttempts(g, workers)
+	}
+	h.completedSoon(id)
 	sum := h.verify(people, id)
 	settled := h.Count(`select count(*) from attempts where attempt = 1 and basis = 'evidence'`)
 	h.t.Logf("%d kills: %d first attempts settled by events, %d with a second attempt", kills, settled,
@@ -81,21 +90,58 @@ func (h *env) killedCampaign(g *reporter) (uuid.UUID, totals) {
 	return id, sum
 }
 
+// waitForAwaited waits until a campaign has ended but for calls of killed workers, and the
+// reaper has decided to wait for their events.
+func (h *env) waitForAwaited(id uuid.UUID) {
+	h.t.Helper()
+	h.eventually("all is sent but what waits for events", func() bool {
+		h.makeAllDue()
+		return h.Count(`select count(*) from fanouts where campaign_id = $1 and finished_at is null`, id)+
+			h.Count(`select count(*) from batches where status in ('ready', 'leased')`)-h.leasedByDead() == 0
+	})
+	since := pgtest.One[time.Time](h.T, h.Pool, `select now()`)
+	h.eventually("the reaper has read the events of all calls", func() bool { // it extends the leases of those that wait
+		return h.Count(`select count(*) from batches where status = 'leased' and lease_until < $1::timestamptz + interval '300 ms'`, since) == 0
+	})
+}
+
+// endEvents waits until the events of all calls are stored, and that of a later message. Then
+// it ends the time in which an event may be late: no second attempt was possible before.
+func (h *env) endEvents(g *reporter) {
+	h.t.Helper()
+	loses, more := g.loses, g.more
+	g.change(func() { g.silent, g.loses, g.more = false, nil, nil })
+	h.completed(h.send(h.customerOf(`insert into people values (900000, 'last@shop.example', 'Last', false)`)))
+	h.eventually("all events are stored", g.allStored)
+	g.change(func() { g.loses, g.more = loses, more })
+	h.Exec(`update batch_log set until = until - interval '1 hour' where event = 'window'`)
+}
+
+// killSecondAttempts kills all workers while a second attempt waits for its answer. That of
+// the call that was killed first is certain: its event is lost.
+func (h *env) killSecondAttempts(g *reporter, workers []*worker) {
+	h.t.Helper()
+	release := g.hold(h.t)
+	h.killDuringCall(&g.answers, workers, func() {}, g.settings...)
+	release()
+}
+
 // Every event arrives, in order: no profile gets two copies, and all are sent.
 func TestKilledWorkersWithAllEvents(t *testing.T) {
 	t.Parallel()
 	overCarriers(t, func(h *env, r *reporter) {
-		id, sum := h.killedCampaign(r)
+		id, sum := h.killedCampaign(r, nil)
 		h.wantAllSentOnce(id, sum)
 	})
 }
 
-// Events arrive later than leases expire: second attempts wait for them.
+// Events arrive when the leases of the calls have ended and all other messages are sent:
+// second attempts wait for them.
 func TestKilledWorkersWithLateEvents(t *testing.T) {
 	t.Parallel()
 	overCarriers(t, func(h *env, r *reporter) {
-		r.lag = 4 * time.Second // a lease is 2 s
-		id, sum := h.killedCampaign(r)
+		r.silent = true
+		id, sum := h.killedCampaign(r, nil)
 		h.wantAllSentOnce(id, sum)
 	})
 }
@@ -132,8 +178,8 @@ func TestKilledWorkersWithLostEvents(t *testing.T) {
 	t.Parallel()
 	overCarriers(t, func(h *env, r *reporter) {
 		random := h.random()
-		r.loses = func(acceptance) bool { return random.IntN(10) == 0 }
-		id, _ := h.killedCampaign(r)
+		r.loses = func(a acceptance) bool { return a.held != nil || random.IntN(10) == 0 }
+		id, _ := h.killedCampaign(r, nil)
 		h.wantSent(id)
 		h.wantComputedCopies(id, r)
 	})
@@ -174,12 +220,20 @@ func (h *env) wantComputedCopies(id uuid.UUID, r *reporter) {
 
 // Addresses are suppressed while the campaign is sent, by events of the carrier or by the
 // API: an address is not called once it is suppressed, but for a window that was being
-// opened.
+// opened. Some are suppressed while no worker runs: those are not called at all.
 func TestKilledWorkersCallNoSuppressedAddress(t *testing.T) {
 	t.Parallel()
 	overCarriers(t, func(h *env, r *reporter) {
 		random := h.random()
 		list, people := suppression.New(h.Pool), h.kills(4)*perKill
+		suppress := func(address string) {
+			_, _, err := list.Add(h.t.Context(), h.Workspace,
+				suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: address, Cause: suppression.Manual})
+			if err != nil {
+				h.t.Error(err)
+			}
+			r.isSuppressed(address)
+		}
 		r.more = func(a acceptance) []event {
 			if random.IntN(4) != 0 {
 				return nil
@@ -188,52 +242,39 @@ func TestKilledWorkersCallNoSuppressedAddress(t *testing.T) {
 			if !r.onlyOwn && random.IntN(2) == 0 {
 				return []event{{Type: "unsubscribed", Address: address}}
 			}
-			_, _, err := list.Add(h.t.Context(), h.Workspace,
-				suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: address, Cause: suppression.Manual})
-			if err != nil {
-				h.t.Error(err)
-			}
+			suppress(address)
 			return nil
 		}
-		_, sum := h.killedCampaign(r)
+		_, sum := h.killedCampaign(r, func() {
+			r.change(func() {
+				for i := 1; i <= people; i += 40 {
+					suppress(fmt.Sprintf("p%d@shop.example", i))
+				}
+			})
+		})
 		h.wantNoneSuppressed(r, sum)
 	})
 }
 
 func (h *env) wantNoneSuppressed(r *reporter, sum totals) {
 	h.t.Helper()
-	const age = time.Second // the last check of a window's addresses is at most so old
-	suppressed := h.suppressions()
+	const age = time.Second // the last check of a window's addresses is at most so old when it opens
 	races := 0
 	for _, a := range r.acceptances() {
-		at, ok := suppressed[a.recipient]
+		at, ok := r.visible[a.recipient]
 		if !ok || a.at.Before(at) {
 			continue
 		}
 		races++
-		opened := h.windowOf(a)
-		if opened.Sub(at) > age+time.Second {
-			h.t.Errorf("%s was called %v after it was suppressed", a.recipient, a.at.Sub(at))
+		if opened := h.windowOf(a); opened.Sub(at) > age {
+			h.t.Errorf("%s was suppressed %v before its window opened", a.recipient, opened.Sub(at))
 		}
 	}
 	h.t.Logf("%d suppressed, %d skipped as suppressed, %d called by windows whose check was before the suppression",
-		len(suppressed), sum.Skips["suppressed"], races)
+		len(r.visible), sum.Skips["suppressed"], races)
 	if sum.Skips["suppressed"] == 0 {
 		h.t.Error("no address was suppressed before its window")
 	}
-}
-
-// suppressions are the addresses that are suppressed, with the time since when.
-func (h *env) suppressions() map[string]time.Time {
-	h.t.Helper()
-	rows, err := h.Pool.Query(h.t.Context(), `select address, created_at from suppressions where workspace_id = $1`, h.Workspace)
-	h.Must(err)
-	all := map[string]time.Time{}
-	var address string
-	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{&address, &at}, func() error { all[address] = at; return nil })
-	h.Must(err)
-	return all
 }
 
 // windowOf is when the window that called a was opened.

@@ -13,7 +13,6 @@ import (
 
 	"lemma"
 	"lemma/eventsout"
-	"lemma/pgtest"
 )
 
 // Workers are killed at each step of an event, and then at random, while a campaign and
@@ -32,16 +31,18 @@ func TestKilledWorkersLoseNoEvent(t *testing.T) {
 	sent := r.subscribe("/sent", eventsout.NotificationSent)
 	people := h.customer(kills * perKill)
 	c := h.openClients("at_most_once", min(kills*directPerKill, 1000))
+	unlock := h.stopAt("record")
 	id := h.send(people)
 	var requests sync.WaitGroup
 	requests.Go(func() { c.sendAll() })
 	workers := c.workers[len(c.servers):]
-	for _, step := range []string{"record", "publish", "settle"} {
-		h.killAllAt(step, workers)
+	for _, steps := range [][2]string{{"record", "publish"}, {"publish", "settle"}, {"settle", "none"}} {
+		unlock = h.killAllAt(steps[0], workers, unlock, steps[1])
 	}
+	unlock()
 	h.killDuringCampaign(workers, killPoints(random, kills, kills*perKill*4/5), random)
 	requests.Wait()
-	h.completedSoon(id, time.Minute+time.Duration(kills)*10*time.Second)
+	h.completedSoon(id)
 	r.awaitDelivery()
 	h.verify(people, id)
 	r.verify(all, eventsout.NotificationSent, eventsout.NotificationFailed, eventsout.NotificationSkipped, eventsout.NotificationOrphaned)
@@ -64,31 +65,34 @@ const eventSteps = `
 	create trigger step_publish before insert on outbox for each row execute function step('publish');
 	create trigger step_settle before update on outbox for each row when (new.status = 'delivered') execute function step('settle')`
 
-// killAllAt kills all workers while one is in a step, and starts them again.
-func (h *env) killAllAt(step string, workers []*worker) {
+// stopAt makes processes wait in a step until unlock is called.
+func (h *env) stopAt(step string) (unlock func()) {
 	h.t.Helper()
-	unlock := h.lock(`select pg_advisory_xact_lock(hashtext($1))`, step)
-	pgtest.Eventually(h.t, 20*time.Second, "a worker is at "+step, func() bool {
+	return h.lock(`select pg_advisory_xact_lock(hashtext($1))`, step)
+}
+
+// killAllAt kills all workers while one waits in a step, and starts them again. They cannot
+// pass the next step, since it is locked before this one is unlocked.
+func (h *env) killAllAt(step string, workers []*worker, unlock func(), next string) (unlockNext func()) {
+	h.t.Helper()
+	h.eventually("a worker is at "+step, func() bool {
 		return h.Count(`select count(*) from pg_locks where not granted and locktype = 'advisory'
 			and objid = (hashtext($1)::bigint & 4294967295)::oid`, step) > 0
 	})
-	for _, w := range workers {
-		w.kill()
-	}
+	killAll(workers)
 	h.endSessions()
+	unlockNext = h.stopAt(next)
 	unlock()
-	for i := range workers {
-		workers[i] = h.work()
-	}
+	h.startAgain(workers)
+	return unlockNext
 }
 
-// awaitDelivery waits until all messages are delivered. Retries are due at once, and a
-// lease expires after 2 s, as those of batches do.
+// awaitDelivery waits until all messages are delivered. Retries are due at once.
 func (r *receiver) awaitDelivery() {
 	r.t.Helper()
-	pgtest.Eventually(r.t, time.Minute, "all events are delivered", func() bool {
-		r.Exec(`update outbox set due_at = now() - interval '1 second', lease_until = case when leased_by is not null then now() end
-			where status = 'pending' and (leased_by is null or lease_until < now() + interval '58 seconds')`)
+	r.eventually("all events are delivered", func() bool {
+		r.makeAllDue()
+		r.Exec(`update outbox set due_at = now() where status = 'pending' and due_at > now() and (leased_by is null or lease_until <= now())`)
 		return r.Count(`select count(*) from batches where status in ('ready', 'leased')`)+
 			r.Count(`select count(*) from events_out where published_at is null`)+
 			r.Count(`select count(*) from outbox where status = 'pending'`) == 0

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -20,7 +19,6 @@ import (
 	"lemma/flows/intake"
 	"lemma/message"
 	"lemma/notifications"
-	"lemma/pgtest"
 	"lemma/providers"
 	"lemma/webhooks"
 )
@@ -84,52 +82,14 @@ func (h *env) processed() int {
 		h.Workspace, enrollment.CountSkipped)
 }
 
-// expireShardLeases ends all leases of shards, also those of living workers, and
-// returns how many there were.
-func (h *env) expireShardLeases() int {
-	h.t.Helper()
-	tag, err := h.Pool.Exec(h.t.Context(), `update flow_shards set lease_until = now() - interval '1 second' where lease_until > now()`)
-	h.Must(err)
-	return int(tag.RowsAffected())
-}
-
-// expireOldShardLeases ends leases that are older than ten seconds, which no living
-// worker has. Postgres may execute the claim of a killed worker after
-// expireShardLeases.
-func (h *env) expireOldShardLeases() {
-	h.t.Helper()
-	h.Exec(`update flow_shards set lease_until = now() - interval '1 second'
-		where lease_until between now() and now() + interval '50 seconds'`)
-}
-
 // waitForCompletion waits until no enrollment is active and no message is pending.
-func (h *env) waitForCompletion(within time.Duration) {
+func (h *env) waitForCompletion() {
 	h.t.Helper()
-	h.t.Cleanup(func() {
-		if h.t.Failed() {
-			h.t.Logf("active: %s", h.text(`
-				select coalesce(string_agg(concat_ws(' ', n, node, due, blocked_reason, status), '; '), 'none') from (
-				select count(*) as n, e.node, e.resume_at <= now() as due, e.blocked_reason,
-					f.status || coalesce(f.status_reason, '') as status
-				from enrollments e join flows f on f.id = e.flow_id where e.status = 'active' group by 2, 3, 4, 5) one`))
-			h.t.Logf("shards: %s", h.text(`select coalesce(string_agg(t::text, '; '), 'none') from flow_shards t`))
-			h.t.Logf("batches: %s", h.text(`select coalesce(string_agg(concat_ws(' ', n, status, gate, due), '; '), 'none') from (
-				select count(*) as n, status, gate, due_at <= now() as due from batches group by 2, 3, 4) one`))
-		}
-	})
-	pgtest.Eventually(h.t, within, "all enrollments have ended", func() bool {
+	h.eventually("all enrollments have ended", func() bool {
 		h.makeAllDue()
-		h.expireOldShardLeases()
 		return h.Count(`select count(*) from enrollments where status = 'active'`) == 0 &&
 			h.Count(`select count(*) from batches where status in ('ready', 'leased')`) == 0
 	})
-}
-
-func (h *env) text(sql string) (text string) {
-	if err := h.Pool.QueryRow(context.Background(), sql).Scan(&text); err != nil {
-		return err.Error()
-	}
-	return text
 }
 
 // verifyFlow queries violations of the invariants of flows, and compares the messages

@@ -48,11 +48,10 @@ func TestKilledWorkersChooseOneWinner(t *testing.T) {
 	x.sampled()
 	x.convert()
 	x.killEvaluators(evaluations)
-	x.people.proxy.slow(200 * time.Millisecond)
-	x.people.proxy.thaw()
+	x.people.proxy.freezeAfter(withinPeople * x.n)
 	x.killReaders()
 	x.killSenders(senders, h.mail.received())
-	h.completed(x.campaign, 120*time.Second)
+	h.completed(x.campaign)
 	x.verifyExperiment()
 }
 
@@ -65,7 +64,7 @@ func (h *env) experiment(n int) *experiment {
 	x.people.ExecDB(`grant select on conversions to ` + pgx.Identifier{x.people.Role}.Sanitize())
 	h.mail.keepAll(h.t, 2*n)
 	h.mail.slow(10 * time.Millisecond)
-	x.people.proxy.slow(200 * time.Millisecond)
+	x.people.proxy.freezeAfter(withinPeople * n)
 	x.workers = h.startWorkers(2)
 	source := pgtest.One[uuid.UUID](h.t, h.Pool, `select data_source_id from audiences where id = $1`, x.people.audience)
 	c, err := h.campaigns.Create(h.t.Context(), h.Workspace, campaigns.NewCampaign{ID: x.campaign, Name: "chaos",
@@ -96,23 +95,21 @@ func (x *experiment) killAll() {
 		w.kill()
 		x.killed++
 	}
-	for i := range x.workers {
-		x.workers[i] = x.work()
-	}
+	x.startAgain(x.workers)
 }
 
-// killReaders kills all workers while the audience is read. The next reading is fast.
+// withinPeople is how many bytes of each profile are read until the audience freezes: it has
+// 103, of which 49 are of the opt-outs. The rows of the metric have less than that together.
+const withinPeople = 60
+
+// killReaders kills all workers while the audience is read, whose source is frozen then.
 func (x *experiment) killReaders() {
 	x.t.Helper()
-	pgtest.Eventually(x.t, 30*time.Second, "the audience is being read", func() bool {
+	x.eventually("the audience is being read", func() bool {
 		return x.Count(`select count(*) from fanouts where campaign_id = $1 and leased_by is not null and finished_at is null`, x.campaign) == 1
 	})
 	x.killAll()
-	if x.Count(`select count(*) from fanouts where campaign_id = $1 and finished_at is null`, x.campaign) != 1 {
-		x.t.Fatal("the audience was read completely before the workers were killed")
-	}
-	x.people.proxy.slow(0)
-	x.expireFanoutLease(x.campaign)
+	x.people.proxy.thaw()
 }
 
 // killSenders kills one worker n times while half of the audience is sent to. Before it,
@@ -120,7 +117,7 @@ func (x *experiment) killReaders() {
 func (x *experiment) killSenders(n, before int) {
 	x.t.Helper()
 	for _, out := range killPoints(x.random, n, x.n/2*4/5) {
-		x.waitForMessages(before+out, 60*time.Second)
+		x.waitForMessages(before + out)
 		i := x.random.IntN(len(x.workers))
 		x.workers[i].kill()
 		x.killed++
@@ -131,7 +128,7 @@ func (x *experiment) killSenders(n, before int) {
 // sampled waits until the sample has been written, and moves the cut-off to now.
 func (x *experiment) sampled() {
 	x.t.Helper()
-	pgtest.Eventually(x.t, 60*time.Second, "the sample is written", func() bool {
+	x.eventually("the sample is written", func() bool {
 		return x.iteration().Status == campaigns.IterationRunning
 	})
 	x.people.proxy.freeze() // no evaluation ends
@@ -164,7 +161,7 @@ func (x *experiment) killEvaluators(n int) {
 	x.t.Helper()
 	last := ""
 	for range n {
-		pgtest.Eventually(x.t, 30*time.Second, "a worker evaluates", func() bool {
+		x.eventually("a worker evaluates", func() bool {
 			token := pgtest.One[string](x.t, x.Pool, `select coalesce(evaluating_by, '') from iterations where id = $1`, x.id)
 			is := token != "" && token != last
 			if is {

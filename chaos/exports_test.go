@@ -91,7 +91,7 @@ func (x *exporting) killedAt(step string) {
 	made, err := x.Create(x.t.Context(), x.Workspace, exports.NewExport{ID: lemma.NewID(), Type: "suppressions", Format: "csv"})
 	x.Must(err)
 	dying := x.work(x.settings...)
-	pgtest.WaitForLocks(x.t, x.Pool, 1)
+	x.waitForLock("a process is at " + step)
 	dying.kill()
 	if _, err := x.Link(x.t.Context(), x.Workspace, made.ID, time.Minute); lemma.KindOf(err) != lemma.WrongStatus {
 		x.t.Errorf("killed at %s: it has a link: %v", step, err)
@@ -125,7 +125,7 @@ func (x *exporting) killedCleaner() {
 	x.Must(x.Delete(x.t.Context(), x.Workspace, made.ID))
 	continueStep := x.stopAt("clean")
 	dying := x.work(x.settings...)
-	pgtest.Eventually(x.t, 2*time.Minute, "a process cleans", func() bool {
+	x.eventually("a process cleans", func() bool {
 		return x.Count(`select count(*) from pg_locks where not granted and locktype = 'advisory'`) > 0
 	})
 	dying.kill()
@@ -137,7 +137,8 @@ func (x *exporting) killedCleaner() {
 // published waits until an export is completed, and reads its file.
 func (x *exporting) published(step string, id uuid.UUID) {
 	x.t.Helper()
-	pgtest.Eventually(x.t, time.Minute, "an export killed at "+step+" is completed", func() bool {
+	x.eventually("an export killed at "+step+" is completed", func() bool {
+		x.Exec(`update exports set retry_at = now() where retry_at > now()`)
 		found, err := x.Get(x.t.Context(), x.Workspace, id)
 		return err == nil && found.Status == exports.Completed
 	})

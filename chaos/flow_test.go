@@ -3,10 +3,8 @@ package chaos
 import (
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"lemma/flows"
-	"lemma/pgtest"
 )
 
 // Workers are killed: first all of them while one has a shard and a message waits for its
@@ -16,14 +14,15 @@ import (
 func TestKilledWorkersLoseNoEnrollment(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
-	kills := h.kills(8)
+	kills := h.kills(6)
 	people := kills * perKill
 	c := h.customer(people)
 	f := h.flows()
 	flow := h.live(f, c, shortFlow)
 	workers, random := h.startWorkers(3), h.random()
 
-	h.killDuringFlow(f, workers, random, kills, people)
+	h.killDuringStep(f, workers)
+	h.killDuringFlow(f, workers, random, kills-1, people)
 	if sum := h.verifyFlow(flow); sum.Unknown == 0 {
 		t.Error("no kill left an unknown outcome: nothing was tested")
 	}
@@ -32,68 +31,58 @@ func TestKilledWorkersLoseNoEnrollment(t *testing.T) {
 	h.WantCount(people, `select count(*) from trigger_events where workspace_id = $1`, h.Workspace)
 }
 
+// killDuringStep kills all workers while one of them has a shard and stores messages, and
+// while a message waits for its answer. Those of the first profiles are stored before, and
+// those of the next ones cannot be.
+func (h *env) killDuringStep(f *flows.Flows, workers []*worker) {
+	h.t.Helper()
+	release := h.mail.hold(h.t)
+	h.Must(h.recordSignUps(f, 1, perKill/2))
+	h.waitForHeld(&h.mail.answers)
+	unlock := h.lock(`lock table notifications in share mode`)
+	h.Must(h.recordSignUps(f, perKill/2+1, perKill))
+	h.eventually("a worker with a shard waits to store messages", func() bool {
+		return h.Count(`select count(*) from pg_locks where not granted and relation = 'notifications'::regclass`) > 0
+	})
+	killAll(workers)
+	h.WantCount(1, `select least(1, count(*)) from flow_shards where leased_by is not null`)
+	unlock()
+	h.startAgain(workers)
+	release()
+}
+
 // killDuringFlow kills workers while people execute the flow.
 func (h *env) killDuringFlow(f *flows.Flows, workers []*worker, random *rand.Rand, kills, people int) {
 	h.t.Helper()
-	const chunk = perKill
 	recorded := make(chan error, 1)
-	go func() {
-		for from := 1; from <= people; from += chunk {
-			for range 2 {
-				if err := h.recordSignUps(f, from, from+chunk-1); err != nil {
-					recorded <- err
-					return
-				}
-			}
-		}
-		recorded <- nil
-	}()
+	go func() { recorded <- h.recordAllTwice(f, people) }()
 	for i, at := range killPoints(random, kills, people*5) { // each has six steps
-		pgtest.Eventually(h.t, 60*time.Second, "enrollments execute steps", func() bool {
+		h.eventually("enrollments execute steps", func() bool {
 			select {
 			case err := <-recorded: // x recorded of does not move
 				h.Must(err)
 				recorded <- nil
 			default:
 			}
-			h.expireOldShardLeases()
 			return h.processed() >= at
 		})
-		switch {
-		case i == 0:
-			h.killDuringStep(workers)
-		case i%5 == 0:
+		if i%5 == 4 {
 			killAll(workers)
 		}
-		one := random.IntN(len(workers))
-		workers[one].kill()
-		h.expireShardLeases()
-		for j, w := range workers {
-			if w.isGone() {
-				workers[j] = h.work()
+		workers[random.IntN(len(workers))].kill()
+		h.startAgain(workers)
+	}
+	h.Must(<-recorded)
+	h.waitForCompletion()
+}
+
+func (h *env) recordAllTwice(f *flows.Flows, people int) error {
+	for from := 1; from <= people; from += perKill {
+		for range 2 {
+			if err := h.recordSignUps(f, from, from+perKill-1); err != nil {
+				return err
 			}
 		}
 	}
-	h.Must(<-recorded)
-	h.waitForCompletion(60 * time.Second)
-}
-
-func killAll(workers []*worker) {
-	for _, w := range workers {
-		w.kill()
-	}
-}
-
-// killDuringStep kills all workers while one of them has a shard and stores messages, and
-// while a message waits for its answer.
-func (h *env) killDuringStep(workers []*worker) {
-	h.t.Helper()
-	defer h.mail.holdOne(h.t)()
-	unlock := h.lock(`lock table notifications in share mode`)
-	pgtest.WaitForLocks(h.t, h.Pool, 1)
-	killAll(workers)
-	unlock()
-	if h.expireShardLeases() == 0 {
-		h.t.Error("no worker was killed while it had a shard: nothing was tested")
-	}
+	return nil
 }

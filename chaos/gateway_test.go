@@ -4,13 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"time"
 
 	"lemma"
-	"lemma/pgtest"
 	"lemma/providers"
 	"lemma/signing"
 )
@@ -38,7 +36,7 @@ func (h *env) openGateway() *reporter {
 		_, _ = io.WriteString(w, `{"id": "m"}`) // a sender that is gone needs no answer
 	}))
 	h.t.Cleanup(server.Close)
-	hook := h.openReporter(r, public, "http", fmt.Sprintf(`{"url": %q, "timeout_seconds": 1}`, server.URL),
+	hook := h.openReporter(r, public, "http", fmt.Sprintf(`{"url": %q, "timeout_seconds": 60}`, server.URL),
 		fmt.Sprintf(`{"signing_secret": %[1]q, "webhook_secret": %[1]q}`, signing.Secret(key)))
 	r.send = func(e event) bool {
 		body, _ := json.Marshal(map[string]any{"events": []event{e}})
@@ -65,13 +63,10 @@ func (h *env) openReporter(r *reporter, public, kind, config, secrets string) (h
 // serve starts `lemma serve` and returns its URL when it answers.
 func (h *env) serve() string {
 	h.t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	h.Must(err)
-	address := free.Addr().String()
-	h.Must(free.Close())
+	address := freeAddress(h.t)
 	public := "http://" + address
 	h.start("serve", "LEMMA_LISTEN="+address, "LEMMA_METRICS_LISTEN="+address, "LEMMA_PUBLIC_URL="+public)
-	pgtest.Eventually(h.t, 20*time.Second, "lemma serve answers", func() bool {
+	h.eventually("lemma serve answers", func() bool {
 		status, err := post(public+"/hooks/http/none", http.Header{}, nil)
 		return err == nil && status == http.StatusNotFound
 	})

@@ -3,7 +3,6 @@ package chaos
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"lemma/pgtest"
 )
@@ -13,37 +12,36 @@ import (
 func TestTwoFanoutsAtOnceAndLostJobs(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
-	people := h.customer(10_000)
-	people.proxy.slow(400 * time.Millisecond)
-	h.mail.slow(5 * time.Millisecond)
-	workers := h.startWorkers(2, append(h.longTimeouts(), "LEMMA_FANOUT_WORKERS=1", "LEMMA_SEND_WORKERS=1", "LEMMA_SOURCE_TIMEOUT=60s")...)
+	people := h.largeCustomer(6_000)
+	settings := []string{"LEMMA_FANOUT_WORKERS=1", "LEMMA_SEND_WORKERS=1"}
+	first := h.startWorkers(1, settings...)[0]
+	release := h.mail.hold(t) // a worker calls one batch at a time, so the others wait
 	id := h.send(people)
-	h.waitForMessages(1, 20*time.Second)
+	h.waitForHeld(&h.mail.answers)
 
-	people.proxy.freeze() // the first one reads until the second one does
-	h.expireFanoutLease(id)
-	pgtest.Eventually(h.t, 20*time.Second, "two fan-outs read at once", func() bool { return people.readers() == 2 })
-	people.proxy.thaw()
+	first.freeze() // until another one reads: it does not know that its lease ends
+	h.expireFanoutLease()
+	second := h.startWorkers(1, settings...)[0]
+	h.eventually("two fan-outs read at once", func() bool { return h.run(id) == 2 && people.readers() == 2 })
+	first.thaw()
 	h.Exec(`truncate river_job`)
-	release := h.mail.holdOne(t) // a worker calls one batch at a time, so the others wait
-	people.proxy.slow(0)
-	pgtest.Eventually(h.t, 20*time.Second, "the audience is read", func() bool {
+	people.proxy.thaw()
+	h.eventually("the audience is read", func() bool {
 		return h.Count(`select count(*) from fanouts where finished_at is not null`) == 1
 	})
-	waiting := h.Count(`select count(*) from batches where status = 'ready'`)
-	h.Exec(`truncate river_job`)
-	release()
-	if waiting == 0 {
-		t.Fatal("no batch was waiting for its job")
+	if h.Count(`select count(*) from batches where status = 'ready'`) == 0 {
+		t.Fatal("no batch is waiting for its job")
 	}
+	h.Exec(`truncate river_job`)
+	h.eventually("a batch is enqueued again", func() bool {
+		return strings.Contains(first.output.String()+second.output.String(), "enqueued due batches without a job")
+	})
+	release()
 
-	h.completed(id, 60*time.Second)
+	h.completed(id)
 	sum := h.verify(people, id)
 	if dup := h.mail.Stats().Duplicates; dup != 0 || sum.Unknown != 0 {
 		t.Errorf("%d duplicates, %d unknown, although nothing crashed", dup, sum.Unknown)
-	}
-	if !strings.Contains(workers[0].output.String()+workers[1].output.String(), "enqueued due batches without a job") {
-		t.Error("no batch was enqueued again: no job was lost, so nothing was tested")
 	}
 }
 

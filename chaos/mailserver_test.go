@@ -32,7 +32,7 @@ func startMailServer(t *testing.T) *mailServer {
 	p := &mailServer{folder: t.TempDir(), keep: 1, bodies: map[string]int{}, deferred: map[string]int{}, reached: map[string]int{},
 		faults: func(catcher.Event, int) catcher.Fault { return catcher.Fault{} }}
 	var err error
-	p.Catcher, err = catcher.Start(catcher.Options{Keep: p.keep, Faults: p.fault, Folder: p.folder})
+	p.Catcher, err = catcher.Start(catcher.Options{SMTP: freeAddress(t), Keep: p.keep, Faults: p.fault, Folder: p.folder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func startMailServer(t *testing.T) *mailServer {
 func (p *mailServer) fault(e catcher.Event) catcher.Fault {
 	f := p.decide(e)
 	if e.Stage == catcher.Dot {
-		p.await()
+		await(p.arrive())
 	}
 	return f
 }
@@ -70,6 +70,21 @@ func (p *mailServer) decide(e catcher.Event) catcher.Fault {
 // stop closes every connection and the port until restart.
 func (p *mailServer) stop() {
 	p.Close()
+}
+
+// stopDuringCalls is stop while messages wait for their answers. release gives them.
+func (p *mailServer) stopDuringCalls(release func()) {
+	closed := make(chan struct{})
+	go func() { p.Close(); close(closed) }()
+	for {
+		conn, err := net.Dial("tcp", p.Addr())
+		if err != nil {
+			break
+		}
+		_ = conn.Close()
+	}
+	release()
+	<-closed
 }
 
 func (p *mailServer) restart(t *testing.T) {

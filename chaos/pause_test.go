@@ -1,14 +1,11 @@
 package chaos
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-
-	"lemma/pgtest"
 )
 
 // A worker is frozen in the middle of its windows, as by the migration of a virtual
@@ -17,33 +14,38 @@ import (
 func TestAWorkerThatIsFrozenPastItsLease(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
+	leases := []string{"LEMMA_LEASE=4s", "LEMMA_CALL_TIMEOUT=2s"} // of real time: a worker ends its calls in time by itself
 	people := h.customer(3000)
 	h.mail.slow(10 * time.Millisecond)
-	frozen := h.startWorkers(1)[0]
+	frozen := h.startWorkers(1, leases...)[0]
+	release := h.mail.holdAfter(t, 300)
 	id := h.send(people)
-	h.waitForMessages(300, 20*time.Second)
-
-	release := h.mail.holdOne(t) // its call has no answer yet
-	frozen.freeze()
-	release()
-	others := fmt.Sprintf("%%.%d.%%", frozen.cmd.Process.Pid) // the worker in tokens
-	if h.Count(`select count(*) from batches where leased_by like $1`, others) == 0 {
-		t.Fatal("it was frozen without a lease")
-	}
-	h.startWorkers(2)
-	pgtest.Eventually(h.t, 20*time.Second, "the reaper has taken its leases", func() bool {
-		return h.Count(`select count(*) from batches where leased_by like $1`, others) == 0
+	h.eventually("it is frozen with a lease, and its call has no answer yet", func() bool {
+		h.waitForHeld(&h.mail.answers)
+		frozen.freeze()
+		if h.calling(frozen) {
+			return true
+		}
+		frozen.thaw() // it was so slow that its lease ended before: again with the next message
+		release()
+		release = h.mail.hold(t)
+		return false
 	})
-	pgtest.Eventually(h.t, 20*time.Second, "second attempts have been made", func() bool {
+	release()
+	h.startWorkers(2, leases...)
+	h.eventually("the reaper has taken its leases", func() bool {
+		return h.Count(`select count(*) from batches where leased_by like $1`, tokensOf(frozen)) == 0
+	})
+	h.eventually("second attempts have been made", func() bool {
 		return h.Count(`select count(*) from attempts where attempt = 2`) > 0
 	})
 	before, sentBefore := h.decided(), h.requestsTo(id)
 	frozen.thaw()
-	pgtest.Eventually(h.t, 20*time.Second, "it finds its leases lost", func() bool {
-		return h.Count(`select count(*) from batch_log where event = 'lost' and token like $1`, others) > 0
+	h.eventually("it finds its leases lost", func() bool {
+		return h.Count(`select count(*) from batch_log where event = 'lost' and token like $1`, tokensOf(frozen)) > 0
 	})
 
-	h.completed(id, 60*time.Second)
+	h.completedSoon(id)
 	if sum := h.verify(people, id); sum.Unknown == 0 {
 		t.Error("no outcome was unknown: nothing was tested")
 	}
@@ -60,6 +62,12 @@ func TestAWorkerThatIsFrozenPastItsLease(t *testing.T) {
 		}
 	}
 	h.verifyRunning([]*worker{frozen})
+}
+
+// calling reports that a worker has leases that last, and rows that are called.
+func (h *env) calling(w *worker) bool {
+	h.t.Helper()
+	return h.Count(`select count(*) from batches where leased_by like $1 and lease_until > now() and calling > 0`, tokensOf(w)) > 0
 }
 
 // requestsTo counts the requests of notifications with a recorded second attempt. A

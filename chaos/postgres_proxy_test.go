@@ -21,8 +21,9 @@ type postgresProxy struct {
 	faulty atomic.Bool
 	ends   [3]atomic.Int64
 
-	mu  sync.Mutex
-	rng *rand.Rand
+	mu   sync.Mutex
+	rng  *rand.Rand
+	next int32 // how the next connection ends
 }
 
 const (
@@ -67,11 +68,22 @@ func (l *postgresProxy) random(most time.Duration) time.Duration {
 	return time.Duration(l.rng.Int64N(int64(most)))
 }
 
-// lifetime is how long a connection lasts, and how it ends.
+// lifetime is how long a connection lasts, and how it ends: in each way in turn.
 func (l *postgresProxy) lifetime() (life time.Duration, end int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Duration((0.3 + 1.5*l.rng.ExpFloat64()) * float64(time.Second)), l.rng.Int32N(3)
+	l.next = (l.next + 1) % int32(len(l.ends))
+	return time.Duration((0.3 + 1.5*l.rng.ExpFloat64()) * float64(time.Second)), l.next
+}
+
+// hasEnded reports that enough connections have ended in each way.
+func (l *postgresProxy) hasEnded() bool {
+	for i := range l.ends {
+		if l.ends[i].Load() < faultyEnds {
+			return false
+		}
+	}
+	return true
 }
 
 const working = -1

@@ -10,7 +10,6 @@ import (
 	"lemma"
 	"lemma/campaigns"
 	"lemma/message"
-	"lemma/pgtest"
 )
 
 // Of 1,732 profiles 809 have no name, which the subject needs. Two workers pause
@@ -32,8 +31,8 @@ func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
 
 	paused := func() campaigns.Campaign {
 		t.Helper()
-		pgtest.Eventually(h.t, 30*time.Second, "the campaign is paused", func() bool { return h.campaign(id).Status == campaigns.Paused })
-		pgtest.Eventually(h.t, 30*time.Second, "all calls have ended", func() bool { return h.campaign(id).Counts.Processing == 0 })
+		h.eventually("the campaign is paused", func() bool { return h.campaign(id).Status == campaigns.Paused })
+		h.eventually("all calls have ended", func() bool { return h.campaign(id).Counts.Processing == 0 })
 		return h.campaign(id)
 	}
 	first := paused()
@@ -50,7 +49,7 @@ func TestMessagesThatCannotBeRenderedPauseACampaign(t *testing.T) {
 	all := 1.0
 	_, err = h.campaigns.ResumeWith(t.Context(), h.Workspace, id, uuid.Nil, &all)
 	h.Must(err)
-	h.completed(id, 30*time.Second)
+	h.completed(id)
 	if end := h.campaign(id).Counts; end.Sent != 1732-809 || end.SkippedBy["template_error"] != 809 || !end.Balanced {
 		t.Errorf("%+v", end)
 	}

@@ -29,8 +29,9 @@ type reporter struct {
 	accepted []acceptance
 	calls    map[string]int
 	delay    time.Duration // of the answer to each message
-	lag      time.Duration // of events
+	silent   bool          // no event is sent
 	queue    []event
+	visible  map[string]time.Time // by address: when an event that suppresses it had been stored
 
 	// loses and more are the test's: whether the event of an acceptance is lost, and
 	// what happens after it.
@@ -44,7 +45,8 @@ type acceptance struct {
 	delivery
 	attempt  int
 	at       time.Time
-	callback string // where Twilio reports
+	callback string          // where Twilio reports
+	held     <-chan struct{} // what its answer waits for; nil: nothing
 }
 
 // event is an event in the generic format.
@@ -60,7 +62,7 @@ type event struct {
 
 func newReporter(settings ...string) *reporter {
 	return &reporter{settings: append(settings, eventTimes...), atOnce: 1, calls: map[string]int{}, lost: map[string]bool{},
-		cut: map[string]bool{}}
+		cut: map[string]bool{}, visible: map[string]time.Time{}}
 }
 
 // serveTLS serves the API of a carrier to workers, which trust it.
@@ -81,8 +83,9 @@ func (r *reporter) serveTLS(t *testing.T, handler http.HandlerFunc) (url string)
 // accept accepts a message whose whole body has arrived, also when its sender is gone.
 // It returns when the answer is due.
 func (r *reporter) accept(request *http.Request, a acceptance) {
+	a.held = r.arrive()
 	time.Sleep(r.add(&a))
-	r.await()
+	await(a.held)
 	if a.attempt == 1 && request.Context().Err() != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -148,18 +151,42 @@ func (r *reporter) publishDue() (stored int) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, e := range due[:stored] {
+		r.isSuppressed(e.Address)
+	}
 	r.queue = r.queue[stored:]
 	return stored
+}
+
+// isSuppressed records that an address is suppressed from now on at the latest.
+func (r *reporter) isSuppressed(address string) {
+	if _, known := r.visible[address]; !known && address != "" {
+		r.visible[address] = time.Now()
+	}
+}
+
+// allStored reports that the events of all acceptances are stored.
+func (r *reporter) allStored() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.queue) == 0
+}
+
+// change changes the reporter while it is used.
+func (r *reporter) change(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
 }
 
 func (r *reporter) due(most int) []event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n := 0
-	for n < min(len(r.queue), most) && time.Since(r.queue[n].OccurredAt) >= r.lag {
-		n++
+	if r.silent {
+		return nil
 	}
-	return r.queue[:n:n]
+	most = min(len(r.queue), most)
+	return r.queue[:most:most]
 }
 
 func post(url string, header http.Header, body []byte) (status int, err error) {

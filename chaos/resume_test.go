@@ -17,11 +17,13 @@ func TestAResumeSkipsProfilesThatOptedOut(t *testing.T) {
 	h := setup(t)
 	people := h.customer(3000)
 	h.mail.slow(10 * time.Millisecond)
-	h.startWorkers(1, append(h.longTimeouts(), "LEMMA_RECHECK_AFTER=1s")...)
+	h.startWorkers(1, "LEMMA_RECHECK_AFTER=1s")
+	release := h.mail.holdAfter(t, 200)
 	id := h.send(people)
-	h.waitForMessages(200, 20*time.Second)
+	h.waitForHeld(&h.mail.answers)
 	_, err := h.campaigns.Pause(t.Context(), h.Workspace, id, uuid.Nil)
 	h.Must(err)
+	release()
 	h.waitForCalls()
 	before := h.mail.received()
 
@@ -29,7 +31,7 @@ func TestAResumeSkipsProfilesThatOptedOut(t *testing.T) {
 	people.ExecDB(`delete from people where id % 10 = 2`)
 	people.ExecDB(`update people set email = 'new' || id || '@shop.example' where id % 10 = 3`)
 	changed := pgtest.One[time.Time](h.T, h.Pool, `select now()`)
-	pgtest.Eventually(h.t, 20*time.Second, "all batches, and what was read of the audience, are older than a second", func() bool {
+	h.eventually("all batches, and what was read of the audience, are older than a second", func() bool {
 		return h.Count(`select count(*) from batches where created_at > now() - interval '1 second'`) == 0 &&
 			h.Count(`select count(*) where now() > $1::timestamptz + interval '2 seconds'`, changed) == 1
 	})
@@ -37,7 +39,7 @@ func TestAResumeSkipsProfilesThatOptedOut(t *testing.T) {
 	h.mail.slow(0)
 	_, err = h.campaigns.Resume(t.Context(), h.Workspace, id, uuid.Nil)
 	h.Must(err)
-	h.completed(id, 60*time.Second)
+	h.completed(id)
 
 	b := h.campaign(id).Counts
 	t.Logf("%d messages before the pause, %d in all; skipped %v", before, h.mail.received(), b.SkippedBy)

@@ -33,7 +33,7 @@ func (h *env) openSES() *reporter {
 
 	r := newReporter()
 	r.atOnce, r.onlyOwn = 32, true
-	account := fmt.Sprintf(`{"region": "eu-central-1", "endpoint": %q, "configuration_set": "lemma", "topic_arn": %q, "timeout_seconds": 1}`,
+	account := fmt.Sprintf(`{"region": "eu-central-1", "endpoint": %q, "configuration_set": "lemma", "topic_arn": %q, "timeout_seconds": 60}`,
 		r.serveTLS(h.t, r.sendEmail), snstest.Topic)
 	hook := h.openReporter(r, public.URL, "ses", account, `{"access_key_id": "AKIDEXAMPLE123456789", "secret_access_key": "secret"}`)
 	r.send = func(e event) bool {

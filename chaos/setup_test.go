@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -11,7 +12,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -34,7 +34,13 @@ import (
 // scratch is the folder of the program and of the clusters.
 var scratch string
 
+// atOnce is how many tests run at the same time: they wait more than they compute.
+const atOnce = "4"
+
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", atOnce); err != nil { // `go test -parallel` overrides it
+		panic(err)
+	}
 	os.Exit(inScratch(m.Run))
 }
 
@@ -62,9 +68,10 @@ func inScratch(run func() int) int {
 var shared = sync.OnceValues(func() (*postgres.Cluster, error) { return durable("shared") })
 
 func durable(name string) (*postgres.Cluster, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return postgres.Start(ctx, postgres.Options{Dir: filepath.Join(scratch, name), Bin: os.Getenv("LEMMA_PG_BIN"), Durable: true})
+	return postgres.Start(ctx, postgres.Options{Dir: filepath.Join(scratch, name), Bin: os.Getenv("LEMMA_PG_BIN"), Durable: true,
+		Connections: 600})
 }
 
 // env is a Lemma installation with its own database and a mail server. Its workers
@@ -77,6 +84,9 @@ type env struct {
 	carrier   carrier // of the provider: mail, or a reporter
 	sms       bool    // campaigns are SMS
 	campaigns *campaigns.Campaigns
+	dead      *deaths // workers that were killed
+
+	stateLogged *sync.Once
 }
 
 // setup creates an env in the shared cluster.
@@ -98,34 +108,36 @@ func setupIn(t *testing.T, c *postgres.Cluster) *env {
 	check := func(kind string, config, secrets json.RawMessage) error { return kinds[kind].Check(config, secrets) }
 	f := shop.New(pgtest.ShopIn(t, pgtest.DBIn(t, c)), audience.Options{AllowPrivate: true}, check)
 	f.Providers.OnChannel(func(kind string) []lemma.Channel { return kinds[kind].Carried() })
-	h := &env{Fixture: f, t: t, dsn: pgtest.DSN(f.Pool)}
+	h := &env{Fixture: f, t: t, dsn: pgtest.DSN(f.Pool), dead: &deaths{}, stateLogged: &sync.Once{}}
+	t.Cleanup(h.logFailure)
 	h.campaigns = campaigns.New(campaigns.Deps{Pool: h.Pool, Ledger: h.Ledger, Audiences: h.Audiences, Templates: h.Templates,
 		Providers: h.Providers, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})
-	h.openMail(2)
+	h.openMail()
 	return h
 }
 
 // anotherWorkspace is another workspace of the same installation, with its own mail
-// server and a provider with that timeout.
-func (h *env) anotherWorkspace(timeoutSeconds int) *env {
+// server.
+func (h *env) anotherWorkspace() *env {
 	h.t.Helper()
 	n, f := *h, *h.Fixture
 	n.Fixture = &f
 	n.Workspace = pgtest.Workspace(h.t, h.Pool)
-	n.openMail(timeoutSeconds)
+	n.openMail()
 	return &n
 }
 
 // openMail makes a mail server, and the template and the provider for it.
-func (h *env) openMail(timeoutSeconds int) {
+func (h *env) openMail() {
 	h.t.Helper()
 	h.mail = startMailServer(h.t)
 	h.carrier = h.mail
 	h.Template = h.NewTemplate(message.Content{Subject: "Hello {{ name }}", HTML: "<p>Hello {{ name }}, it is customer {{ id }}.</p>",
 		Text: "Hello {{ name }}"})
-	h.Provider = h.newProvider(timeoutSeconds)
+	h.Provider = h.newProvider(60)
 }
 
+// newProvider is a provider for the mail server that waits so long for each answer.
 func (h *env) newProvider(timeoutSeconds int) uuid.UUID {
 	h.t.Helper()
 	account := fmt.Sprintf(`{"host": "127.0.0.1", "port": %d, "tls": "none", "timeout_seconds": %d}`, h.mail.port(), timeoutSeconds)
@@ -142,18 +154,28 @@ type customer struct {
 	audience    uuid.UUID
 }
 
-// insertPeople inserts n people. Some have no address, an invalid one, that of another
-// profile, or have opted out.
+// insertPeople inserts n people with names of a length at least. Some have no address, an
+// invalid one, that of another profile, or have opted out.
 const insertPeople = `
 	insert into people select i, case i % 50 when 7 then null
 		when 11 then 'person at ' || i when 13 then upper('p' || i - 1 || '@shop.example')
-		else 'p' || i || '@shop.example' end, 'Name ' || i, i % 50 = 17 from generate_series(1, $1::int) i`
+		else 'p' || i || '@shop.example' end, rpad('Name ' || i, greatest($2, length('Name ' || i)), 'e'), i % 50 = 17
+	from generate_series(1, $1::int) i`
 
 // customer creates a database with n people, and an audience of all of them.
 func (h *env) customer(n int) *customer {
 	h.t.Helper()
-	c := h.customerOf(insertPeople, n)
-	c.proxy.quick = 80 * n // the bytes of the opt-outs, which are read before the first batch
+	return h.customerOf(insertPeople, n, 0)
+}
+
+// largeCustomer is a customer with 6,000 people or more and long names, whose source freezes
+// until proxy.thaw while the audience is read: the first chunk is written, and the last
+// rows are not read. Each profile has 299 bytes, of which 49 are of the opt-outs, which are
+// read before. A chunk has 4,000 profiles, and a round trip 1,150.
+func (h *env) largeCustomer(n int) *customer {
+	h.t.Helper()
+	c := h.customerOf(insertPeople, n, 200)
+	c.proxy.freezeAfter(283 * n)
 	return c
 }
 
@@ -175,8 +197,8 @@ func (h *env) audienceOf(source uuid.UUID) uuid.UUID {
 	if !h.sms {
 		return h.NewAudience(source, "select id, email, name, opted_out from people order by id")
 	}
-	a, err := h.Audiences.Create(h.t.Context(), h.Workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source, Name: "people",
-		SQL:       `select id, '+4915100' || lpad(id::text, 6, '0') as phone, name, opted_out from people order by id`,
+	a, err := h.Audiences.Create(h.t.Context(), h.Workspace, audience.NewAudience{ID: lemma.NewID(), DataSourceID: source,
+		Name: lemma.NewID().String(), SQL: `select id, '+4915100' || lpad(id::text, 6, '0') as phone, name, opted_out from people order by id`,
 		KeyColumn: "id", PhoneColumn: "phone", OptedOutColumn: "opted_out"})
 	h.Must(err)
 	return a.ID
@@ -204,49 +226,17 @@ func (h *env) campaign(id uuid.UUID) campaigns.Campaign {
 	return c
 }
 
-// completed waits until a campaign is completed, and logs its state if the test fails.
-func (h *env) completed(id uuid.UUID, within time.Duration) {
+// completed waits until a campaign is completed.
+func (h *env) completed(id uuid.UUID) {
 	h.t.Helper()
-	last := campaigns.Campaign{}
-	h.t.Cleanup(func() {
-		if h.t.Failed() {
-			h.t.Logf("campaign %s %s %s: %+v", last.Status, last.StatusReason, last.StatusDetail, last.Counts)
-		}
-	})
-	pgtest.Eventually(h.t, within, "the campaign is completed", func() bool {
-		last = h.campaign(id)
-		return last.Status == campaigns.Completed
-	})
+	h.eventually("the campaign is completed", func() bool { return h.campaign(id).Status == campaigns.Completed })
 }
 
 // completedSoon is completed without back-offs.
-func (h *env) completedSoon(id uuid.UUID, within time.Duration) {
+func (h *env) completedSoon(id uuid.UUID) {
 	h.t.Helper()
-	pgtest.Eventually(h.t, within, "the campaign is completed", func() bool {
+	h.eventually("the campaign is completed", func() bool {
 		h.makeAllDue()
 		return h.campaign(id).Status == campaigns.Completed
 	})
-}
-
-// waitForMessages waits until the mail server has n messages.
-func (h *env) waitForMessages(n int, within time.Duration) {
-	h.t.Helper()
-	pgtest.Eventually(h.t, within, fmt.Sprintf("%d messages are sent", n), func() bool { return h.mail.received() >= n })
-}
-
-// makeAllDue makes everything due that waits for a time.
-func (h *env) makeAllDue() {
-	h.t.Helper()
-	h.Exec(`update batches set due_at = now() where status = 'ready' and due_at > now()`)
-	h.Exec(`update provider_meters set open_until = now() where open_until > now()`)
-	h.Exec(`update fanouts set retry_at = now() where retry_at > now()`)
-	h.Exec(`update river_job set state = 'available', scheduled_at = now() where state in ('scheduled', 'retryable')`)
-}
-
-// expireFanoutLease ends the lease of a fan-out and runs the sweep, which enqueues it.
-func (h *env) expireFanoutLease(id uuid.UUID) {
-	h.t.Helper()
-	h.Exec(`update fanouts set lease_until = now() - interval '1 second' where campaign_id = $1 and finished_at is null`, id)
-	_, err := h.campaigns.Sweep(h.t.Context())
-	h.Must(err)
 }

@@ -5,24 +5,23 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
 )
 
-// sourceProxy is a TCP port that forwards to the socket of a customer's database. It
-// can be slow, or freeze: connections stay open and carry no more data.
+// sourceProxy is a TCP port that forwards to the socket of a customer's database. It can
+// freeze: connections stay open and carry no more data.
 type sourceProxy struct {
 	port net.Listener
 	to   string // the socket's file
 
-	mu       sync.Mutex
-	thawed   chan struct{} // closed unless the proxy is frozen
-	slowness time.Duration // delay of each piece that the database sends
-	quick    int           // bytes that each connection carries without delay
-	most     int           // bytes that each connection carries before it hangs until the test ends; 0: no bound
-	over     chan struct{} // closed when the test ends
+	mu      sync.Mutex
+	changed chan struct{} // closed when most changes; then there is another channel
+	most    int           // bytes that each connection carries
 }
 
-const piece = 16 << 10
+const (
+	piece     = 16 << 10
+	unlimited = 1 << 40
+)
 
 func startSourceProxy(t *testing.T, to string) *sourceProxy {
 	t.Helper()
@@ -30,9 +29,8 @@ func startSourceProxy(t *testing.T, to string) *sourceProxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &sourceProxy{port: port, to: to, thawed: make(chan struct{}), over: make(chan struct{})}
-	close(w.thawed)
-	t.Cleanup(func() { _ = port.Close(); w.thaw(); close(w.over) })
+	w := &sourceProxy{port: port, to: to, changed: make(chan struct{}), most: unlimited}
+	t.Cleanup(func() { _ = port.Close(); w.thaw() })
 	go w.serve()
 	return w
 }
@@ -81,46 +79,29 @@ func (w *sourceProxy) pass(near, far net.Conn) {
 	}
 }
 
+// hold returns when the connection may carry that many bytes.
 func (w *sourceProxy) hold(carried int) {
-	w.mu.Lock()
-	thawed, slowness, most, quick := w.thawed, w.slowness, w.most, w.quick
-	w.mu.Unlock()
-	if most > 0 && carried > most {
-		<-w.over
-	}
-	if slowness > 0 && carried > quick {
-		<-time.After(slowness)
-	}
-	<-thawed
-}
-
-func (w *sourceProxy) slow(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.slowness = d
-}
-
-// hangAfter stops each connection after that many bytes.
-func (w *sourceProxy) hangAfter(bytes int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.most = bytes
-}
-
-func (w *sourceProxy) freeze() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.thawed = make(chan struct{})
-}
-
-func (w *sourceProxy) thaw() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	select {
-	case <-w.thawed:
-	default:
-		close(w.thawed)
+	for {
+		w.mu.Lock()
+		most, changed := w.most, w.changed
+		w.mu.Unlock()
+		if carried <= most {
+			return
+		}
+		<-changed
 	}
 }
+
+// freezeAfter stops each connection after that many bytes until thaw.
+func (w *sourceProxy) freezeAfter(most int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.most = most
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+func (w *sourceProxy) freeze() { w.freezeAfter(0) }
+func (w *sourceProxy) thaw()   { w.freezeAfter(unlimited) }
 
 func (w *sourceProxy) address() string { return w.port.Addr().String() }

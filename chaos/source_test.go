@@ -2,10 +2,8 @@ package chaos
 
 import (
 	"testing"
-	"time"
 
 	"lemma/campaigns"
-	"lemma/pgtest"
 )
 
 // A customer's database freezes while it is read: the connection stays open without
@@ -14,26 +12,19 @@ import (
 func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 	t.Parallel()
 	h := setup(t)
-	frozen, healthy := h.customer(20_000), h.customer(2000)
-	frozen.proxy.slow(50 * time.Millisecond)
-	h.startWorkers(1, "LEMMA_SOURCE_TIMEOUT=6s")
+	frozen, healthy := h.largeCustomer(6_000), h.customer(2000)
+	worker := h.startWorkers(1)[0]
 	closed := h.send(frozen)
-	h.waitForMessages(100, 20*time.Second)
-	frozen.proxy.freeze()
-	if h.Count(`select count(*) from fanouts where campaign_id = $1 and finished_at is null`, closed) != 1 {
-		t.Fatal("the source was read completely before it froze")
-	}
+	h.waitForMessages(100)
 
-	begun := time.Now()
 	other := h.send(healthy)
-	h.completed(other, 30*time.Second)
-	t.Logf("the other campaign took %v", time.Since(begun).Round(time.Millisecond))
-	if h.Count(`select source_failures from fanouts where campaign_id = $1`, closed) != 0 {
-		t.Error("the other campaign had to wait until the frozen source was given up")
-	}
+	h.completed(other)
+	h.WantCount(1, `select count(*) from fanouts where campaign_id = $1 and leased_by is not null and source_failures = 0`, closed)
 	h.verify(healthy, other)
 
-	pgtest.Eventually(h.t, 150*time.Second, "the frozen campaign has failed", func() bool {
+	worker.shutDown() // the next one waits no more than 3 s
+	h.startWorkers(1, "LEMMA_SOURCE_TIMEOUT=3s")
+	h.eventually("the frozen campaign has failed", func() bool {
 		h.makeAllDue()
 		return h.campaign(closed).Status == campaigns.Failed
 	})
@@ -41,7 +32,7 @@ func TestAFrozenSourceFailsItsCampaignAlone(t *testing.T) {
 	if c.StatusReason != "source_timeout" || c.StatusDetail == "" {
 		t.Errorf("it failed for %q: %s", c.StatusReason, c.StatusDetail)
 	}
-	pgtest.Eventually(h.t, 20*time.Second, "none of its notifications is pending", func() bool {
+	h.eventually("none of its notifications is pending", func() bool {
 		b := h.campaign(closed).Counts
 		return b.Pending+b.Processing == 0
 	})

@@ -41,7 +41,7 @@ func (h *env) openTwilio() *twilioServer {
 	w := &twilioServer{reporter: newReporter("LEMMA_PUBLIC_URL=" + public), texts: map[string]string{}, asked: map[string][]time.Time{}}
 	w.atOnce = 32
 	h.openReporter(w.reporter, public, "twilio",
-		fmt.Sprintf(`{"account_sid": %q, "messaging_service_sid": %q, "endpoint": %q, "timeout_seconds": 1}`, twilioAccount, twilioService,
+		fmt.Sprintf(`{"account_sid": %q, "messaging_service_sid": %q, "endpoint": %q, "timeout_seconds": 60}`, twilioAccount, twilioService,
 			w.serveTLS(h.t, w.messages)),
 		fmt.Sprintf(`{"auth_token": %q}`, twilioToken))
 	h.Template = h.NewTemplate(message.Content{Channel: lemma.SMS, Text: "Hello {{ name }}, it is customer {{ id }}."})
@@ -133,8 +133,8 @@ func TestKilledWorkersAskTwilio(t *testing.T) {
 	w := h.openTwilio()
 	random := h.random()
 	w.delay = 20 * time.Millisecond
-	w.loses = func(acceptance) bool { return w.areHeld() || random.IntN(2) == 0 } // at least that of a call that is killed
-	id, sum := h.killedCampaign(w.reporter)
+	w.loses = func(a acceptance) bool { return a.held != nil || random.IntN(2) == 0 } // at least that of a call that is killed
+	id, sum := h.killedCampaign(w.reporter, nil)
 	h.wantAllSentOnce(id, sum)
 
 	found := h.Count(`select count(*) from provider_events where source = 'lookup' and kind = 'accepted'`)

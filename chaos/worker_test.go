@@ -8,13 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
-	"time"
-
-	"lemma/pgtest"
 )
 
 // binary is the program, built once for all tests. The sources of the module are
@@ -45,44 +42,37 @@ func readSource(path string, entry fs.DirEntry, err error) error {
 
 // worker is a `lemma work` or `lemma serve` process.
 type worker struct {
-	t      *testing.T
+	env    *env
 	cmd    *exec.Cmd
 	output *output
 	ended  chan struct{}
 }
 
-// shortTimes are settings that tests can wait for.
-var shortTimes = []string{
-	"LEMMA_LEASE=2s", "LEMMA_CALL_TIMEOUT=1s", "LEMMA_REAP_EVERY=300ms", "LEMMA_SWEEP_EVERY=500ms", "LEMMA_SOURCE_TIMEOUT=10s",
+// usual are the settings of workers. Leases and timeouts do not end during a test: see
+// expireDead. What is done repeatedly is done soon.
+var usual = []string{
+	"LEMMA_LEASE=15m", "LEMMA_CALL_TIMEOUT=2m", "LEMMA_REAP_EVERY=300ms", "LEMMA_SWEEP_EVERY=500ms", "LEMMA_SOURCE_TIMEOUT=10m",
 	"LEMMA_SEND_WORKERS=4", "LEMMA_MAX_WINDOW=50", "LEMMA_ALLOW_PRIVATE_SOURCES=true", "LEMMA_ALLOW_PRIVATE_PROVIDERS=true",
 	"LEMMA_ALLOW_PRIVATE_WEBHOOKS=true", "LEMMA_LOG_LEVEL=info", "LEMMA_PUBLIC_URL=http://127.0.0.1:8080",
 }
 
-// longLeases is for tests in which no lease may expire, also on a busy machine.
-var longLeases = []string{"LEMMA_LEASE=10s", "LEMMA_CALL_TIMEOUT=3s"}
+// shortLeases is for tests of leases and calls that end because time has passed.
+var shortLeases = []string{"LEMMA_LEASE=2s", "LEMMA_CALL_TIMEOUT=1s"}
 
-// longTimeouts gives the mail server 30 s for each answer, and returns settings with as
-// much time: for tests without unknown outcomes, also on a busy machine.
-func (h *env) longTimeouts() []string {
-	h.t.Helper()
-	h.Provider = h.newProvider(30)
-	return []string{"LEMMA_LEASE=3m", "LEMMA_CALL_TIMEOUT=45s"}
-}
-
-// work starts a worker; settings override shortTimes.
+// work starts a worker; settings override usual.
 func (h *env) work(settings ...string) *worker {
 	h.t.Helper()
 	return h.start("work", settings...)
 }
 
-// start starts a process with a command of the program; settings override shortTimes.
+// start starts a process with a command of the program; settings override usual.
 func (h *env) start(command string, settings ...string) *worker {
 	h.t.Helper()
 	file, err := binary()
 	h.Must(err)
-	w := &worker{t: h.t, cmd: exec.Command(file, command), output: &output{}, ended: make(chan struct{})}
+	w := &worker{env: h, cmd: exec.Command(file, command), output: &output{}, ended: make(chan struct{})}
 	w.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + h.dsn, "LEMMA_SECRET_KEY=" + h.Key},
-		append(shortTimes, settings...)...)
+		append(slices.Clip(usual), settings...)...)
 	w.cmd.Stdout, w.cmd.Stderr = w.output, w.output
 	w.cmd.SysProcAttr = dieWithParent()
 	started := make(chan error)
@@ -99,13 +89,28 @@ func (h *env) startWorkers(n int, settings ...string) []*worker {
 	for i := range all {
 		all[i] = h.work(settings...)
 	}
-	for _, w := range all {
-		pgtest.Eventually(h.t, 20*time.Second, "a worker works", func() bool {
-			return strings.Contains(w.output.String(),
-				"msg=working") || w.isGone()
-		})
-	}
+	h.areWorking(all)
 	return all
+}
+
+// startAgain starts a worker for each one that has exited.
+func (h *env) startAgain(workers []*worker, settings ...string) {
+	h.t.Helper()
+	for i, w := range workers {
+		if w.isGone() {
+			workers[i] = h.work(settings...)
+		}
+	}
+}
+
+func (h *env) areWorking(workers []*worker) {
+	h.t.Helper()
+	for _, w := range workers {
+		h.eventually("a worker works", func() bool { return strings.Contains(w.output.String(), "msg=working") || w.isGone() })
+		if w.isGone() {
+			h.t.Fatalf("a worker has exited: %v", w.cmd.ProcessState)
+		}
+	}
 }
 
 // supervise keeps its thread until the process exits, since the kernel sends the death
@@ -124,8 +129,19 @@ func (w *worker) signal(s syscall.Signal) { _ = w.cmd.Process.Signal(s) } // it 
 
 // kill is kill -9, and returns when the process has exited.
 func (w *worker) kill() {
+	w.end()
+	w.env.dead.add(w)
+}
+
+func (w *worker) end() {
 	w.signal(syscall.SIGKILL)
 	<-w.ended
+}
+
+func killAll(workers []*worker) {
+	for _, w := range workers {
+		w.kill()
+	}
 }
 
 // freeze stops the process; thaw continues it.
@@ -149,9 +165,9 @@ func (w *worker) exitCode() int { return w.cmd.ProcessState.ExitCode() }
 
 // stop kills the process at the end of its test, and logs its last output if that failed.
 func (w *worker) stop() {
-	w.kill()
-	if w.t.Failed() {
-		w.t.Logf("worker %d ended with %v; its last output:\n%s", w.cmd.Process.Pid, w.cmd.ProcessState, w.output.end(12))
+	w.end()
+	if t := w.env.t; t.Failed() {
+		t.Logf("worker %d ended with %v; its last output:\n%s", w.cmd.Process.Pid, w.cmd.ProcessState, w.output.end(12))
 	}
 }
 

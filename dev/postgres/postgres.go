@@ -7,6 +7,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -30,6 +32,8 @@ type Options struct {
 	Dir     string
 	Bin     string // folder of the Postgres binaries; empty: searched by Find
 	Durable bool   // survives a crash of the machine: fsync on, sizes for real work. Off: for tests
+
+	Connections int // of a durable cluster, at most; 200 when 0
 }
 
 // Cluster is a running, or stopped, Postgres.
@@ -205,7 +209,7 @@ func (c *Cluster) settings() []string {
 		"synchronous_commit=on", "full_page_writes=on", "log_min_messages=warning",
 	}
 	if c.o.Durable {
-		return append(s, "fsync=on", "max_connections=200", "shared_buffers=256MB", "min_wal_size=256MB", "max_wal_size=4GB",
+		return append(s, "fsync=on", "max_connections="+strconv.Itoa(cmp.Or(c.o.Connections, 200)), "shared_buffers=256MB", "min_wal_size=256MB", "max_wal_size=4GB",
 			"checkpoint_timeout=15min", "wal_compression=off", "random_page_cost=1.1")
 	}
 	return append(s, "fsync=off", "max_connections=500", "shared_buffers=64MB", "max_wal_size=256MB", "checkpoint_timeout=1h")

@@ -1,0 +1,93 @@
+package chaos
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Leases and timeouts of workers are longer than a test, so that none expires because a
+// machine is slow. Those of a killed worker end at once. Tests of the time itself
+// set short ones: LEMMA_LEASE.
+
+// deaths are the workers of an installation that were killed.
+type deaths struct {
+	mu      sync.Mutex
+	workers []string // patterns of their tokens of batches
+	last    time.Time
+	expired time.Time // when leases were ended last
+}
+
+func (d *deaths) add(w *worker) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.workers, d.last, d.expired = append(d.workers, tokensOf(w)), time.Now(), time.Time{}
+}
+
+// tokensOf is the pattern of a worker's tokens of batches.
+func tokensOf(w *worker) string { return fmt.Sprintf("%%.%d.%%", w.cmd.Process.Pid) }
+
+// pids are the patterns of all killed workers.
+func (d *deaths) pids() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.workers
+}
+
+// due returns when the last worker was killed, ten times a second.
+func (d *deaths) due() (last time.Time, due bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if due = time.Since(d.expired) > 100*time.Millisecond; due {
+		d.expired = time.Now()
+	}
+	return d.last, due
+}
+
+// expireDead ends the leases of killed workers: those of batches by their token, and others
+// if they began before the last death. It runs repeatedly, since Postgres may execute the
+// claim of a killed worker late. It also ends those of rows whose outcome a living worker
+// does not know, since nobody holds these.
+func (h *env) expireDead() {
+	h.t.Helper()
+	last, due := h.dead.due()
+	if !due {
+		return
+	}
+	h.Exec(`update batches b set lease_until = now() where status = 'leased' and lease_until > now() + interval '1 minute' and exists (
+		select from batch_log l where l.workspace_id = b.workspace_id and l.batch_id = b.id and l.event = 'unresolved')`)
+	if last.IsZero() {
+		return
+	}
+	h.Exec(`update batches set lease_until = now() - interval '1 second'
+		where status = 'leased' and lease_until > now() + interval '1 minute' and leased_by like any ($1)`, h.dead.pids())
+	h.Exec(`update fanouts set lease_until = now() - interval '1 second'
+		where finished_at is null and lease_until > now() and lease_until < $1::timestamptz + interval '30 seconds'`, last)
+	h.Exec(`update flow_shards set lease_until = now() - interval '1 second'
+		where lease_until > now() and lease_until < $1::timestamptz + interval '60 seconds'`, last)
+	h.Exec(`update outbox set lease_until = now(), due_at = now()
+		where status = 'pending' and lease_until > now() and lease_until < $1::timestamptz + interval '60 seconds'`, last)
+}
+
+// leasedByDead counts the batches that killed workers have still.
+func (h *env) leasedByDead() int {
+	h.t.Helper()
+	return h.Count(`select count(*) from batches where status = 'leased' and leased_by like any ($1)`, h.dead.pids())
+}
+
+// makeAllDue makes everything due that waits for a time.
+func (h *env) makeAllDue() {
+	h.t.Helper()
+	h.Exec(`update batches set due_at = now() where status = 'ready' and due_at > now()`)
+	h.Exec(`update provider_meters set open_until = now() where open_until > now()`)
+	h.Exec(`update fanouts set retry_at = now() where retry_at > now()`)
+	h.Exec(`update river_job set state = 'available', scheduled_at = now() where state in ('scheduled', 'retryable')`)
+}
+
+// expireFanoutLease ends the lease of a fan-out and runs the sweep, which enqueues it.
+func (h *env) expireFanoutLease() {
+	h.t.Helper()
+	h.Exec(`update fanouts set lease_until = now() - interval '1 second' where lease_until > now() and finished_at is null`)
+	_, err := h.campaigns.Sweep(h.t.Context())
+	h.Must(err)
+}
