@@ -109,7 +109,7 @@ type Campaigns struct {
 	evaluating *slots.Slots  // iterations that this process evaluates
 	measuring  *slots.Slots  // and measures
 	checking   *slots.Slots  // those whose guardrails it checks
-	reading    chan struct{} // bounds the connections that read events of iterations
+	reading    chan struct{} // bounds the connections that read members and events of iterations
 
 	writing  chan struct{}   // bounds the chunks that are being written
 	draining context.Context //nolint:containedctx // ends when this process shuts down
@@ -157,7 +157,7 @@ func New(r Deps, cfg Config) *Campaigns {
 		ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
 		accounts: r.Providers, cfg: cfg, log: r.Log, metrics: r.Metrics,
 		evaluating: newWorkspaceSlots(), measuring: newWorkspaceSlots(), checking: newWorkspaceSlots(),
-		reading: make(chan struct{}, 2*eventReaders)}
+		reading: make(chan struct{}, 2*readers)}
 }
 
 const selectCampaign = `

@@ -1,120 +1,127 @@
 package campaigns
 
 import (
+	"bytes"
 	"context"
-	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
+	"lemma"
 	"lemma/audience"
 )
 
 // readConverted reads the members of an iteration, and records which of them have
 // converted before a time. Opens and clicks are counted by package tracking.
 func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.Time) (*members, error) {
-	by := it.Metric
-	if by.Event != "" {
-		return c.readEvents(ctx, it, until)
+	m, err := c.readMembers(ctx, it)
+	if err != nil {
+		return nil, err
 	}
-	m, err := c.readMembers(ctx, it, func() {})
-	if err != nil || by.SQL == "" {
-		return m, err
+	switch by := it.Metric; {
+	case by.Event != "":
+		err = c.readEvents(ctx, it, until, m)
+	case by.SQL != "":
+		err = c.readKeys(ctx, it, until, m)
 	}
-	hash, period := fingerprint(it), audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
-	return m, c.audiences.Keys(ctx, it.WorkspaceID, by.DataSourceID, by.SQL, period, func(key []byte) { m.convert(hash(string(key))) })
+	return m, err
+}
+
+// readKeys reads the keys that the SQL of a metric returns.
+func (c *Campaigns) readKeys(ctx context.Context, it Iteration, until time.Time, m *members) error {
+	found := conversions{members: m, hash: fingerprint(it)}
+	defer found.end()
+	period := audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
+	return c.audiences.Keys(ctx, it.WorkspaceID, it.Metric.DataSourceID, it.Metric.SQL, period, found.add)
 }
 
 const (
-	// eventReaders is how many connections read the events of an iteration at a time; a
-	// process has twice as many. Postgres needs longer to write a row than Lemma to read it.
-	eventReaders = 8
-	// maxEarly is how many events a reader keeps until the members are read: 1 MB.
-	maxEarly = 1 << 17
+	// eventParts is of how many parts of the time the events are read: more than there are
+	// readers, since some have more events than others.
+	eventParts = 4 * readers
+	// eventsPerRow is how many profile keys Postgres sends as one row, of up to 4 MB. A row
+	// for each costs Postgres and Lemma more, and waits for the scheduler.
+	eventsPerRow = 1 << 14
 )
 
-// readEvents reads members, and at the same time the events of the metric, a part of the
-// time in each connection. The members have their connection first, since readers of
-// events wait for them.
-func (c *Campaigns) readEvents(ctx context.Context, it Iteration, until time.Time) (*members, error) {
-	work, ctx := errgroup.WithContext(ctx)
-	read := make(chan *members, eventReaders)
-	part := until.Sub(*it.StartedAt) / eventReaders
-	m, err := c.readMembers(ctx, it, func() {
-		for i := range eventReaders {
-			from, to := it.StartedAt.Add(time.Duration(i)*part), it.StartedAt.Add(time.Duration(i+1)*part)
-			if i == eventReaders-1 {
-				to = until
+// period is from a time until before another.
+type period struct{ from, to time.Time }
+
+// partsOf divides a period. The times are those that Postgres can store.
+func partsOf(p period, n int) []period {
+	parts := make([]period, n)
+	from := p.from
+	for i := range parts {
+		to := p.from.Add(p.to.Sub(p.from) / time.Duration(n) * time.Duration(i+1)).Truncate(time.Microsecond)
+		if i == n-1 {
+			to = p.to
+		}
+		parts[i], from = period{from, to}, to
+	}
+	return parts
+}
+
+// readEvents reads the events of an iteration's metric that were received before a time.
+func (c *Campaigns) readEvents(ctx context.Context, it Iteration, until time.Time, m *members) error {
+	return lemma.Wrap(c.readSomeEvents(ctx, it, until, m, eventsPerRow), "read events of iteration %s", it.ID)
+}
+
+// readSomeEvents is readEvents, some in a row.
+func (c *Campaigns) readSomeEvents(ctx context.Context, it Iteration, until time.Time, m *members, perRow int) error {
+	parts := partsOf(period{*it.StartedAt, until}, eventParts)
+	return inReaders(ctx, c.reading, parts, func(ctx context.Context, p period) error {
+		found := conversions{members: m, hash: fingerprint(it)}
+		defer found.end()
+		for {
+			last, err := c.readReceived(ctx, it, p, perRow, found.add)
+			if err != nil || last == nil {
+				return err
 			}
-			work.Go(func() error { return c.readPart(ctx, it, from, to, &conversions{read: read, maxEarly: maxEarly}) })
+			p.from = last.Add(time.Microsecond)
 		}
 	})
-	if err != nil {
-		work.Go(func() error { return err })
-		return nil, work.Wait()
-	}
-	for range eventReaders {
-		read <- m
-	}
-	return m, work.Wait()
 }
 
-// readPart reads the events of an iteration's metric that were received in a part of the
-// time.
-func (c *Campaigns) readPart(ctx context.Context, it Iteration, from, to time.Time, found *conversions) error {
-	select {
-	case c.reading <- struct{}{}:
-		defer func() { <-c.reading }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	rows, err := c.pool.Query(ctx, `
-		select profile_key from trigger_events
-		where workspace_id = $1 and name = $2 and received_at >= $3 and received_at < $4 and occurred_at >= $5`,
-		it.WorkspaceID, it.Metric.Event, from, to, it.StartedAt)
-	if err != nil {
-		return fmt.Errorf("read events of iteration %s: %w", it.ID, err)
-	}
-	defer rows.Close()
-	hash := fingerprint(it)
-	for rows.Next() {
-		if err := found.add(ctx, hash(string(rows.RawValues()[0]))); err != nil {
-			return err
+// readReceived reads the profile keys of the first events of a period, in the order in
+// which they were received, and all that were received at the time of the last of them.
+// That time is nil if there are no more. A zero byte, which no key has, divides the keys.
+func (c *Campaigns) readReceived(ctx context.Context, it Iteration, p period, most int, read func(key []byte)) (
+	last *time.Time, err error) {
+	rows, _ := c.pool.Query(ctx, `
+		select string_agg(textsend(profile_key), '\x00'::bytea), case when count(*) >= $6::int then max(received_at) end
+		from (
+			select profile_key, received_at from trigger_events
+			where workspace_id = $1 and name = $2 and received_at >= $3 and received_at < $4 and occurred_at >= $5
+			order by received_at fetch first ($6::int) rows with ties
+		) e`, it.WorkspaceID, it.Metric.Event, p.from, p.to, it.StartedAt, most)
+	var keys []byte
+	_, err = pgx.ForEachRow(rows, []any{(*pgtype.DriverBytes)(&keys), &last}, func() error {
+		if len(keys) > 0 {
+			for key := range bytes.SplitSeq(keys, []byte{0}) {
+				read(key)
+			}
 		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("read events of iteration %s: %w", it.ID, err)
-	}
-	return found.end(ctx)
-}
-
-// conversions records what converts members, some at a time, and keeps more of them until
-// the members are read.
-type conversions struct {
-	read     <-chan *members
-	members  *members // nil: not yet
-	found    []uint64
-	maxEarly int
-}
-
-func (f *conversions) add(ctx context.Context, h uint64) error {
-	f.found = append(f.found, h)
-	if f.members == nil && len(f.found) < f.maxEarly || len(f.found) < together {
 		return nil
-	}
-	return f.end(ctx)
+	})
+	return last, err
 }
 
-// end waits for the members and converts those that were found.
-func (f *conversions) end(ctx context.Context) error {
-	if f.members == nil {
-		select {
-		case f.members = <-f.read:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// conversions records which members have converted, some at a time.
+type conversions struct {
+	members *members
+	hash    func(profileKey string) uint64
+	found   []uint64
+}
+
+func (f *conversions) add(key []byte) {
+	if f.found = append(f.found, f.hash(string(key))); len(f.found) >= together {
+		f.end()
 	}
+}
+
+// end records those that remain.
+func (f *conversions) end() {
 	f.members.convertAll(f.found)
 	f.found = f.found[:0]
-	return nil
 }

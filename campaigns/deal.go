@@ -52,7 +52,7 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 	case it.Winner != nil && it.rolloutID != nil:
 		p.columns = columnsOf(contents[*it.Winner])
 		p.Variants = []notifications.Variant{{ContentID: *it.rolloutID, Ordinal: *it.Winner}}
-		if p.deal.members, err = c.readMembers(ctx, it, func() {}); err != nil {
+		if p.deal.members, err = c.readMembers(ctx, it); err != nil {
 			return err
 		}
 	default:

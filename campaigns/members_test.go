@@ -2,10 +2,14 @@ package campaigns
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/google/uuid"
 
 	"lemma"
 )
@@ -71,27 +75,45 @@ func TestAProfileWithTwoAddressesCountsOnce(t *testing.T) {
 	}
 }
 
+// hashed is the hash of a profile: different ones differ in more than their last bits.
+func hashed(profile uint64) uint64 { return (profile + 1) * 0x9e3779b97f4a7c15 }
+
+// profilesOf are the profiles below n with a remainder, as iteration_members has them.
+func profilesOf(n, by, remainder int) (profiles []byte) {
+	for h := remainder; h < n; h += by {
+		profiles = binary.LittleEndian.AppendUint64(profiles, hashed(uint64(h)))
+	}
+	return profiles
+}
+
 // A measurement keeps the members only: a source may return any number of other keys.
 func TestOtherKeysTakeNoMemory(t *testing.T) {
 	t.Parallel()
 	m := newMembers(100)
 	size := len(m.slots)
-	for h := range uint64(100) {
-		if !m.add(1+h, int(h)%2) || !m.add(1+h, 1) {
+	for variant := range 2 {
+		if !m.addAll(profilesOf(100, 2, variant), variant) || m.several.Load() {
 			t.Fatal("no place")
 		}
 	}
-	if m.add(1000, 0) {
-		t.Error("there is a place for more than the most")
+	if !m.addAll(profilesOf(20, 1, 0), 1) || !m.several.Load() {
+		t.Error("profiles that are repeated")
 	}
-	for range 100_000 {
-		m.convert(max(rand.Uint64(), 1000))
+	if m.addAll(profilesOf(100, 1, 0), 1) {
+		t.Error("there is a place for more than the table has")
+	}
+	for range 1000 {
+		strangers := make([]uint64, 100)
+		for i := range strangers {
+			strangers[i] = rand.Uint64()
+		}
+		m.convertAll(strangers)
 	}
 	for h := range uint64(10) {
-		m.convert(1 + h)
+		m.convertAll([]uint64{hashed(h), hashed(h)})
 	}
-	if m.n != 100 || len(m.slots) != size {
-		t.Errorf("%d members in %d slots", m.n, len(m.slots))
+	if len(m.slots) != size {
+		t.Errorf("%d slots", len(m.slots))
 	}
 	all := make([]Tally, 3)
 	m.count(all)
@@ -100,73 +122,122 @@ func TestOtherKeysTakeNoMemory(t *testing.T) {
 	}
 }
 
+// Several readers add the same profiles at the same time, and each is one member.
+func TestReadersAddTheSameProfiles(t *testing.T) {
+	t.Parallel()
+	const n = 300_000
+	m := newMembers(5 * n)
+	err := inReaders(context.Background(), make(chan struct{}, readers), make([]int, 4), func(context.Context, int) error {
+		for variant := range 2 {
+			if !m.addAll(profilesOf(n, 2, variant), variant) {
+				return errors.New("no place")
+			}
+		}
+		return nil
+	})
+	all := make([]Tally, 3)
+	m.count(all)
+	if err != nil || m.n.Load() != n || all[0].Recipients != n/2 || all[1].Recipients != n/2 || !m.several.Load() {
+		t.Errorf("%v: %d members, %+v", err, m.n.Load(), all)
+	}
+	for h := range uint64(2 * n) {
+		if m.has(hashed(h)) != (h < n) {
+			t.Fatalf("%d is a member: %t", h, h >= n)
+		}
+	}
+}
+
 // A sample with more profiles than a process keeps is refused with the number.
 func TestASampleThatIsTooLarge(t *testing.T) {
 	b := experiments(t, 100)
 	_, it := b.sampled(ab(func(e *Experiment) { e.SamplePercent = 100 }))
-	err := pgx.BeginFunc(context.Background(), b.Pool, func(tx pgx.Tx) error {
-		if m, err := readMembers(context.Background(), tx, it, 100); err != nil || m.n != 100 || m.several {
-			t.Errorf("%v: %+v", err, m)
+	if m, err := b.readMost(context.Background(), it, 100); err != nil || m.n.Load() != 100 || m.several.Load() {
+		t.Errorf("%v: %+v", err, m)
+	}
+	for _, most := range []int{99, 10} {
+		_, err := b.readMost(context.Background(), it, most)
+		if lemma.KindOf(err) != lemma.TooLarge || reasonOf(err) != "sample_too_large" {
+			t.Error(err)
 		}
-		_, err := readMembers(context.Background(), tx, it, 99)
-		return err
-	})
-	if lemma.KindOf(err) != lemma.TooLarge || reasonOf(err) != "sample_too_large" {
-		t.Error(err)
 	}
 }
 
-// Events that are read before the members are kept, up to a number, and count. Later ones
-// count some at a time, and the last of them at the end.
-func TestEventsAreReadBeforeTheMembers(t *testing.T) {
-	t.Parallel()
-	const most = 2 * together
-	read := make(chan *members, 1)
-	found := conversions{read: read, maxEarly: most}
-	ctx := context.Background()
-	for h := range uint64(most - 1) {
-		if err := found.add(ctx, 1+h); err != nil || found.members != nil || len(found.found) != int(1+h) {
-			t.Fatalf("%v: %+v", err, found)
+// Members that are deleted while they are read are not counted in part.
+func TestMembersThatAreDeletedMeanwhile(t *testing.T) {
+	b := experiments(t, 100)
+	c, it := b.sampled(ab(func(e *Experiment) { e.SamplePercent = 100 }))
+	late := New(b.deps, b.cfg)
+	late.Hook = func(_ context.Context, at string, _ uuid.UUID) {
+		if at == "members listed" {
+			b.Exec(`delete from iteration_members where origin_id = $1 and ordinal = 1`, c.ID)
 		}
 	}
-	gone, cancel := context.WithCancel(ctx)
-	cancel()
-	if err := found.add(gone, most); err == nil { // the last one waits for the members
-		t.Error("no members, and more events are kept")
+	if m, err := late.readMembers(context.Background(), it); err == nil {
+		t.Errorf("%d members", m.n.Load())
 	}
-	m := newMembers(10 * most)
-	for h := range uint64(10 * most) {
-		m.add(1+h, int(h%2))
+}
+
+// Events are read some at a time, those of one time together, and in parts of the time of
+// which most may have none. A key with any character counts.
+func TestEventsAreReadInParts(t *testing.T) {
+	b := experiments(t, 0)
+	c, it := b.sampled(ab(func(e *Experiment) { e.SamplePercent = 100 }))
+	const n, each = 500, 7
+	b.Exec(`update iterations set started_at = now() - interval '1 hour', cut_off_at = now() - interval '1 minute' where id = $1`, it.ID)
+	it = b.iteration(c)
+	var keys []string
+	m := newMembers(n)
+	for i := range n {
+		keys = append(keys, fmt.Sprint("\x01\n\\,ä ", i))
+		m.addAll(binary.LittleEndian.AppendUint64(nil, fingerprint(it)(keys[i])), 0)
 	}
-	read <- m
-	for h := range uint64(together + 2) {
-		if err := found.add(ctx, 1+most+h); err != nil || len(found.found) >= together {
-			t.Fatalf("%v: %d are kept", err, len(found.found))
-		}
-	}
-	if err := found.end(ctx); err != nil {
-		t.Fatal(err)
-	}
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), p.key, 'bought', $3::timestamptz,
+			case when i <= 30 then $3 else $3 + interval '1 minute' + interval '1 microsecond' * (i / $4::int) end
+		from unnest($2::text[]) with ordinality as p (key, i)`, b.Workspace, keys[:n-10], it.StartedAt, each)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), p.key, 'bought', $3::timestamptz - interval '1 microsecond' * (i % 2),
+			$4::timestamptz - interval '1 microsecond' * (i % 3)
+		from unnest($2::text[]) with ordinality as p (key, i)`, b.Workspace, keys[n-10:], it.StartedAt, it.CutOffAt)
+	b.Must(b.readSomeEvents(context.Background(), it, *it.CutOffAt, m, 3))
 	all := make([]Tally, 3)
 	m.count(all)
-	if got := *all[0].Converted + *all[1].Converted; got != most+together+2 || all[0].Recipients+all[1].Recipients != 10*most {
-		t.Errorf("%d of %d have converted", got, all[0].Recipients)
+	if want := int64(n - 10 + 4); *all[0].Converted != want { // of the last ten 2, 4, 8 and 10: odd ones are too early, 3, 6 and 9 too late
+		t.Errorf("%d have converted, want %d", *all[0].Converted, want)
 	}
 }
 
-// The members of more rows than Postgres sends as one are all read.
+// The parts of a period are adjacent, and their times are those of Postgres.
+func TestPartsOfAPeriod(t *testing.T) {
+	t.Parallel()
+	from := time.Date(2026, 3, 1, 9, 0, 0, 1000, time.UTC)
+	for _, p := range []period{{from, from.Add(time.Hour)}, {from, from.Add(5 * time.Microsecond)}, {from, from}} {
+		at := p.from
+		for _, part := range partsOf(p, 7) {
+			if !part.from.Equal(at) || part.to.Before(at) || part.to.Nanosecond()%1000 != 0 {
+				t.Errorf("%v in %v", part, p)
+			}
+			at = part.to
+		}
+		if !at.Equal(p.to) {
+			t.Errorf("the parts of %v end at %v", p, at)
+		}
+	}
+}
+
+// The members of more rows than are read together are all read.
 func TestMembersOfManyRows(t *testing.T) {
 	b := experiments(t, 40)
 	c, it := b.sampled(ab(func(e *Experiment) { e.SamplePercent = 100 }))
-	const more = 2*membersPerRow + 1
+	const more = 2*membersPerPart + 1
 	b.Exec(`insert into iteration_members (workspace_id, origin_id, id, ordinal, profiles)
 		select $1, $2, gen_random_uuid(), i % 2, int8send(1000 + i) from generate_series(1, $3::int) i`, b.Workspace, c.ID, more)
-	m, err := b.readMembers(context.Background(), it, func() {})
+	m, err := b.readMembers(context.Background(), it)
 	b.Must(err)
 	all := make([]Tally, 3)
 	m.count(all)
-	if m.n != 40+more || all[0].Recipients+all[1].Recipients != 40+more || all[2].Recipients != 0 {
-		t.Errorf("%d members: %+v", m.n, all)
+	if m.n.Load() != 40+more || all[0].Recipients+all[1].Recipients != 40+more || all[2].Recipients != 0 {
+		t.Errorf("%d members: %+v", m.n.Load(), all)
 	}
 }
 
@@ -185,14 +256,14 @@ func TestMembersOfAPartlyRepeatedChunk(t *testing.T) {
 		b.Must(b.WriteChunk(ctx, p, chunk))
 	}
 	it := b.iteration(c)
-	m, err := b.readMembers(ctx, it, func() {})
+	m, err := b.readMembers(ctx, it)
 	b.Must(err)
 	for _, r := range someRecipients(c.ID, 0, 40) {
 		if !m.has(fingerprint(it)(r.ProfileKey)) {
 			t.Errorf("%s is not remembered", r.ProfileKey)
 		}
 	}
-	if m.n != 40 {
-		t.Errorf("%d members", m.n)
+	if n := m.n.Load(); n != 40 {
+		t.Errorf("%d members", n)
 	}
 }
