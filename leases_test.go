@@ -23,7 +23,7 @@ var tokenColumns = map[string]string{"idempotency_keys": "locked_by", "iteration
 // package.function or package.constant, and the table.
 var unfenced = map[string]string{
 	"campaigns.acquire fanouts":                "acquires the lease if it is free; endExpired ends one that has expired",
-	"campaigns.restartFanout fanouts":          "the fan-out of the sample has finished and has no holder; a decision reads the audience again",
+	"campaigns.restartFanout fanouts":          "the fan-out of the sample has finished and has no holder; a decision reads it again",
 	"campaigns.startIteration iterations":      "the campaign starts; only of a draft, which no process evaluates",
 	"campaigns.sampled iterations":             "only of a sample that is being written, which no process evaluates",
 	"campaigns.beginDeal iterations":           "only of an iteration that is decided",

@@ -94,7 +94,8 @@ var mayImport = map[string][]string{
 	"pgtest/shop":  {"pgtest", "secrets", "audience", "message", "notifications", "providers"},
 	"client":       {},
 	"chaos":        {}, // only tests
-	"server": {"blobs", "clock", "lifecycle", "exports", "audit", "archive", "loop", "deliveries", "dial", "direct", "events", "hooks", "links",
+	"server": {"blobs", "clock", "lifecycle", "exports", "audit", "archive", "loop", "deliveries", "dial", "direct", "events", "hooks",
+		"links",
 		"lmtp", "suppression", "tracking", "unsubscribe", "workspaces", "secrets",
 		"providers", "audience", "message", "notifications", "retention",
 		"campaigns", "flows", "flows/enrollment", "flows/query", "webhooks", "sender", "sender/smtp", "sender/ses", "sender/fcm", "sender/twilio",

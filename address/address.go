@@ -28,7 +28,7 @@ const MaxTokens = 20
 const (
 	Missing = "missing_address"    // null or blank
 	Invalid = "invalid_address"    // the channel cannot carry it
-	TooMany = "too_many_addresses" // it follows MaxTokens others in its row
+	TooMany = "too_many_addresses" // it follows MaxTokens others in its row, and stands for all that do
 )
 
 // Address is an address of a profile in one channel.
@@ -115,9 +115,11 @@ func isPlain(text string) bool {
 }
 
 // appendTokens reads a token, or a JSON list of tokens. Blank ones, null and repeated
-// ones are left out. The valid ones after the first MaxTokens are TooMany.
+// ones are left out. So are the valid ones after the first MaxTokens, and as many invalid
+// ones: the first of them all is TooMany, and stands for the others.
 func appendTokens(to []Address, value string) []Address {
-	before, valid := len(to), 0
+	before, valid, invalid := len(to), 0, 0
+	var rest *Address
 	seen := map[string]bool{}
 	for _, text := range split(value) {
 		a := token(text)
@@ -125,13 +127,18 @@ func appendTokens(to []Address, value string) []Address {
 		if a.Fault == Missing || seen[id] {
 			continue
 		}
-		seen[id] = true
-		if a.Fault == "" {
-			if valid++; valid > MaxTokens {
-				a.Fault = TooMany
-			}
+		n := &valid
+		if a.Fault != "" {
+			n = &invalid
 		}
-		to = append(to, a)
+		if *n++; *n <= MaxTokens {
+			seen[id], to = true, append(to, a)
+		} else if rest == nil {
+			rest = &Address{Text: a.Text, Canonical: a.Canonical, Fault: TooMany}
+		}
+	}
+	if rest != nil {
+		to = append(to, *rest)
 	}
 	if len(to) == before {
 		to = append(to, Address{Fault: Missing})

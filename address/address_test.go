@@ -2,6 +2,7 @@ package address_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,10 +113,27 @@ func TestAddressesOfAValue(t *testing.T) {
 			t.Errorf("%s: %s", c.name, diff)
 		}
 	}
-	all := address.Append(nil, lemma.Push, "["+strings.Join(many, ",")+"]", "")
-	for i, a := range all {
-		if over := i >= address.MaxTokens; (a.Fault == address.TooMany) != over || a.Canonical == "" {
-			t.Errorf("token %d of %d: %+v", i+1, len(all), a)
+	var invalid, long []string
+	for range 1_000 {
+		invalid, long = append(invalid, fmt.Sprintf(`"a\n%d"`, len(invalid))), append(long, fmt.Sprintf(`"u%d"`, len(long)))
+	}
+	for name, c := range map[string]struct {
+		tokens      []string
+		all, faults int
+	}{
+		"22":                           {many, 21, 1},
+		"1000 more":                    {slices.Concat(many, long), 21, 1},
+		"1000 invalid ones, and valid": {slices.Concat(invalid, many), 41, 21},
+	} {
+		got := address.Append(nil, lemma.Push, "["+strings.Join(c.tokens, ",")+"]", "")
+		faults := 0
+		for _, a := range got {
+			if a.Fault != "" {
+				faults++
+			}
+		}
+		if len(got) != c.all || faults != c.faults || got[len(got)-1].Fault != address.TooMany {
+			t.Errorf("%s: %d addresses, %d faults, the last is %+v", name, len(got), faults, got[len(got)-1])
 		}
 	}
 }

@@ -64,8 +64,9 @@ func (b *bundle) checkIterations(w world) {
 	b.do("POST", path+"/stop", nil).is(409)
 	b.do("POST", path+"/extend", object{"until": "2126-01-01T00:00:00Z"}).is(409)
 	b.checkStop(w)
-	for query, want := range map[string]int{"?campaign_id=" + made.id(): 1, "?campaign_id=cmp_none": 0, "?status=draft&campaign_id=" + made.id(): 0,
-		"?status=inconclusive": 0} {
+	for query, want := range map[string]int{"?campaign_id=" + made.id(): 1, "?campaign_id=cmp_none": 0,
+		"?status=draft&campaign_id=" + made.id(): 0,
+		"?status=inconclusive":                   0} {
 		if got := b.do("GET", "/v1/iterations"+query, nil).is(200); len(got.json["data"].([]any)) != want {
 			b.T.Errorf("%s: %s", query, got.body)
 		}

@@ -24,7 +24,8 @@ const (
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	events, err := f.forget(ctx,
 		`select workspace_id, key, key as flow_id, received_at, (`+hasActive+`) is null and (`+isCounted+`) is null from (
-				select workspace_id, key, profile_key, name, received_at from trigger_events where received_at > $2 and received_at < now() - $1::interval
+				select workspace_id, key, profile_key, name, received_at from trigger_events
+				where received_at > $2 and received_at < now() - $1::interval
 				order by received_at fetch first ($3::int) rows with ties
 			) v`,
 		`delete from trigger_events e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)

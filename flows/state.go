@@ -66,7 +66,8 @@ func lockForVerb(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v verb, ifM
 		return lockedFlow{}, err
 	}
 	var h lockedFlow
-	err := tx.QueryRow(ctx, `select status, live_version, version, resumed_at from flows where workspace_id = $1 and id = $2 for update`, ws, flow).
+	err := tx.QueryRow(ctx, `
+		select status, live_version, version, resumed_at from flows where workspace_id = $1 and id = $2 for update`, ws, flow).
 		Scan(&h.Status, &h.LiveVersion, &h.Version, &h.ResumedAt)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

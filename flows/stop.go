@@ -52,7 +52,8 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, cause l
 			return err
 		}
 		err = change(ctx, tx, ws, flow, pause, `status = 'paused', status_reason = nullif($4, ''), status_detail = nullif($5, ''),
-			paused_at = now(), resumed_at = null, catch_up_until = case when catch_up_until > now() then catch_up_until end`, cause.Reason, cause.Detail)
+			paused_at = now(), resumed_at = null, catch_up_until = case when catch_up_until > now() then catch_up_until end`,
+			cause.Reason, cause.Detail)
 		if err != nil {
 			return err
 		}

@@ -207,15 +207,16 @@ func TestRefusals(t *testing.T) {
 			r.Header.Set("webhook-id", "f")
 			return r
 		}, "http", b.path(), "forged"},
-		"of another provider": {func() *http.Request { return b.request("e", body) }, "http", lemma.FormatID("prv", unconfigured), "not_configured"},
-		"of an unknown one":   {func() *http.Request { return b.request("e", body) }, "http", lemma.FormatID("prv", lemma.NewID()), "unknown"},
-		"of another kind":     {func() *http.Request { return b.request("e", body) }, "smtp", b.path(), "unknown"},
-		"an id that is none":  {func() *http.Request { return b.request("e", body) }, "http", "prv_x", "unknown"},
-		"truncated":           {func() *http.Request { return b.request("e", body[:len(body)-1]) }, "http", b.path(), "unreadable"},
-		"too large":           {func() *http.Request { return b.request("e", large) }, "http", b.path(), "too_large"},
-		"an unknown type":     {func() *http.Request { return b.request("e", `{"type":"x"}`) }, "http", b.path(), "unreadable"},
-		"without an event":    {func() *http.Request { return b.request("e", `{}`) }, "http", b.path(), "unreadable"},
-		"a list":              {func() *http.Request { return b.request("e", `[]`) }, "http", b.path(), "unreadable"},
+		"of another provider": {func() *http.Request { return b.request("e", body) }, "http", lemma.FormatID("prv", unconfigured),
+			"not_configured"},
+		"of an unknown one":  {func() *http.Request { return b.request("e", body) }, "http", lemma.FormatID("prv", lemma.NewID()), "unknown"},
+		"of another kind":    {func() *http.Request { return b.request("e", body) }, "smtp", b.path(), "unknown"},
+		"an id that is none": {func() *http.Request { return b.request("e", body) }, "http", "prv_x", "unknown"},
+		"truncated":          {func() *http.Request { return b.request("e", body[:len(body)-1]) }, "http", b.path(), "unreadable"},
+		"too large":          {func() *http.Request { return b.request("e", large) }, "http", b.path(), "too_large"},
+		"an unknown type":    {func() *http.Request { return b.request("e", `{"type":"x"}`) }, "http", b.path(), "unreadable"},
+		"without an event":   {func() *http.Request { return b.request("e", `{}`) }, "http", b.path(), "unreadable"},
+		"a list":             {func() *http.Request { return b.request("e", `[]`) }, "http", b.path(), "unreadable"},
 		"too many": {func() *http.Request {
 			return b.request("e", `{"events":[`+strings.Repeat(`{"type":"opened"},`, 1000)+`{}]}`)
 		}, "http", b.path(), "unreadable"},

@@ -141,7 +141,9 @@ func (l *Ledger) listBy(
 
 // listOrigins lists the notifications of a flow, or the direct ones, origin by origin. The
 // cursor has the origin, and the cursor within it; an empty one is its beginning.
-func (l *Ledger) listOrigins(ctx context.Context, workspaceID uuid.UUID, f Filter, q page.Query) (all []Notification, next string, err error) {
+func (l *Ledger) listOrigins(
+	ctx context.Context, workspaceID uuid.UUID, f Filter, q page.Query,
+) (all []Notification, next string, err error) {
 	origins, err := l.originsOf(ctx, workspaceID, f)
 	if err != nil {
 		return nil, "", fmt.Errorf("find origins of notifications: %w", err)
@@ -184,7 +186,8 @@ func (l *Ledger) originsOf(ctx context.Context, workspaceID uuid.UUID, f Filter)
 		return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	}
 	rows, _ := l.pool.Query(ctx, `
-		select generate_series(date_trunc('month', now(), 'UTC') + interval '1 month', date_trunc('month', created_at, 'UTC'), interval '-1 month')
+		select generate_series(date_trunc('month', now(), 'UTC') + interval '1 month', date_trunc('month', created_at, 'UTC'),
+			interval '-1 month')
 		from workspaces where id = $1`, workspaceID)
 	months, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 	for _, month := range months {
@@ -226,7 +229,8 @@ func (q *query) filter(f Filter) (narrowed bool) {
 		narrowed = q.narrow(f.Status, origin)
 	}
 	if f.Resolution != "" {
-		narrowed = q.ofResolution(f, origin)
+		q.ofResolution(f, origin)
+		narrowed = true
 	}
 	if f.Delivery != "" {
 		narrowed = q.ofDelivery(f.Delivery, origin) || narrowed
@@ -250,17 +254,16 @@ func (q *query) filter(f Filter) (narrowed bool) {
 }
 
 // ofResolution limits the rows to orphaned notifications with a resolution, or without one.
-func (q *query) ofResolution(f Filter, origin string) (narrowed bool) {
+func (q *query) ofResolution(f Filter, origin string) {
 	if f.Status != "orphaned" {
 		q.And("n.status = 'orphaned'")
 		q.narrow("orphaned", origin)
 	}
 	if f.Resolution == "none" {
 		q.And("n.resolution is null")
-		return true
+		return
 	}
 	q.And("n.resolution = " + q.Arg(f.Resolution))
-	return true
 }
 
 // ofDelivery limits the rows to a delivery state. The few that were not delivered are

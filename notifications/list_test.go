@@ -164,7 +164,8 @@ func TestListByResolution(t *testing.T) {
 	}
 	f.end(20, "accepted", "response", "sent")
 	for i, resolution := range []string{"sent", "sent", "not_sent"} {
-		_, err := f.Resolve(t.Context(), f.Workspace, f.origin, keyOf(i), notifications.Resolution{Resolution: resolution, APIKeyID: lemma.NewID()})
+		_, err := f.Resolve(t.Context(), f.Workspace, f.origin, keyOf(i),
+			notifications.Resolution{Resolution: resolution, APIKeyID: lemma.NewID()})
 		f.Must(err)
 	}
 	for _, c := range []struct {

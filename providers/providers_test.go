@@ -328,10 +328,11 @@ func TestLostSecretsAreReplaced(t *testing.T) {
 	made := b.create(t, nil)
 	after := providers.New(b.Pool, pgtest.Box(t), checkKind) // with another key
 	after.OnMove(moves)
-	if _, err := after.Update(t.Context(), b.Workspace, made.ID, nil, providers.Patch{Name: new("other")}); !errors.Is(err, secrets.ErrSealed) {
+	_, err := after.Update(t.Context(), b.Workspace, made.ID, nil, providers.Patch{Name: new("other")})
+	if !errors.Is(err, secrets.ErrSealed) {
 		t.Errorf("a change that keeps secrets which cannot be read: %v", err)
 	}
-	_, err := after.Update(t.Context(), b.Workspace, made.ID, nil, providers.Patch{Secrets: json.RawMessage(`{"password":"hunter3"}`)})
+	_, err = after.Update(t.Context(), b.Workspace, made.ID, nil, providers.Patch{Secrets: json.RawMessage(`{"password":"hunter3"}`)})
 	b.Must(err)
 	account, err := after.Account(t.Context(), b.Workspace, made.ID)
 	if err != nil || string(account.Secrets) != `{"password":"hunter3"}` {

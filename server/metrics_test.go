@@ -73,7 +73,8 @@ func TestAlertsAreExplained(t *testing.T) {
 		}
 		return names
 	}
-	rules, rows := named("../dev/alerts.yaml", "alert: (Lemma[A-Za-z]+)"), named("../docs/reference/metrics.md", "(?m)^\\| `(Lemma[A-Za-z]+)` \\|")
+	rules := named("../dev/alerts.yaml", "alert: (Lemma[A-Za-z]+)")
+	rows := named("../docs/reference/metrics.md", "(?m)^\\| `(Lemma[A-Za-z]+)` \\|")
 	if len(rules) == 0 || !maps.Equal(rules, rows) {
 		t.Errorf("the rules are %q, and the rows %q", slices.Sorted(maps.Keys(rules)), slices.Sorted(maps.Keys(rows)))
 	}
@@ -91,7 +92,7 @@ func TestDueCampaignsAreMeasured(t *testing.T) {
 		p.Must(err)
 		for _, f := range found {
 			if f.GetName() == "lemma_campaign_oldest_due_seconds" {
-				return f.Metric[0].Gauge.GetValue()
+				return f.GetMetric()[0].GetGauge().GetValue()
 			}
 		}
 		return -1

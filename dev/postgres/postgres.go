@@ -209,7 +209,8 @@ func (c *Cluster) settings() []string {
 		"synchronous_commit=on", "full_page_writes=on", "log_min_messages=warning",
 	}
 	if c.o.Durable {
-		return append(s, "fsync=on", "max_connections="+strconv.Itoa(cmp.Or(c.o.Connections, 200)), "shared_buffers=256MB", "min_wal_size=256MB", "max_wal_size=4GB",
+		return append(s, "fsync=on", "max_connections="+strconv.Itoa(cmp.Or(c.o.Connections, 200)),
+			"shared_buffers=256MB", "min_wal_size=256MB", "max_wal_size=4GB",
 			"checkpoint_timeout=15min", "wal_compression=off", "random_page_cost=1.1")
 	}
 	return append(s, "fsync=off", "max_connections=500", "shared_buffers=64MB", "max_wal_size=256MB", "checkpoint_timeout=1h")

@@ -41,7 +41,8 @@ func LowerBounds(ctx context.Context, tx pgx.Tx, due map[Shard]bool) error {
 	// It is a statement of its own: its snapshot must be taken under the lock.
 	batch.Queue(`
 		update flow_shards t set next_due_at = '-infinity'
-		from (select r.* from unnest($1::uuid[], $2::uuid[], $3::smallint[]) as r (workspace_id, flow_id, shard) limit $4) r
+		from (select r.workspace_id, r.flow_id, r.shard from unnest($1::uuid[], $2::uuid[], $3::smallint[]) as r (workspace_id, flow_id, shard)
+			limit $4) r
 		where t.workspace_id = r.workspace_id and t.flow_id = r.flow_id and t.shard = r.shard and t.next_due_at > now()`,
 		s.workspaces, s.flows, s.numbers, len(s.numbers))
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
@@ -63,7 +64,7 @@ func RaiseBounds(ctx context.Context, tx pgx.Tx, idle []Shard) (int64, error) {
 	tag, err := tx.Exec(ctx, `
 		update flow_shards t set next_due_at = r.due
 		from (
-			select r.*, coalesce((`+FirstDue+`), 'infinity') as due
+			select r.workspace_id, r.flow_id, r.shard, coalesce((`+FirstDue+`), 'infinity') as due
 			from unnest($1::uuid[], $2::uuid[], $3::smallint[]) as r (workspace_id, flow_id, shard) limit $4
 		) r
 		where t.workspace_id = r.workspace_id and t.flow_id = r.flow_id and t.shard = r.shard and t.next_due_at <= now() and r.due > now()`,
