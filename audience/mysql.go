@@ -160,8 +160,8 @@ func (m *mysqlSession) query(ctx context.Context, statement string) ([][]string,
 		row := make([]string, len(values))
 		for i, v := range values {
 			row[i] = string(v)
-			size += len(v)
 		}
+		size += memoryOf(row)
 		if all = append(all, row); len(all) > maxSchemaColumns || size > maxCatalog {
 			m.meter.Close()
 			return nil, overLimit("the source's catalog is too big")

@@ -26,10 +26,13 @@ var (
 	privilege  = regexp.MustCompile(`[^,(]+(?:\([^)]*\))?`)
 )
 
+// maxPrivileges bounds the privileges of one grant. Servers have about a hundred.
+const maxPrivileges = 1000
+
 func parseGrant(line string) grant {
 	if m := grantLine.FindStringSubmatch(line); m != nil {
 		g := grant{on: m[2], scope: m[3], to: m[4], withOption: m[6] != ""}
-		for _, p := range privilege.FindAllString(m[1], -1) {
+		for _, p := range privilege.FindAllString(m[1], maxPrivileges+1) {
 			g.privileges = append(g.privileges, strings.TrimSpace(p))
 		}
 		return g
@@ -146,9 +149,11 @@ func (m *mysqlSession) name() string {
 // maxRoles bounds how many granted roles are read.
 const maxRoles = 100
 
-// grants returns the grants of the login and of every role that it can set.
+// grants returns the grants of the login and of every role that it can set, with at
+// most maxCatalog of memory together.
 func (m *mysqlSession) grants(ctx context.Context) ([]grant, error) {
-	all, err := m.show(ctx, "show grants")
+	kept := 0
+	all, err := m.show(ctx, "show grants", &kept)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +166,7 @@ func (m *mysqlSession) grants(ctx context.Context) ([]grant, error) {
 		if seen[role] = true; len(seen) > maxRoles {
 			return nil, tooPowerful([]finding{{text: fmt.Sprintf("has more than %d roles", maxRoles)}})
 		}
-		more, err := m.grantsOf(ctx, role)
+		more, err := m.grantsOf(ctx, role, &kept)
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +175,7 @@ func (m *mysqlSession) grants(ctx context.Context) ([]grant, error) {
 	return all, nil
 }
 
-func (m *mysqlSession) show(ctx context.Context, statement string) ([]grant, error) {
+func (m *mysqlSession) show(ctx context.Context, statement string, kept *int) ([]grant, error) {
 	lines, err := m.query(ctx, statement)
 	if err != nil || len(lines) == 0 {
 		return nil, refused(err, "the source does not return the privileges of its role")
@@ -178,8 +183,12 @@ func (m *mysqlSession) show(ctx context.Context, statement string) ([]grant, err
 	list := make([]grant, len(lines))
 	for i, line := range lines {
 		g := parseGrant(line[0])
-		if g.role == "" && g.scope == "" && strings.HasPrefix(strings.ToUpper(line[0]), "GRANT") {
+		unknown := g.role == "" && g.scope == "" && strings.HasPrefix(strings.ToUpper(line[0]), "GRANT")
+		if unknown || len(g.privileges) > maxPrivileges {
 			return nil, refused(nil, "the source has a grant that cannot be understood")
+		}
+		if *kept += memoryOf(line) + memoryOf(g.privileges); *kept > maxCatalog {
+			return nil, overLimit("the source's catalog is too big")
 		}
 		list[i] = g
 	}
@@ -188,9 +197,9 @@ func (m *mysqlSession) show(ctx context.Context, statement string) ([]grant, err
 
 // grantsOf returns the grants of roles, whose names the server has quoted. MariaDB
 // shows the grants of a role only after set role.
-func (m *mysqlSession) grantsOf(ctx context.Context, roles string) ([]grant, error) {
+func (m *mysqlSession) grantsOf(ctx context.Context, roles string, kept *int) ([]grant, error) {
 	if !m.isMariaDB() {
-		return m.show(ctx, "show grants for current_user() using "+roles)
+		return m.show(ctx, "show grants for current_user() using "+roles, kept)
 	}
 	now, err := m.query(ctx, "select coalesce(concat('`', replace(current_role(), '`', '``'), '`'), 'none')")
 	if err != nil {
@@ -199,7 +208,7 @@ func (m *mysqlSession) grantsOf(ctx context.Context, roles string) ([]grant, err
 	if err := m.exec(ctx, "set role "+roles); err != nil {
 		return nil, err
 	}
-	list, err := m.show(ctx, "show grants")
+	list, err := m.show(ctx, "show grants", kept)
 	if err != nil {
 		return nil, err
 	}

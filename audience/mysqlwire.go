@@ -10,7 +10,7 @@ import (
 // Bounds on what a MySQL server may send.
 const (
 	maxLoginPacket  = 16 << 10 // before the login is done: a greeting, an RSA key, an error
-	maxResultColumn = 4096     // columns of a result: no server has tables or results with more
+	maxResultColumn = 4096     // columns of a result, of Postgres too: no server has tables or results with more
 )
 
 // mysqlWire is the connection that the driver reads, inside TLS. It checks packets

@@ -8,12 +8,17 @@ import (
 	"strconv"
 )
 
-// maxStatuses bounds the settings that a Postgres server reports, in bytes of names
-// and values. A server reports about twenty.
-const maxStatuses = 64 << 10
+// maxStatuses bounds the memory of the settings that a Postgres server reports:
+// names, values and statusMemory for each. A server reports about twenty.
+const (
+	maxStatuses  = 64 << 10
+	statusMemory = 128 // two entries in maps
+)
 
 // pgFilter checks what a Postgres server sends, inside TLS, before the driver reads
-// it. It refuses a login that would take long to compute.
+// it. It refuses a login that would take long to compute, a description of more than
+// maxResultColumn columns, and rows that do not have the columns of the last
+// description: a null has 4 bytes on the wire, and the driver makes 24 of them.
 //
 // The driver keeps each ParameterStatus by its name while the connection is open,
 // and a server may send one at any time, even between rows. The filter counts their
@@ -25,7 +30,9 @@ type pgFilter struct {
 	header   [5]byte // kind, length with itself (section 55.1 of the manual)
 	have     int     // bytes of header
 	left     int     // bytes of the body that are missing
-	body     []byte  // of a ParameterStatus or an authentication request, so far
+	body     []byte  // the part of it that is checked
+	wanted   int     // length of that part
+	columns  int     // of the last description
 	statuses map[string]int
 	sum      int
 }
@@ -42,7 +49,7 @@ func (f *pgFilter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// scan splits the bytes into messages, and checks those that needsBody reports.
+// scan splits the bytes into messages, and checks the part of each that begin wants.
 func (f *pgFilter) scan(p []byte) error {
 	for len(p) > 0 {
 		if f.left == 0 {
@@ -56,15 +63,16 @@ func (f *pgFilter) scan(p []byte) error {
 			}
 		}
 		n := min(f.left, len(p))
-		if f.needsBody() {
-			f.body = append(f.body, p[:n]...)
-		}
-		p = p[n:]
-		if f.left -= n; f.left == 0 && f.needsBody() {
-			if err := f.check(); err != nil {
-				return err
+		if missing := f.wanted - len(f.body); missing > 0 {
+			f.body = append(f.body, p[:min(n, missing)]...)
+			if len(f.body) == f.wanted {
+				if err := f.check(); err != nil {
+					return err
+				}
 			}
 		}
+		p = p[n:]
+		f.left -= n
 	}
 	return nil
 }
@@ -82,20 +90,57 @@ func (f *pgFilter) begin() error {
 		return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], length) // such as the greeting of a mail server
 	}
 	f.left, f.body = int(length)-4, f.body[:0]
-	if f.needsBody() && f.left > maxStatuses {
-		return fmt.Errorf("%w: a setting or a login of %d bytes", errMalformed, f.left)
+	return f.want()
+}
+
+// want decides by the kind of the message how much of it is checked, and bounds those
+// that the driver keeps in a larger form.
+func (f *pgFilter) want() error {
+	f.wanted = 0
+	switch f.header[0] {
+	case 'D', 'T': // the number of columns
+		if f.wanted = 2; f.left < f.wanted {
+			return fmt.Errorf("%w: a message %q without its number of columns", errMalformed, f.header[0])
+		}
+	case 'S':
+		if f.wanted = f.left; f.left > maxStatuses {
+			return fmt.Errorf("%w: a setting of %d bytes", errMalformed, f.left)
+		}
+	case 'R':
+		f.wanted = f.left
+		fallthrough
+	case 'K', 'v': // the key that cancels, the versions of the protocol
+		if f.left > maxLoginPacket {
+			return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], f.left)
+		}
 	}
 	return nil
 }
 
-// needsBody reports whether the body of the message is needed.
-func (f *pgFilter) needsBody() bool { return f.header[0] == 'S' || f.header[0] == 'R' }
-
 func (f *pgFilter) check() error {
-	if f.header[0] == 'R' {
+	switch f.header[0] {
+	case 'R':
 		return f.authentication()
+	case 'S':
+		return f.status()
+	case 'T':
+		return f.description()
 	}
-	return f.status()
+	return f.row()
+}
+
+func (f *pgFilter) description() error {
+	if f.columns = int(binary.BigEndian.Uint16(f.body)); f.columns > maxResultColumn {
+		return fmt.Errorf("%w: a result of %d columns", errMalformed, f.columns)
+	}
+	return nil
+}
+
+func (f *pgFilter) row() error {
+	if n := int(binary.BigEndian.Uint16(f.body)); n != f.columns {
+		return fmt.Errorf("%w: a row of %d columns instead of %d", errMalformed, n, f.columns)
+	}
+	return nil
 }
 
 // maxIterations bounds how often a login hashes the password. The default of servers
@@ -121,8 +166,9 @@ func (f *pgFilter) authentication() error {
 
 func (f *pgFilter) status() error {
 	name, _, _ := bytes.Cut(f.body, []byte{0})
-	f.sum += len(f.body) - f.statuses[string(name)]
-	f.statuses[string(name)] = len(f.body)
+	size := len(f.body) + statusMemory
+	f.sum += size - f.statuses[string(name)]
+	f.statuses[string(name)] = size
 	if f.sum > maxStatuses {
 		return fmt.Errorf("%w: it reports more than %d bytes of settings", errMalformed, maxStatuses)
 	}

@@ -75,7 +75,7 @@ func TestFilterFramesAnySplit(t *testing.T) {
 				t.Fatalf("in pieces of %d: %v", size, err)
 			}
 		}
-		if f.sum != 8 || f.left != 0 || f.have != 0 {
+		if f.sum != 8+2*statusMemory || f.left != 0 || f.have != 0 {
 			t.Fatalf("in pieces of %d: %+v", size, f)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -122,8 +123,10 @@ select s.name, v.value, pg_catalog.set_config(s.name, v.value, true)
   from unnest($1::text[], $2::text[]) v (name, value)
   join pg_catalog.pg_settings s on pg_catalog.lower(s.name) = pg_catalog.lower(v.name)`, arrayLiteral(names), arrayLiteral(values))
 	p.settings = p.settings[:0]
-	for _, row := range rows {
-		p.settings = append(p.settings, string(row[0]), string(row[1]))
+	for i, name := range names {
+		if slices.ContainsFunc(rows, func(row [][]byte) bool { return strings.EqualFold(string(row[0]), name) }) {
+			p.settings = append(p.settings, name, values[i])
+		}
 	}
 	return err
 }
@@ -186,8 +189,8 @@ func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][]
 		row := make([][]byte, len(result.Values()))
 		for i, v := range result.Values() {
 			row[i] = append([]byte(nil), v...)
-			size += len(v)
 		}
+		size += memoryOf(row)
 		rows = append(rows, row)
 		if len(rows) > maxSchemaColumns || size > maxCatalog {
 			p.meter.Close()
@@ -200,8 +203,19 @@ func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][]
 	return rows, nil
 }
 
-// maxCatalog bounds the values in a result of one of Lemma's own statements.
+// maxCatalog bounds the memory of a result of one of Lemma's own statements.
 const maxCatalog = 16 << 20
+
+// memoryOf returns the memory of a row that is kept. A null has that of a value
+// without bytes.
+func memoryOf[V string | []byte](row []V) int {
+	const header, rounding = 24, 8
+	size := header
+	for _, v := range row {
+		size += header + rounding + len(v)
+	}
+	return size
+}
 
 func (p *pgSession) wire() *meter { return p.meter }
 
@@ -227,9 +241,6 @@ func (p *pgSession) describe(ctx context.Context, sql string) ([]Column, error) 
 }
 
 func (p *pgSession) columns(ctx context.Context, fields []pgconn.FieldDescription) ([]Column, error) {
-	if len(fields) > maxResultColumn {
-		return nil, badQuery(0, 0, "the query has %d columns, not 1 to %d", len(fields), maxColumns)
-	}
 	if len(p.types) > maxSchemaColumns {
 		clear(p.types)
 	}

@@ -38,8 +38,10 @@ func (o Options) accept(r role) (warnings []string, err error) {
 	return append(warnings, r.warnings...), nil
 }
 
-// maxRevokes is how many statements a finding shows.
-const maxRevokes = 50
+const (
+	maxRevokes  = 50 // statements that a finding shows
+	maxFindings = 50 // findings that an error shows
+)
 
 func (f finding) String() string {
 	if len(f.revoke) == 0 {
@@ -54,11 +56,15 @@ func (f finding) String() string {
 }
 
 func tooPowerful(found []finding) *lemma.Error {
-	texts := make([]string, len(found))
-	for i, f := range found {
+	shown := found[:min(len(found), maxFindings)]
+	texts := make([]string, len(shown))
+	for i, f := range shown {
 		texts[i] = f.String()
 	}
-	return refused(excessOf(found), "the role of the source %s; use one that can only select what audiences need",
+	if more := len(found) - len(shown); more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more", more))
+	}
+	return refused(excessOf(shown), "the role of the source %s; use one that can only select what audiences need",
 		strings.Join(texts, ", and "))
 }
 

@@ -96,6 +96,18 @@ func TestTamperedResponses(t *testing.T) {
 				binary.BigEndian.PutUint16(body, binary.BigEndian.Uint16(body)+1)
 			}
 			return message(kind, body)
+		}, CodeMalformed},
+		"describes and sends another column": {func(kind byte, body []byte) []byte {
+			switch kind {
+			case 'T':
+				body = append(body, "x\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x19\xff\xff\xff\xff\xff\xff\x00\x00"...)
+			case 'D':
+				body = append(body, 0, 0, 0, 1, 'x')
+			default:
+				return message(kind, body)
+			}
+			binary.BigEndian.PutUint16(body, binary.BigEndian.Uint16(body)+1)
+			return message(kind, body)
 		}, CodeChanged},
 		"announces a huge row": {func(kind byte, body []byte) []byte {
 			if kind == 'D' {
