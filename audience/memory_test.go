@@ -22,7 +22,8 @@ func pgNulls(columns int) []byte {
 // pgDescription describes columns of type text.
 func pgDescription(columns int) []byte {
 	body := binary.BigEndian.AppendUint16(nil, uint16(columns))
-	return message('T', append(body, bytes.Repeat([]byte("a\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x19\xff\xff\xff\xff\xff\xff\x00\x00"), columns)...))
+	column := []byte("a\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x19\xff\xff\xff\xff\xff\xff\x00\x00")
+	return message('T', append(body, bytes.Repeat(column, columns)...))
 }
 
 // TestMemoryOfPostgresRows has servers whose rows need more memory than bytes. It is

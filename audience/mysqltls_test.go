@@ -112,8 +112,8 @@ func TestServersThatDrip(t *testing.T) {
 		f := newFakeMySQL(t)
 		f.endless = func(text string) bool { return strings.HasPrefix(text, phase) }
 		f.reply = func(text string, command byte) []byte {
-			if command == 3 && strings.HasPrefix(text, phase) {
-				return slicesOf(packet(1, []byte{1}), packet(2, column("id", 253)))
+			if command != comPrepare && strings.HasPrefix(text, phase) {
+				return slicesOf(packet(1, []byte{2}), packet(2, column("id", 253)), packet(3, column("email", 253)))
 			}
 			return nil
 		}

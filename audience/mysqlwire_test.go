@@ -93,8 +93,12 @@ func (f *fakeMySQL) answer(conn net.Conn) {
 		if _, err := conn.Write(out); err != nil {
 			return
 		}
-		for number := byte(4); command[0] == comExecute && f.endless(text); number++ {
-			if _, err := conn.Write(packet(number, noValues)); err != nil {
+		row := noValues
+		if command[0] == comQuery {
+			row = []byte{0, 0} // two empty texts
+		}
+		for number := byte(4); command[0] != comPrepare && f.endless(text); number++ {
+			if _, err := conn.Write(packet(number, row)); err != nil {
 				return
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -102,7 +106,10 @@ func (f *fakeMySQL) answer(conn net.Conn) {
 	}
 }
 
-const comExecute = 0x17
+const (
+	comQuery   = 0x03
+	comExecute = 0x17
+)
 
 // noValues is a row of two columns in the binary protocol.
 var noValues = []byte{0, 0b1100}

@@ -57,9 +57,9 @@ func (f finding) String() string {
 
 func tooPowerful(found []finding) *lemma.Error {
 	shown := found[:min(len(found), maxFindings)]
-	texts := make([]string, len(shown))
-	for i, f := range shown {
-		texts[i] = f.String()
+	texts := make([]string, 0, len(shown)+1)
+	for _, f := range shown {
+		texts = append(texts, f.String())
 	}
 	if more := len(found) - len(shown); more > 0 {
 		texts = append(texts, fmt.Sprintf("%d more", more))
