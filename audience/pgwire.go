@@ -30,8 +30,8 @@ type pgFilter struct {
 	header   [5]byte // kind, length with itself (section 55.1 of the manual)
 	have     int     // bytes of header
 	left     int     // bytes of the body that are missing
-	body     []byte  // the part of it that is checked
-	wanted   int     // length of that part
+	body     []byte  // the part of it that is checked, if it arrives in pieces
+	wanted   int     // length of that part, 0 once it is checked
 	columns  int     // of the last description
 	statuses map[string]int
 	sum      int
@@ -63,12 +63,9 @@ func (f *pgFilter) scan(p []byte) error {
 			}
 		}
 		n := min(f.left, len(p))
-		if missing := f.wanted - len(f.body); missing > 0 {
-			f.body = append(f.body, p[:min(n, missing)]...)
-			if len(f.body) == f.wanted {
-				if err := f.check(); err != nil {
-					return err
-				}
+		if f.wanted > 0 {
+			if err := f.collect(p[:n]); err != nil {
+				return err
 			}
 		}
 		p = p[n:]
@@ -117,27 +114,42 @@ func (f *pgFilter) want() error {
 	return nil
 }
 
-func (f *pgFilter) check() error {
-	switch f.header[0] {
-	case 'R':
-		return f.authentication()
-	case 'S':
-		return f.status()
-	case 'T':
-		return f.description()
+// collect checks the wanted part of a body once it is whole, and copies it only if it
+// arrives in pieces.
+func (f *pgFilter) collect(p []byte) error {
+	p = p[:min(len(p), f.wanted-len(f.body))]
+	if len(f.body) > 0 || len(p) < f.wanted {
+		f.body = append(f.body, p...)
+		p = f.body
 	}
-	return f.row()
+	if len(p) < f.wanted {
+		return nil
+	}
+	f.wanted = 0
+	return f.check(p)
 }
 
-func (f *pgFilter) description() error {
-	if f.columns = int(binary.BigEndian.Uint16(f.body)); f.columns > maxResultColumn {
+func (f *pgFilter) check(body []byte) error {
+	switch f.header[0] {
+	case 'R':
+		return authentication(body)
+	case 'S':
+		return f.status(body)
+	case 'T':
+		return f.description(body)
+	}
+	return f.row(body)
+}
+
+func (f *pgFilter) description(body []byte) error {
+	if f.columns = int(binary.BigEndian.Uint16(body)); f.columns > maxResultColumn {
 		return fmt.Errorf("%w: a result of %d columns", errMalformed, f.columns)
 	}
 	return nil
 }
 
-func (f *pgFilter) row() error {
-	if n := int(binary.BigEndian.Uint16(f.body)); n != f.columns {
+func (f *pgFilter) row(body []byte) error {
+	if n := int(binary.BigEndian.Uint16(body)); n != f.columns {
 		return fmt.Errorf("%w: a row of %d columns instead of %d", errMalformed, n, f.columns)
 	}
 	return nil
@@ -150,12 +162,12 @@ const maxIterations = 1_000_000
 
 // authentication refuses too many iterations (RFC 5802, 5.1) in
 // AuthenticationSASLContinue.
-func (f *pgFilter) authentication() error {
+func authentication(body []byte) error {
 	const saslContinue = 11
-	if len(f.body) < 4 || binary.BigEndian.Uint32(f.body) != saslContinue {
+	if len(body) < 4 || binary.BigEndian.Uint32(body) != saslContinue {
 		return nil
 	}
-	for attribute := range bytes.SplitSeq(f.body[4:], []byte{','}) {
+	for attribute := range bytes.SplitSeq(body[4:], []byte{','}) {
 		text, is := bytes.CutPrefix(attribute, []byte("i="))
 		if n, err := strconv.Atoi(string(text)); is && err == nil && n > maxIterations {
 			return refused(nil, "the source demands %d iterations of SCRAM for a login, and at most %d are allowed", n, maxIterations)
@@ -164,9 +176,9 @@ func (f *pgFilter) authentication() error {
 	return nil
 }
 
-func (f *pgFilter) status() error {
-	name, _, _ := bytes.Cut(f.body, []byte{0})
-	size := len(f.body) + statusMemory
+func (f *pgFilter) status(body []byte) error {
+	name, _, _ := bytes.Cut(body, []byte{0})
+	size := len(body) + statusMemory
 	f.sum += size - f.statuses[string(name)]
 	f.statuses[string(name)] = size
 	if f.sum > maxStatuses {
