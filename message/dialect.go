@@ -120,6 +120,7 @@ func addFilters(c *render.Config, html bool, m *meter) {
 	for name, filter := range ownFilters(html) {
 		bounded{c, m}.AddFilter(name, filter)
 	}
+	c.AddFilter(partFilter, partOf)
 }
 
 type noFiles struct{}

@@ -250,8 +250,16 @@ func (q fastCompiler) term(words []word) (t term, rest []word, ok bool) {
 		return t, nil, false
 	}
 	t.operator = rest[0].text
-	t.right, rest, ok = q.operand(rest[1:])
+	t.right, rest, ok = q.operand(withoutPart(rest[1:]))
 	return t, rest, ok
+}
+
+// withoutPart removes what partsOf has added to an operand of one word.
+func withoutPart(words []word) []word {
+	if len(words) < 5 || !words[0].is("(") || !words[2].is("|") || words[3].text != partFilter {
+		return words
+	}
+	return append([]word{words[1]}, words[5:]...)
 }
 
 // render writes the text for values. It returns false if the engine must render it:
@@ -293,9 +301,9 @@ func (q *fastPath) print(p *output, v *fastValue, values []value) bool {
 	case made.kind == isInt:
 		p.writeInt(made.n)
 	case q.html:
-		p.writeEscaped(made.printed())
+		p.writeEscaped(made.string())
 	default:
-		p.write(made.printed())
+		p.write(made.string())
 	}
 	return true
 }

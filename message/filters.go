@@ -63,9 +63,7 @@ func guarded(name string, filter any, m *meter) any {
 	}
 	in := make([]reflect.Type, t.NumIn())
 	for i := range in {
-		if in[i] = t.In(i); in[i] == listType {
-			in[i] = anyType
-		}
+		in[i] = accepted(t.In(i))
 	}
 	wrapped := reflect.FuncOf(in, []reflect.Type{anyType, errorType}, false)
 	return reflect.MakeFunc(wrapped, func(args []reflect.Value) []reflect.Value {
@@ -75,6 +73,7 @@ func guarded(name string, filter any, m *meter) any {
 }
 
 func call(name string, f reflect.Value, m *meter, args []reflect.Value) (any, error) {
+	asTexts(name, f.Type(), args)
 	if err := checkInput(name, m, args); err != nil {
 		return nil, err
 	}
@@ -202,10 +201,10 @@ func asList(v any) ([]any, error) {
 	return list.([]any), nil
 }
 
-// checkOutput bounds a result, and converts bytes to text.
+// checkOutput bounds a result.
 func checkOutput(v any) (any, error) {
-	if b, ok := v.([]byte); ok {
-		v = string(b)
+	if f, ok := v.(float64); ok {
+		return withoutSign(f), nil
 	}
 	if s, ok := v.(string); ok && len(s) > MaxString {
 		return nil, errLong
@@ -223,7 +222,7 @@ func checkOutput(v any) (any, error) {
 // line breaks.
 func ownFilters(inHTML bool) map[string]any {
 	same := func(s string) string { return s }
-	own := map[string]any{"date": date, "join": join, "escape": same, "escape_once": same, "newline_to_br": same}
+	own := map[string]any{"date": date, "join": join, "json": asJSON, "escape": same, "escape_once": same, "newline_to_br": same}
 	if inHTML {
 		own["escape_once"] = html.UnescapeString
 		own["newline_to_br"] = func(s string) any {
@@ -247,7 +246,7 @@ func join(list []any, separator func(string) string) (string, error) {
 		if item == nil {
 			continue
 		}
-		s := fmt.Sprint(item)
+		s := asText(item)
 		if total += len(s) + len(sep); total > MaxString {
 			return "", errLong
 		}

@@ -230,8 +230,8 @@ func numeric(s string) value {
 	if err != nil {
 		return text(s)
 	}
-	if len(s) <= 15 || strings.ContainsAny(s, "eE") || strconv.FormatFloat(f, 'f', -1, 64) == strings.TrimRight(s, "0") {
-		return float(f)
+	if len(s) <= 15 || strings.ContainsAny(s, "eE") || decimal(f) == strings.TrimRight(s, "0") {
+		return float(withoutSign(f))
 	}
 	return text(s)
 }

@@ -45,8 +45,8 @@ func argsOffset(t parser.Token) int {
 	return from + max(strings.Index(t.Source[from:], t.Args), 0)
 }
 
-// withOwnTags adds stepTag to every loop, and needTag before segments that need
-// members. It adds no line, so that the line numbers of the engine stay correct.
+// withOwnTags adds stepTag to every loop, needTag before segments that need members,
+// and partFilter to the right sides of contains. It adds no line, so that the line numbers of the engine stay correct.
 func withOwnTags(source string) string {
 	segments, _ := scan(source)
 	var b strings.Builder
@@ -59,6 +59,11 @@ func withOwnTags(source string) string {
 	for _, m := range segments {
 		if need := needBefore(m); need != "" {
 			put(m.at, need)
+		}
+		if m.Type != parser.TextTokenType {
+			for _, e := range partsOf(m) {
+				put(e.at, e.text)
+			}
 		}
 		if m.Type == parser.TagTokenType && m.Name == "for" {
 			put(m.at+len(m.Source), "{% "+stepTag+" %}")

@@ -1,8 +1,6 @@
 package message
 
 import (
-	"encoding/json"
-	"fmt"
 	"sort"
 	"strconv"
 	"strings"
@@ -64,7 +62,7 @@ func (v value) true() bool { return v.kind != isNil && (v.kind != isBool || v.n 
 // empty reports whether the filter default replaces the value.
 func (v value) empty() bool { return !v.true() || v.kind == isText && v.text == "" }
 
-// string returns the value for a filter on texts.
+// string returns the value as {{ }} renders it and filters on texts take it.
 func (v value) string() string {
 	switch v.kind {
 	case isBool:
@@ -72,17 +70,9 @@ func (v value) string() string {
 	case isInt:
 		return strconv.Itoa(v.n)
 	case isFloat:
-		return fmt.Sprint(v.f)
+		return decimal(v.f)
 	}
 	return v.text
-}
-
-// printed returns the value as {{ }} renders it: a float has no exponent.
-func (v value) printed() string {
-	if v.kind == isFloat {
-		return strconv.FormatFloat(v.f, 'f', -1, 64)
-	}
-	return v.string()
 }
 
 // equal compares like the engine: numbers by value, others only with their own kind.
@@ -153,13 +143,7 @@ func (o object) Index(i int) any {
 }
 
 // String is the object as {{ }} renders it.
-func (o object) String() string {
-	text, err := json.Marshal(map[string]any(o))
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
+func (o object) String() string { return asJSON(o) }
 
 // weight is the size of all texts in a bound value, which a filter may copy.
 func weight(v any) int {

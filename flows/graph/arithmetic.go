@@ -3,11 +3,13 @@ package graph
 import (
 	"math"
 	"math/big"
+	"strconv"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/decls"
 	"cel.dev/cel-go/common/env"
 	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/stdlib"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
@@ -140,4 +142,21 @@ func fits(n *big.Int) ref.Val {
 		return types.Uint(n.Uint64())
 	}
 	return types.NewErr("integer overflow")
+}
+
+// decimals makes string() write a double as templates do: CEL would write the number
+// 1234567 of a property as 1.234567e+06.
+func decimals() cel.EnvOption {
+	write := func(v ref.Val) ref.Val {
+		f, ok := v.(types.Double)
+		if !ok {
+			return types.MaybeNoSuchOverloadErr(v)
+		}
+		if f == 0 {
+			f = 0 // of negative zero
+		}
+		return types.String(strconv.FormatFloat(float64(f), 'f', -1, 64))
+	}
+	return cel.Function(overloads.TypeConvertString,
+		cel.Overload(overloads.DoubleToString, []*cel.Type{cel.DoubleType}, cel.StringType, cel.UnaryBinding(write)))
 }

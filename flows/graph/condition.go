@@ -205,6 +205,7 @@ func newCompiler(columns []Column) *compiler {
 // base is the part that all environments share; making it takes milliseconds.
 var base = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewCustomEnv(append(append(standard(), zonedFunctions()...),
+		decimals(),
 		cel.OptionalTypes(),
 		cel.CrossTypeNumericComparisons(true),
 		cel.DefaultUTCTimeZone(true),
