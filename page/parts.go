@@ -11,7 +11,7 @@ import (
 
 // PartTime is the default of List.PartTime, partRows that of List.Part.
 const (
-	firstRows = 1_000 // of the first part, since most pages are full soon; the next has eight times as many
+	firstRows = 1_000 // of the first part, since most pages are full soon
 	partRows  = 50_000
 	PartTime  = 2 * time.Second
 )
@@ -40,8 +40,8 @@ func (s *Statement[T]) ReadParts(
 		}
 	}
 	begun := time.Now()
-	for size := firstRows; ; size *= 8 {
-		size = min(size, s.list.partRows())
+	for size := min(firstRows, s.list.partRows()); ; {
+		partBegun := time.Now()
 		last, err := s.lastOfPart(ctx, db, from, after, size)
 		if err != nil {
 			return nil, "", fmt.Errorf("list %s: %w", s.list.Name, err)
@@ -57,7 +57,7 @@ func (s *Statement[T]) ReadParts(
 		if time.Since(begun) >= s.list.partTime() {
 			return rows, s.encodePosition(last), nil
 		}
-		after = last
+		after, size = last, s.list.nextSize(size, time.Since(partBegun))
 	}
 }
 
@@ -92,6 +92,18 @@ func (s *Statement[T]) lastOfPart(ctx context.Context, db Rows, from string, aft
 		}
 	}
 	return last, rows.Err()
+}
+
+// nextSize is the number of rows of the next part, by how long the last one took: so a part
+// takes a fifth of the time of a request at most, unless it suddenly becomes slower.
+func (l List[T]) nextSize(size int, took time.Duration) int {
+	switch {
+	case took > PartTime/8:
+		return max(size/4, min(firstRows, l.partRows()))
+	case took < PartTime/40:
+		return min(size*8, l.partRows())
+	}
+	return size
 }
 
 func (l List[T]) partRows() int {
