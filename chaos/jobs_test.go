@@ -19,7 +19,7 @@ func TestTwoFanoutsAtOnceAndLostJobs(t *testing.T) {
 	id := h.send(people)
 	h.waitForHeld(&h.mail.answers)
 
-	first.freeze() // until another one reads: it does not know that its lease ends
+	h.freezeIdle(first) // until another one reads: it does not know that its lease ends
 	h.expireFanoutLease()
 	second := h.startWorkers(1, settings...)[0]
 	h.eventually("two fan-outs read at once", func() bool { return h.run(id) == 2 && people.readers() == 2 })

@@ -148,6 +148,21 @@ func killAll(workers []*worker) {
 func (w *worker) freeze() { w.signal(syscall.SIGSTOP) }
 func (w *worker) thaw()   { w.signal(syscall.SIGCONT) }
 
+// freezeIdle freezes the only worker while it has no transaction open: the locks of one would
+// hold others until Postgres ends it, longer than a call waits for its answer.
+func (h *env) freezeIdle(w *worker) {
+	h.t.Helper()
+	h.eventually("the worker is frozen without a transaction", func() bool {
+		w.freeze()
+		if h.Count(`select count(*) from pg_stat_activity
+			where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null and backend_type = 'client backend'`) == 0 {
+			return true
+		}
+		w.thaw()
+		return false
+	})
+}
+
 // shutDown is SIGTERM.
 func (w *worker) shutDown() { w.signal(syscall.SIGTERM) }
 
