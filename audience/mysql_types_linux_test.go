@@ -32,7 +32,7 @@ var mysqlValues = []struct {
 		keys: []string{"513", "48"}},
 	{name: "64 bits", column: "bit(64)", values: [2]string{"18446744073709551615", "0"}, kind: Integer,
 		data: [2]string{"18446744073709551615", "0"}, keys: []string{"18446744073709551615", "0"}},
-	// MariaDB says that this is a bit, and sends the text of a number.
+	// MariaDB describes this as a bit, and sends the text of a number.
 	{name: "maximum of bits", column: "bit(8)", values: [2]string{"5", "4"}, k: "(select max(v) from $)", kind: Integer,
 		data: [2]string{"5", "5"}, keys: []string{"5"}},
 	{name: "double", column: "double", values: [2]string{"1e6", "-1234567.5"}, kind: Number, data: [2]string{"1000000", "-1234567.5"},
