@@ -210,8 +210,7 @@ func TestSlowReadersReceive(t *testing.T) {
 func TestSlowReadersAreReplaced(t *testing.T) {
 	t.Parallel()
 	working, release := make(chan struct{}, 1), make(chan struct{})
-	limits := brief
-	limits.total, limits.answer, limits.slow = time.Minute, time.Minute, 300*time.Millisecond
+	limits := timeLimits{total: time.Minute, answer: time.Minute, slow: 300 * time.Millisecond}
 	address, counts := listening(t,
 		endpoint{name: "api", most: 4, limits: limits, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
