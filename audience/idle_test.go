@@ -177,7 +177,7 @@ func TestAnOldConnectionIsProbedAnew(t *testing.T) {
 	b.waitForNoSessions(t)
 }
 
-func TestConnectionThatDiedWhileIdle(t *testing.T) {
+func TestConnectionThatBrokeWhileIdle(t *testing.T) {
 	t.Parallel()
 	o := dev
 	o.LookupTimeout = 4 * time.Second

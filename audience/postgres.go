@@ -30,7 +30,7 @@ type pgSession struct {
 }
 
 // idleTimeout is how long the source keeps an idle transaction, for a reader that is
-// busy or has died.
+// busy or broken.
 const idleTimeout = 10 * time.Minute
 
 // minimalDSN makes pgconn open no file. All of its settings, and those of the

@@ -61,7 +61,7 @@ func (s *Sender) expireLate(ctx context.Context) error {
 }
 
 // withoutJob reads due batches without a waiting job. A running job does not count:
-// its worker may be dead, and a live worker holds the lease. A job that is scheduled for
+// its worker may have crashed, and a running worker holds the lease. A job that is scheduled for
 // another time does not count either: River schedules jobs, and makes them available, by
 // clocks of processes, which may be wrong. Batches behind an open circuit count when their
 // probe is overdue.

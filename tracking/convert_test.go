@@ -121,7 +121,7 @@ func TestOneProcessMatchesEvents(t *testing.T) {
 		if n := b.convert(0) + int(b.conversions()); n != 0 {
 			t.Errorf("a second process matched %d events", n)
 		}
-		b.Must(tx.Rollback(t.Context())) // it dies
+		b.Must(tx.Rollback(t.Context())) // it crashes
 	}
 	stopped(func(tx pgx.Tx) int {
 		_, _, n, err := advance(t.Context(), tx, nextEvents, 0)
@@ -182,7 +182,7 @@ func TestAWorkspaceThatFailsStopsNoConversions(t *testing.T) {
 	b.WantCount(1, `select count(*) from conversion_queue where workspace_id = $1`, other)
 }
 
-// The carrier accepts a message, and its worker dies. The recipient buys before evidence
+// The carrier accepts a message, and its worker crashes. The recipient buys before evidence
 // settles the notification.
 func TestAnEventBeforeTheSettlementConverts(t *testing.T) {
 	b := setup(t)

@@ -62,10 +62,10 @@ func TestBulksEndWhenTheirConditionsTakeTooLong(t *testing.T) {
 	}
 	for i := range profiles {
 		profile := fmt.Sprint("c", i)
-		if got := b.Story(b.Enrollment(waits, profile).ID); got != "enrolled@ checked@ resumed@buy completed@end" {
+		if got := b.Trace(b.Enrollment(waits, profile).ID); got != "enrolled@ checked@ resumed@buy completed@end" {
 			t.Errorf("%s waits: %s", profile, got)
 		}
-		if got := b.Story(b.Enrollment(ends, profile).ID); got != "enrolled@ checked@ exited@wait" {
+		if got := b.Trace(b.Enrollment(ends, profile).ID); got != "enrolled@ checked@ exited@wait" {
 			t.Errorf("%s: %s", profile, got)
 		}
 	}

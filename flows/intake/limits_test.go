@@ -120,7 +120,7 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 	b.ExecDB(`update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // each is six bytes in JSON
 	b.RecordEvent("c1", "go")
 	b.Settle()
-	b.WantStory(b.Enrollment(large, "c1").ID, "enrolled@ checked@ skipped@call completed@lost")
+	b.WantTrace(b.Enrollment(large, "c1").ID, "enrolled@ checked@ skipped@call completed@lost")
 	b.ExecDB(`update customers set name = 'N1'`)
 	_, err = b.Archive(bg, b.Workspace, large, nil)
 	b.Must(err)
@@ -130,5 +130,5 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 	b.Exec(`delete from outbox where workspace_id = $1`, b.Workspace)
 	b.Pass(execution.AnswerWithin + time.Hour)
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ webhook@call answered@call completed@lost")
+	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ webhook@call answered@call completed@lost")
 }

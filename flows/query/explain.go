@@ -199,7 +199,7 @@ func (q *inquiry) readProfile(ctx context.Context) error {
 		return err
 	}
 	var found audience.Found
-	err = q.exec.Sources.Ask(ctx, a.DataSourceID, func() (err error) {
+	err = q.exec.Sources.Query(ctx, a.DataSourceID, func() (err error) {
 		found, err = q.audiences.Lookup(ctx, q.flow.WorkspaceID, from, execution.ColumnsOf(q.graph, &a), []string{q.key}, 0)
 		return err
 	})
