@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // Waiting bulks are bounded, of one workspace and of all, and single requests are not
@@ -21,14 +22,14 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 	var waiting sync.WaitGroup
 	fill := func(ws uuid.UUID) {
 		for range mostBulksOfWorkspace {
+			ctx, waits := pgtest.Waits(ctx)
 			waiting.Go(func() {
 				if place, err := b.Acquire(ctx, ws, 2); err == nil {
 					<-ctx.Done()
 					place.Leave()
 				}
 			})
-		}
-		for b.Waiting(ws) < mostBulksOfWorkspace {
+			<-waits
 		}
 	}
 	refused := func(what string, ws uuid.UUID) {

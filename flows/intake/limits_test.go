@@ -16,6 +16,7 @@ import (
 	"lemma/flows/execution"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/pgtest"
 	"lemma/webhooks"
 )
 
@@ -26,14 +27,15 @@ func TestBulksThatWaitAreRefused(t *testing.T) {
 	ctx, stop := context.WithCancel(bg)
 	var waiting sync.WaitGroup
 	for range 16 {
+		ctx, waits := pgtest.Waits(ctx)
 		waiting.Go(func() {
 			if place, err := b.Bulks().Acquire(ctx, b.Workspace, 2); err == nil {
 				<-ctx.Done()
 				place.Leave()
 			}
 		})
+		<-waits
 	}
-	b.Eventually("all bulks wait", func() bool { return b.Bulks().Waiting(b.Workspace) == 16 })
 	bg, cancel := context.WithTimeout(bg, 5*time.Second) // for a bulk that waits after all
 	defer cancel()
 	if _, err := b.RecordAll(bg, b.Workspace,
