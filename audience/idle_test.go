@@ -201,7 +201,7 @@ func TestConnectionThatBrokeWhileIdle(t *testing.T) {
 	started := time.Now()
 	_, err := b.lookup(t, x.ID, nil, []string{"1"})
 	wantCode(t, err, CodeTimeout)
-	if d := time.Since(started); d > b.options.LookupTimeout+5*time.Second {
+	if d := time.Since(started); d > b.options.LookupTimeout+30*time.Second {
 		t.Errorf("it took %s", d)
 	}
 	l.limit.Store(-1)

@@ -34,7 +34,7 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 	}
 	refused := func(what string, ws uuid.UUID) {
 		t.Helper()
-		short, cancel := context.WithTimeout(ctx, 5*time.Second) // for a bulk that waits after all
+		short, cancel := context.WithTimeout(ctx, 20*time.Second) // for a bulk that waits after all
 		defer cancel()
 		if _, err := b.Acquire(short, ws, 2); !IsOverloaded(err) {
 			t.Errorf("%s: %v", what, err)

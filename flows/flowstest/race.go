@@ -158,13 +158,13 @@ type Pair struct {
 	C1, C2 uuid.UUID
 }
 
-// NewPair sets up a scene of TwoMessages.
+// NewPair sets up the pair of TwoMessages.
 func (b *Fixture) NewPair(awakes bool) *Pair {
 	b.T.Helper()
 	return b.PairOf(TwoMessages, awakes)
 }
 
-// PairOf sets up a scene of any flow.
+// PairOf sets up the pair of any flow.
 func (b *Fixture) PairOf(text string, awakes bool) *Pair {
 	b.T.Helper()
 	s := &Pair{Fixture: b, FlowID: b.Live(text)}

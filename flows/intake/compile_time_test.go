@@ -41,7 +41,7 @@ func TestABulkThatWaitsForAVersionHasNoPlace(t *testing.T) {
 		done <- flowstest.Second(n.RecordAll(bg, b.Workspace, []intake.Event{{ProfileKey: "c1", Name: "signed_up"}}))
 	}()
 	<-compiles
-	ctx, cancel := context.WithTimeout(bg, 5*time.Second)
+	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 	defer cancel()
 	var places []*admission.Place
 	for range 4 {

@@ -36,7 +36,7 @@ func TestBulksThatWaitAreRefused(t *testing.T) {
 		})
 		<-waits
 	}
-	bg, cancel := context.WithTimeout(bg, 5*time.Second) // for a bulk that waits after all
+	bg, cancel := context.WithTimeout(bg, 20*time.Second) // for a bulk that waits after all
 	defer cancel()
 	if _, err := b.RecordAll(bg, b.Workspace,
 		[]intake.Event{{ProfileKey: "c1", Name: "x"}, {ProfileKey: "c2", Name: "x"}}); !admission.IsOverloaded(err) {
