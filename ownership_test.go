@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 		"flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "suppression", "webhooks"},
 	"flows/query": {"clock", "page", "lifecycle", "flows", "flows/graph", "flows/enrollment", "flows/execution", "flows/intake",
 		"notifications", "audience", "webhooks"},
-	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers",
+	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "pgerr", "providers",
 		"webhooks", "page", "pgtest", "pgtest/shop"},
 	"sender": {"address", "cache", "eventsout", "fence", "lifecycle", "loop", "pgerr", "notifications", "events", "message", "providers",
 		"slots", "suppression",

@@ -267,7 +267,7 @@ func TestFilters(t *testing.T) {
 // after it, any process publishes.
 func TestAWorkerThatCrashesAfterAStep(t *testing.T) {
 	steps := map[string]struct {
-		crash       func(f fixture, j job)
+		crash     func(f fixture, j job)
 		committed bool
 		files     int
 	}{

@@ -3,7 +3,6 @@ package flowstest
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -12,12 +11,12 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma/flows"
 	"lemma/flows/intake"
+	"lemma/pgerr"
 	"lemma/pgtest"
 )
 
@@ -252,8 +251,7 @@ func (t *Tracer) see(sql string) {
 }
 
 func (t *Tracer) end(err error) {
-	var detail *pgconn.PgError
-	if errors.As(err, &detail) && (detail.Code == "40P01" || detail.Code == "40001") {
+	if pgerr.Retryable(err) {
 		t.Deadlocks.Add(1)
 	}
 }
