@@ -152,10 +152,12 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 		}
 	}
 	batch := &pgx.Batch{}
-	// The number of a send's notifications stays: a later erasure finds them by it.
+	// The number of a send's notifications stays: a later erasure finds them by it. Data of
+	// other steps is not read: properties may have numbers that Postgres cannot hold.
 	batch.Queue(`
-		update enrollment_steps set data = case when data::jsonb ? $3 then jsonb_build_object($3::text, data::jsonb -> $3)::text end
-		where workspace_id = $1 and enrollment_id = any($2) and data is not null`, e.ws, ids, enrollment.StepMessages)
+		update enrollment_steps
+		set data = case when event = any($4) and data::json->$3 is not null then json_build_object($3::text, data::json->$3)::text end
+		where workspace_id = $1 and enrollment_id = any($2) and data is not null`, e.ws, ids, enrollment.StepMessages, sends)
 	s.Queue(batch, e.ws)
 	for _, flow := range slices.SortedFunc(maps.Keys(counts), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) {
 		counts[flow].Queue(batch, e.ws, flow, enrollment.EventsShard)
@@ -168,6 +170,9 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 	return e.tx.SendBatch(ctx, batch).Close()
 }
 
+// sends are the steps of send nodes.
+var sends = []string{enrollment.StepSent, enrollment.StepSkipped}
+
 // messages are the names of the notifications that send nodes wrote for the profile.
 // The nodes are in its steps, and the names follow from them. Steps may have been dropped by
 // their retention: then all nodes that the flow has had are tried.
@@ -177,9 +182,8 @@ func (e *erasure) messages(ctx context.Context, found []lasting) ([]notification
 		ids[i], flow[h.id] = enrollment.PgUUID(h.id), h.flow
 	}
 	rows, _ := e.tx.Query(ctx, `
-		select enrollment_id, node, coalesce(data::jsonb ->> $4, '1')::int from enrollment_steps
-		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids,
-		[]string{enrollment.StepSent, enrollment.StepSkipped}, enrollment.StepMessages)
+		select enrollment_id, node, coalesce(data::json->>$4, '1')::int from enrollment_steps
+		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids, sends, enrollment.StepMessages)
 	var names []notifications.Name
 	var id uuid.UUID
 	var node string

@@ -48,7 +48,7 @@ func TestErase(t *testing.T) {
 	text := strings.ReplaceAll(manyTraces, "$endpoint", b.Endpoint())
 	flow := b.Live(strings.ReplaceAll(text, "$policy", "per_event"))
 	once := b.Live(strings.ReplaceAll(text, "$policy", "once"))
-	b.RecordEvent("annika", "signed_up", flowstest.Properties(`{"nick":"annika"}`))
+	b.RecordEvent("annika", "signed_up", flowstest.Properties(`{"nick":"annika","small":1e-20000,"long":0.`+strings.Repeat("0", 20_000)+`1}`))
 	b.Settle()
 	b.RecordEvent("annika", "bought", flowstest.Properties(`{"nick":"annika"}`))
 	b.Settle() // on the webhook node

@@ -123,7 +123,7 @@ func (s *simulation) refusedAtOnce() string {
 			continue
 		}
 		if t.Condition != nil && !t.Condition.Uses().Profile {
-			if ok, err := t.Condition.Eval(graph.Vars{Trigger: s.t.trigger.value(), Now: s.Trigger.At}); err != nil {
+			if ok, err := t.Condition.Eval(graph.Vars{Trigger: s.t.trigger.value(), Now: s.Begin}); err != nil {
 				return enrollment.ConditionError
 			} else if !ok {
 				return enrollment.Filtered

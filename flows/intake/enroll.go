@@ -145,7 +145,7 @@ func (t *transaction) decide(ctx context.Context, c *candidate) error {
 		if c.source != enrollment.FromEvent || trigger.Event != c.Name || trigger.Condition == nil || trigger.Condition.Uses().Profile {
 			continue // a condition on the profile is checked when the enrollment enters
 		}
-		if ok, err := t.evaluate(trigger.Condition, graph.Vars{Trigger: c.Data(), Now: c.At}); err != nil {
+		if ok, err := t.evaluate(trigger.Condition, graph.Vars{Trigger: c.Data(), Now: t.recordedAt(c.Trigger)}); err != nil {
 			c.refuse(enrollment.ConditionError, "the condition cannot be decided: %s", err)
 			return nil
 		} else if !ok {

@@ -297,7 +297,7 @@ func (q *inquiry) decide() {
 		if t.Type == enrollment.FromEvent {
 			if i := slices.IndexFunc(q.triggering, func(e StoredEvent) bool { return e.Name == t.Event }); i >= 0 {
 				v.event = &q.triggering[i]
-				trigger = enrollment.TriggerData(v.event.Name, v.event.ID, v.event.OccurredAt, v.event.Properties)
+				trigger = enrollment.TriggerData(v.event.Name, v.event.ID, q.at, v.event.Properties)
 			}
 		}
 		v.decide(q, trigger)
