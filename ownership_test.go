@@ -162,7 +162,7 @@ var mayWrite = map[string]map[string]string{
 	"contents":              {"campaigns": "insert", "flows": "insert", "direct": "insert", "retention": "delete"},
 	"direct_keys":           {"direct": "insert update delete"},
 	"direct_key_periods":    {"direct": "insert delete"},
-	"notifications":         {"notifications": "insert update"}, // update: a profile is erased
+	"notifications":         {"notifications": "insert copy update"}, // update: a profile is erased
 	"opt_outs":              {"notifications": "insert"},
 	"batches":               {"notifications": "insert update", "sender": "insert update"},
 	"attempts":              {"sender": "insert", "notifications": "insert"},

@@ -2,7 +2,9 @@ package notifications
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,10 +63,10 @@ type Chunk struct {
 	BatchSize   int
 	DueAfter    time.Duration // of the first batch, from now
 	DueStep     time.Duration // from one batch to the next
-	Recipients  []Recipient   // reordered by Insert
-	Converts    bool          // the contents have a conversion
-	Variants    []Variant     // the contents that compete; nil: all get ContentID
-	Remember    bool          // store the fingerprints of the recipients of each variant
+	Recipients  []Recipient
+	Converts    bool      // the contents have a conversion
+	Variants    []Variant // the contents that compete; nil: all get ContentID
+	Remember    bool      // store the fingerprints of the recipients of each variant
 }
 
 // Written counts what a chunk has added; a repeated chunk adds nothing.
@@ -148,28 +150,50 @@ func (l *Ledger) Insert(ctx context.Context, tx pgx.Tx, c Chunk) (Written, error
 // may have inserted any of them. The same profile twice is one recipient. Skipped
 // recipients that hold their key are keyed.
 func split(c Chunk) (send, conflicting, keyed, skip []Recipient) {
-	all := c.Recipients
-	slices.SortFunc(all, func(a, b Recipient) int {
-		if d := bytes.Compare(a.Key[:], b.Key[:]); d != 0 {
-			return d
-		}
-		return strings.Compare(a.ProfileKey, b.ProfileKey)
-	})
-	send = make([]Recipient, 0, len(all))
-	for _, r := range all {
-		last := len(send) - 1
+	all := sorted(c.Recipients)
+	send = all[:0] // never longer than what is read of all
+	for i := range all {
+		r, last := &all[i], len(send)-1
 		switch {
 		case r.Skip != "" && r.Holds && !c.OfFlow:
-			keyed = append(keyed, r)
+			keyed = append(keyed, *r)
 		case r.Skip != "":
-			skip = append(skip, r)
+			skip = append(skip, *r)
 		case last < 0 || send[last].Key != r.Key:
-			send = append(send, r)
+			if last+1 < i {
+				all[last+1] = *r
+			}
+			send = all[:last+2]
 		case send[last].ProfileKey != r.ProfileKey:
-			conflicting = append(conflicting, r)
+			conflicting = append(conflicting, *r)
 		}
 	}
 	return send, conflicting, keyed, skip
+}
+
+// sorted returns recipients in the order of their keys and then of their profiles. It sorts
+// the beginnings of the keys, since a swap of recipients costs ten times as much.
+func sorted(all []Recipient) []Recipient {
+	type entry struct {
+		begins uint64 // of the key
+		at     int32
+	}
+	order := make([]entry, len(all))
+	for i := range all {
+		order[i] = entry{binary.BigEndian.Uint64(all[i].Key[:]), int32(i)}
+	}
+	slices.SortFunc(order, func(a, b entry) int {
+		if a.begins != b.begins {
+			return cmp.Compare(a.begins, b.begins)
+		}
+		x, y := &all[a.at], &all[b.at]
+		return cmp.Or(bytes.Compare(x.Key[8:], y.Key[8:]), strings.Compare(x.ProfileKey, y.ProfileKey))
+	})
+	out := make([]Recipient, len(all))
+	for i, e := range order {
+		out[i] = all[e.at]
+	}
+	return out
 }
 
 type newBatch struct {
@@ -185,13 +209,14 @@ func insertIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([
 	if len(send) == 0 {
 		return nil, nil
 	}
-	col := columnsOf(c, send)
+	at := placesOf(c, send)
 	if c.Copy {
-		if err := copyIntents(ctx, tx, c, col); err != nil {
+		if err := copyIntents(ctx, tx, c, send, at); err != nil {
 			return nil, err
 		}
-		return col.batches, insertBatches(ctx, tx, c, col.batches)
+		return at.batches, insertBatches(ctx, tx, c, at.batches)
 	}
+	col := columnsOf(send, at)
 	tag, err := tx.Exec(ctx, `
 		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, enrollment_id,
 			converts)
@@ -204,9 +229,9 @@ func insertIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient) ([
 	if err != nil {
 		return nil, err
 	}
-	batches := col.batches
+	batches := at.batches
 	if int(tag.RowsAffected()) < len(send) {
-		if batches, err = countBatches(ctx, tx, c, col.batches); err != nil {
+		if batches, err = countBatches(ctx, tx, c, at.batches); err != nil {
 			return nil, err
 		}
 	}
@@ -272,28 +297,42 @@ func (c Chunk) after(i int) time.Duration { return c.DueAfter + time.Duration(i)
 // wire converts an id for pgx, since the driver.Valuer of uuid.UUID is slow for thousands.
 func wire(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
 
+// places are the batch and the ordinal of each recipient of a chunk.
+type places struct {
+	batchOf  []uuid.UUID
+	ordinals []int16
+	batches  []newBatch // if no row conflicts
+}
+
+func placesOf(c Chunk, send []Recipient) places {
+	at := places{batchOf: make([]uuid.UUID, len(send)), ordinals: make([]int16, len(send))}
+	dealer := newDealer(c, send)
+	for i := range send {
+		batch, ordinal := dealer.place(send[i].Variant)
+		at.batchOf[i], at.ordinals[i] = batch, int16(ordinal)
+	}
+	at.batches = dealer.batches
+	return at
+}
+
 // intentColumns are the columns of recipients, as unnest takes them.
 type intentColumns struct {
 	keys, batchOf                 []pgtype.UUID
 	ordinals                      []int16
 	profiles, addresses, payloads []string
-	batches                       []newBatch // if no row conflicts
 }
 
-func columnsOf(c Chunk, send []Recipient) intentColumns {
+func columnsOf(send []Recipient, at places) intentColumns {
 	n := len(send)
 	col := intentColumns{
-		keys: make([]pgtype.UUID, n), batchOf: make([]pgtype.UUID, n), ordinals: make([]int16, n),
+		keys: make([]pgtype.UUID, n), batchOf: make([]pgtype.UUID, n), ordinals: at.ordinals,
 		profiles: make([]string, n), addresses: make([]string, n), payloads: make([]string, n),
 	}
-	dealer := newDealer(c, send)
 	for i := range send {
 		r := &send[i]
-		batch, ordinal := dealer.place(r.Variant)
 		col.keys[i], col.profiles[i], col.addresses[i], col.payloads[i] = wire(r.Key), r.ProfileKey, r.Address, r.Payload
-		col.batchOf[i], col.ordinals[i] = wire(batch), int16(ordinal)
+		col.batchOf[i] = wire(at.batchOf[i])
 	}
-	col.batches = dealer.batches
 	return col
 }
 

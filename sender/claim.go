@@ -78,15 +78,17 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	c := &claim{Ref: ref, token: token, started: begun, through: -1}
 	var lasts *float64 // seconds until the send deadline
 	var age float64
+	var most int // open rows
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
 		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate,
-			&c.failing, &lasts, &age, &c.resumed, &c.optOuts, &c.suppressions, &c.clock)
+			&c.failing, &lasts, &age, &c.resumed, &c.optOuts, &c.suppressions, &c.clock, &most)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
 		var payload pgtype.DriverBytes
 		left := s.cfg.ClaimBytes
+		c.rows, c.ordinals, c.keys = make([]row, 0, most), make([]int16, 0, most), make([]uuid.UUID, 0, most)
 		_, err = pgx.ForEachRow(rows, []any{&r.Ordinal, (*[16]byte)(&r.Key), &r.Address, &payload}, func() error {
 			if n := len(c.rows); n > 0 && r.Ordinal <= c.rows[n-1].Ordinal {
 				return fmt.Errorf("two rows have the ordinal %d", r.Ordinal) // Batch!OneRowPerOrdinal, before any call
@@ -136,7 +138,7 @@ const claimBatch = `
 		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id
 			and m.open_until is not null and m.probe_token is distinct from $4)
 		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, leased_by, lease_until, expires_at, created_at,
-			resumed_at
+			resumed_at, coalesce(cardinality(open), size) as most
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
@@ -148,7 +150,7 @@ const claimBatch = `
 		extract(epoch from now() - c.resumed_at)::float8,
 		exists (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2),
 		exists (select from suppressions s where s.workspace_id = $1) or exists (select from topic_unsubscribes t where t.workspace_id = $1),
-		now()
+		now(), c.most
 	from claimed c
 	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
 	left join provider_meters m on m.workspace_id = c.workspace_id and m.provider_id = c.provider_id`

@@ -19,7 +19,7 @@ func TestEventsOfResponsesHaveTheTimeOfTheDatabase(t *testing.T) {
 	s := b.sender()
 	c, w := b.claimed(s, ref)
 	b.commits(s, c, nil, opening(c, w), open)
-	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
+	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider), nil)
 	s.recordReceipts(bg, c, w)
 	b.Must(s.keepEvidence(bg, c, done))
 	for _, kind := range []string{"deferred", "accepted"} {

@@ -213,8 +213,7 @@ const commitText = `
 			sent = sent + @sent, failed = failed + @failed, skipped = skipped + @skipped,
 			skips = case when @skipped = 0 then skips else skips || (
 				select jsonb_object_agg(r.reason, r.n + coalesce((skips->>r.reason)::int, 0)) from (
-					select reason, count(*) as n from unnest(@kinds::text[], @reasons::text[]) as o (kind, reason)
-					where kind = 'skipped' group by reason) r) end,
+					select reason, count(*) as n from ` + outcomeRows + ` where kind = 'skipped' group by reason) r) end,
 			cancelled = cancelled + case when @step = 'ready' and gate = 'cancelled' and attempt = 1
 				then cardinality(@rest::smallint[]) else 0 end,
 			orphaned = orphaned + @orphaned + case when @step = 'ready' and gate = 'cancelled' and attempt = 2
@@ -241,8 +240,7 @@ const commitText = `
 		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail)
 		select b.workspace_id, b.root_id, o.ordinal, b.attempt, o.kind, true, o.basis, nullif(o.reason, ''),
 			nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, '')
-		from b, unnest(@ordinals::smallint[], @kinds::text[], @bases::text[], @reasons::text[],
-			@codes::smallint[], @carrier_ids::text[], @details::text[]) as o (ordinal, kind, basis, reason, code, carrier_id, detail)
+		from b, ` + outcomeRows + `
 	), events as (` + recordOutcomes + `
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, first, last, until, message_date, detail)

@@ -81,12 +81,12 @@ func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 	c, w := b.claimed(s, refs[0])
 	first, late := opening(c, w), *c
 	b.commits(s, c, nil, first, open)
-	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
+	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider), nil)
 	d, err := s.content(bg, b.Workspace, c.contentID)
 	b.Must(err)
 	second := d.render(c, 10, time.Second)
 	b.commits(s, c, done, opening(c, second), open)
-	s.call(bg, c, b.carrier, second, s.paceOf(b.provider))
+	s.call(bg, c, b.carrier, second, s.paceOf(b.provider), nil)
 	if _, err := s.commitOnce(bg, &late, nil, first); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestAnOutcomeIsWrittenOnce(t *testing.T) {
 	s := b.sender()
 	c, w := b.claimed(s, refs[0])
 	b.commits(s, c, nil, opening(c, w), open)
-	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider))
+	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider), nil)
 	b.commits(s, c, done, ending{state: stateKeep}, open)
 	if _, err := s.commitOnce(bg, c, done, ending{state: stateKeep}); err == nil || !pgerr.Is(err, "23") {
 		t.Errorf("written again: %v", err)

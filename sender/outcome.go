@@ -1,6 +1,7 @@
 package sender
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -61,25 +62,63 @@ func orphaned(attempt int16, done []outcome) (ordinals []int16) {
 	return ordinals
 }
 
-// columns are the columns of outcomes, as unnest takes them.
+// columns are the columns of outcomes, as outcomeRows reads them.
 type columns struct {
 	ordinals, codes                            []int16
 	kinds, bases, reasons, carrierIDs, details []string
 }
 
 func outcomeColumns(done []outcome) columns {
-	n := len(done)
-	c := columns{ordinals: make([]int16, n), codes: make([]int16, n), kinds: make([]string, n), bases: make([]string, n),
-		reasons: make([]string, n), carrierIDs: make([]string, n), details: make([]string, n)}
-	for i, o := range done {
-		c.ordinals[i], c.codes[i], c.kinds[i], c.bases[i] = o.ordinal, int16(o.code), o.kind, o.basis
-		c.reasons[i], c.carrierIDs[i], c.details[i] = clip(o.reason), clip(o.carrierID), clip(o.detail)
+	c := columns{ordinals: make([]int16, len(done))}
+	for i := range done {
+		c.ordinals[i] = done[i].ordinal
 	}
+	c.kinds = column(done, func(o *outcome) string { return o.kind })
+	c.bases = column(done, func(o *outcome) string { return o.basis })
+	c.reasons = column(done, func(o *outcome) string { return clip(o.reason) })
+	c.codes = column(done, func(o *outcome) int16 { return int16(o.code) })
+	c.carrierIDs = column(done, func(o *outcome) string { return clip(o.carrierID) })
+	c.details = column(done, func(o *outcome) string { return clip(o.detail) })
 	return c
 }
 
+// column is a column of outcomes. If it has one value, as most columns of a window do, it has
+// it once: Postgres and this process would spend more on its repetition than on the rest.
+func column[T comparable](done []outcome, of func(*outcome) T) []T {
+	all := make([]T, 0, min(len(done), 1))
+	for i := range done {
+		value := of(&done[i])
+		switch {
+		case i == 0 || len(all) > 1:
+			all = append(all, value)
+		case value != all[0]:
+			all = append(slices.Grow(slices.Repeat(all, i), len(done)-i), value)
+		}
+	}
+	return all
+}
+
+// repeated is a column with a value for each of n outcomes.
+func repeated[T any](column []T, n int) []T {
+	if len(column) == 1 {
+		return slices.Repeat(column, n)
+	}
+	return column
+}
+
+// outcomeRows are the rows of outcomeColumns. Missing values of a column are its first.
+const outcomeRows = `(
+			select o.ordinal, coalesce(o.kind, (@kinds::text[])[1]) as kind, coalesce(o.basis, (@bases::text[])[1]) as basis,
+				coalesce(o.reason, (@reasons::text[])[1]) as reason, coalesce(o.code, (@codes::smallint[])[1]) as code,
+				coalesce(o.carrier_id, (@carrier_ids::text[])[1]) as carrier_id, coalesce(o.detail, (@details::text[])[1]) as detail
+			from unnest(@ordinals::smallint[], @kinds::text[], @bases::text[], @reasons::text[], @codes::smallint[], @carrier_ids::text[],
+				@details::text[]) as o (ordinal, kind, basis, reason, code, carrier_id, detail)) o`
+
 // clip shortens a carrier's text and makes it valid for a text column.
 func clip(s string) string {
+	if s == "" {
+		return s
+	}
 	if len(s) > 300 {
 		s = s[:300]
 	}

@@ -315,8 +315,8 @@ func insertOutcomes(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b sta
 	if len(done) == 0 {
 		return nil
 	}
-	col := outcomeColumns(done)
-	finals := make([]bool, len(done))
+	col, n := outcomeColumns(done), len(done)
+	finals := make([]bool, n)
 	for i, o := range done {
 		finals[i] = !o.open
 	}
@@ -326,7 +326,8 @@ func insertOutcomes(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b sta
 			nullif(o.reason, ''), nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, ''), now()
 		from unnest($4::smallint[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::smallint[], $10::text[], $11::text[])
 			as o (ordinal, kind, final, basis, reason, code, carrier_id, detail)`,
-		ref.WorkspaceID, b.Root, b.Attempt, col.ordinals, col.kinds, finals, col.bases, col.reasons, col.codes, col.carrierIDs, col.details)
+		ref.WorkspaceID, b.Root, b.Attempt, col.ordinals, repeated(col.kinds, n), finals, repeated(col.bases, n), repeated(col.reasons, n),
+		repeated(col.codes, n), repeated(col.carrierIDs, n), repeated(col.details, n))
 	return lemma.Wrap(err, "insert outcomes")
 }
 

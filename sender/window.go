@@ -20,6 +20,8 @@ type window struct {
 	date     time.Time // of its messages, in attempt 1
 }
 
+const notificationBytes = 64 // of an id, at most
+
 // render renders the next messages of a claim, for most of the given time, while their
 // data is read and there is memory for them. It is a pure function of the intent and the
 // template's version: two attempts send the same bytes. Rows that cannot be rendered end
@@ -29,6 +31,8 @@ func (d *content) render(c *claim, size int, most time.Duration) *window {
 	begun := time.Now()
 	w := &window{messages: make([]Message, 0, len(rows)), rows: make([]int16, 0, len(rows))}
 	bytes := 0
+	idOf := lemma.AppendNotificationIDs(c.OriginID)
+	var id [notificationBytes]byte
 	kept := rows[:0]
 	for i, r := range rows {
 		if i > 0 && (r.Payload == "" || time.Since(begun) > most || !c.memory.fits(bytes)) {
@@ -46,7 +50,7 @@ func (d *content) render(c *claim, size int, most time.Duration) *window {
 		bytes += len(text.Subject) + len(text.HTML) + len(text.Text) + bytesOf(headers)
 		w.rows = append(w.rows, r.Ordinal)
 		w.messages = append(w.messages, Message{
-			Notification: lemma.FormatNotificationID(c.OriginID, r.Key), Attempt: int(c.attempt),
+			Notification: string(idOf(id[:0], r.Key)), Attempt: int(c.attempt),
 			To: r.Address, FromName: d.fromName, FromEmail: d.fromEmail, ReplyTo: d.replyTo, Headers: headers,
 			Subject: text.Subject, HTML: text.HTML, Text: text.Text, Link: text.Link, Data: text.Data,
 			Seed: r.Key,

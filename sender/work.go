@@ -3,6 +3,7 @@ package sender
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -139,7 +140,7 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 			continue
 		}
 		s.at(ctx, "opened", c.Ref)
-		pending = append(pending, s.call(ctx, c, carrier, w, p)...)
+		pending = s.call(ctx, c, carrier, w, p, pending)
 		c.forget(w)
 		c.slot.busy(time.Time{})
 		p.ended(time.Since(begun), waited)
@@ -161,8 +162,8 @@ func (s *Sender) mustStop(c *claim) bool {
 }
 
 // call sends a window's messages over the carrier, outside any transaction, and
-// classifies the receipts.
-func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window, p *pace) []outcome {
+// adds the receipts that are outcomes to done.
+func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window, p *pace, done []outcome) []outcome {
 	begun := time.Now()
 	s.startBy(c, w, begun)
 	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.until)
@@ -174,7 +175,7 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 	w.receipts = receipts[:min(len(receipts), len(w.rows))]
 	w.run = runOf(w.receipts)
 	w.run.countHangs(w.receipts, func(i int) bool { return c.refusals.of(w.rows[i]) == 0 })
-	var done []outcome
+	done = slices.Grow(done, len(w.rows))
 	for i, ordinal := range w.rows {
 		if i >= len(receipts) { // without a receipt the outcome is unknown
 			c.unknown = append(c.unknown, ordinal)
