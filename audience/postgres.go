@@ -197,8 +197,12 @@ func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][]
 			return nil, overLimit("the source's catalog is too big")
 		}
 	}
-	if _, err := result.Close(); err != nil {
+	tag, err := result.Close()
+	if err != nil {
 		return nil, p.fault(err, "", 0)
+	}
+	if tag.String() == "" || tag.Select() && tag.RowsAffected() > int64(len(rows)) {
+		return nil, cutResult()
 	}
 	return rows, nil
 }

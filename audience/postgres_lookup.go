@@ -197,8 +197,8 @@ func (c *pgRows) advance() (bool, error) {
 	if err != nil {
 		return false, c.session.fault(err, "", 0)
 	}
-	if tag.RowsAffected() != c.rows {
-		return false, unavailable(nil, "the source did not send all the rows it announced")
+	if !announces(tag, c.rows) {
+		return false, cutResult()
 	}
 	return false, nil
 }
