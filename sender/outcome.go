@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"lemma/notifications"
 )
 
@@ -24,7 +26,7 @@ type outcome struct {
 	code      int
 	carrierID string
 	detail    string
-	at        time.Time // of a response, by the clock of this process
+	at        time.Time // of a response, by the clock of the database; zero: that of the commit
 }
 
 // tally is what outcomes add to a batch's counters. The view notification_status
@@ -65,15 +67,17 @@ func orphaned(attempt int16, done []outcome) (ordinals []int16) {
 type columns struct {
 	ordinals, codes                            []int16
 	kinds, bases, reasons, carrierIDs, details []string
+	times                                      []pgtype.Timestamptz
 }
 
 func outcomeColumns(done []outcome) columns {
 	n := len(done)
 	c := columns{ordinals: make([]int16, n), codes: make([]int16, n), kinds: make([]string, n), bases: make([]string, n),
-		reasons: make([]string, n), carrierIDs: make([]string, n), details: make([]string, n)}
+		reasons: make([]string, n), carrierIDs: make([]string, n), details: make([]string, n), times: make([]pgtype.Timestamptz, n)}
 	for i, o := range done {
 		c.ordinals[i], c.codes[i], c.kinds[i], c.bases[i] = o.ordinal, int16(o.code), o.kind, o.basis
 		c.reasons[i], c.carrierIDs[i], c.details[i] = clip(o.reason), clip(o.carrierID), clip(o.detail)
+		c.times[i] = pgtype.Timestamptz{Time: o.at, Valid: !o.at.IsZero()}
 	}
 	return c
 }
