@@ -148,7 +148,7 @@ var mayWrite = map[string]map[string]string{
 	"suppressions":          {"suppression": "insert delete"},
 	"topic_unsubscribes":    {"suppression": "insert delete"},
 	"suppression_filters":   {"suppression": "insert delete"},
-	"link_keys":             {"links": "insert update"}, // update: the secret key is replaced
+	"link_keys":             {"links": "insert update delete"}, // update: the secret key is replaced; delete: it is lost
 	"provider_meters":       {"providers": "insert update", "sender": "insert update"},
 	"provider_test_meters":  {"providers": "insert update"},
 	"campaigns":             {"campaigns": "insert update delete"},

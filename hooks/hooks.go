@@ -278,7 +278,7 @@ func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, don
 		case !done[i].New:
 			h.metrics.duplicates.WithLabelValues(a.kind).Inc()
 			continue
-		case !done[i].Matched && r.Report.Address == "": // an address unsubscribes without a notification, as by STOP
+		case !done[i].Matched && r.Report.Address == "" && !lemma.IsTestID(r.Report.Notification): // STOP names only an address
 			h.metrics.unmatched.WithLabelValues(a.kind).Inc()
 		}
 		h.metrics.events.WithLabelValues(a.kind, string(r.Report.Type)).Inc()

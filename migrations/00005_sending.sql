@@ -170,7 +170,7 @@ create table attempts (
     code         smallint,                    -- the carrier's reply code
     carrier_id   text,                        -- the carrier's id of the message
     detail       text,                        -- the carrier's reply, shortened
-    at           timestamptz not null default now(),
+    at           timestamptz not null default now(), -- of the carrier's answer; of the commit without one
     constraint attempts_pkey primary key (workspace_id, batch_id, ordinal, attempt),
     -- A third attempt cannot be recorded.
     constraint attempts_bound check (attempt between 1 and 2),
