@@ -78,15 +78,15 @@ create table engagement_counts (
 ) with (fillfactor = 50);
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
 
--- Until when trigger events were queued to be matched with notifications, by received_at, and those of
--- notifications whose acceptance was known later, by the time of their attempts. One row.
-create table conversion_position (
-    one            boolean primary key default true check (one),
-    received_until timestamptz not null default now(),
-    settled_until  timestamptz not null default now()
+-- Until when the rows of a queue were written: trigger events by received_at, and settled notifications
+-- by the time of their attempts. A row each, so that no queue waits for the other.
+create table conversion_positions (
+    queue text not null constraint conversion_positions_queue check (queue in ('conversion_queue', 'settlement_queue')),
+    until timestamptz not null default now(),
+    constraint conversion_positions_pkey primary key (queue)
 );
-insert into conversion_position default values;
-comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
+insert into conversion_positions (queue) values ('conversion_queue'), ('settlement_queue');
+comment on constraint conversion_positions_pkey on conversion_positions is 'a conversion is counted once';
 
 -- Trigger events that may be conversions. A row is deleted in the transaction that queues the conversions.
 create table conversion_queue (
@@ -96,6 +96,18 @@ create table conversion_queue (
     constraint conversion_queue_pkey primary key (workspace_id, received_at, key)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 comment on constraint conversion_queue_pkey on conversion_queue is 'a conversion is counted once';
+
+-- Notifications that evidence has settled as accepted: their profiles may have had events before. A row
+-- is deleted in the transaction that queues the conversion, or when no event before the settlement fits.
+create table settlement_queue (
+    workspace_id uuid not null,
+    settled_at   timestamptz not null,
+    batch_id     uuid not null,               -- with ordinal: the notification
+    ordinal      smallint not null,
+    read_until   timestamptz,                 -- events that were received until then do not fit; null: none is read
+    constraint settlement_queue_pkey primary key (workspace_id, settled_at, batch_id, ordinal)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+comment on constraint settlement_queue_pkey on settlement_queue is 'a conversion is counted once';
 
 create table link_counts (
     workspace_id   uuid not null,
@@ -110,8 +122,9 @@ comment on constraint link_counts_pkey on link_counts is 'an open or click is co
 
 -- +goose Down
 drop table link_counts;
+drop table settlement_queue;
 drop table conversion_queue;
-drop table conversion_position;
+drop table conversion_positions;
 drop table engagement_counts;
 drop table engagements;
 drop table tracking_events;

@@ -265,12 +265,11 @@ create table contents (
     constraint contents_workspace_id_template_id_template_version_fkey FOREIGN KEY (workspace_id, template_id, template_version) REFERENCES template_versions(workspace_id, template_id, version)
 );
 
-create table conversion_position (
-    one boolean not null default true,
-    received_until timestamp with time zone not null default now(),
-    settled_until timestamp with time zone not null default now(),
-    constraint conversion_position_pkey PRIMARY KEY (one),
-    constraint conversion_position_one_check CHECK (one)
+create table conversion_positions (
+    queue text not null,
+    until timestamp with time zone not null default now(),
+    constraint conversion_positions_pkey PRIMARY KEY (queue),
+    constraint conversion_positions_queue CHECK ((queue = ANY (ARRAY['conversion_queue'::text, 'settlement_queue'::text])))
 );
 
 create table conversion_queue (
@@ -1039,6 +1038,15 @@ create table resolutions (
     constraint resolutions_resolution_check CHECK ((resolution = ANY (ARRAY['sent'::text, 'not_sent'::text])))
 );
 
+create table settlement_queue (
+    workspace_id uuid not null,
+    settled_at timestamp with time zone not null,
+    batch_id uuid not null,
+    ordinal smallint not null,
+    read_until timestamp with time zone,
+    constraint settlement_queue_pkey PRIMARY KEY (workspace_id, settled_at, batch_id, ordinal)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
+
 create table soft_bounces (
     workspace_id uuid not null,
     key uuid not null,
@@ -1395,7 +1403,7 @@ comment on constraint blobs_content on blobs is 'SideEffects!PublishedIsTheCommi
 comment on constraint blobs_lease on blobs is 'SideEffects!CommittedIsKept';
 comment on constraint blobs_name on blobs is 'SideEffects!PublishedIsTheCommitted';
 comment on constraint blobs_pkey on blobs is 'SideEffects!CommittedOnce';
-comment on constraint conversion_position_pkey on conversion_position is 'a conversion is counted once';
+comment on constraint conversion_positions_pkey on conversion_positions is 'a conversion is counted once';
 comment on constraint conversion_queue_pkey on conversion_queue is 'a conversion is counted once';
 comment on constraint deliveries_pkey on deliveries is 'ProviderEvents!RankOnlyRises';
 comment on constraint deliveries_rank on deliveries is 'ProviderEvents!RankOnlyRises';
@@ -1423,6 +1431,7 @@ comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
 comment on constraint outbox_of_event on outbox is 'Outbox!ConsistentOutput';
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint provider_watermarks_pkey on provider_watermarks is 'SendingEngine!SingleSendUnderAssumptions';
+comment on constraint settlement_queue_pkey on settlement_queue is 'a conversion is counted once';
 comment on constraint suppression_filters_pkey on suppression_filters is 'a filter of suppressions has each part once';
 comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';
 comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';

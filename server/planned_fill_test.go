@@ -41,6 +41,7 @@ func (p *planned) fill(pool *pgxpool.Pool, n int) {
 		`insert into tracking_queue (workspace_id, origin_id, key, id, type, occurred_at)
 			select $1, $1, id, id, 'clicked', now() - i * interval '1 second' from made`,
 		`insert into conversion_queue (workspace_id, received_at, key) select $1, now(), id from made`,
+		`insert into settlement_queue (workspace_id, settled_at, batch_id, ordinal) select $1, now(), batch, i % 500 from made`,
 		`insert into tracking_events (workspace_id, origin_id, key, id, type, link, occurred_at)
 			select $1, $1, id, id, 'clicked', 1, now() from made`,
 		`insert into engagements (workspace_id, origin_id, key, content_id, opens, clicks) select $1, $1, id, $1, 1, 1 from made`,

@@ -35,6 +35,7 @@ var finds = map[string][]string{
 	"event_queue":        {"id"},
 	"tracking_queue":     {"key", "occurred_at"},
 	"conversion_queue":   {"key"},
+	"settlement_queue":   {"batch_id"},
 	"tracking_events":    {"key"},
 	"engagements":        {"key"},
 }
@@ -78,9 +79,10 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Tracking).queue.func1", "_at_idx", "attempts that evidence has settled, since the last run"},
 	{"events.Waiting", "event_queue_pkey", "skips from one workspace with queued events to the next"},
 	{"events.Take", "event_queue_pkey", "the first by id, of one workspace"},
-	{"(*Tracking).queue.func1", "contents_converting", "whether there is a content with one event"},
+	{"(*Tracking).queue.func1", "contents_converting", "whether there is a content with one event, or with any"},
 	{"(*Tracking).waiting", "_queue_", "skips from one workspace with queued events to the next"},
 	{"tracking.takeEvents", "conversion_queue_pkey", "the first by received_at, of one workspace"},
+	{"tracking.takeSettled", "settlement_queue_pkey", "the first by settled_at, of one workspace"},
 	{"(*Webhooks).failingLong", "webhook_endpoints_failing", "the endpoints that have failed for long"},
 	{"(*Blobs).takeEnded", "blobs_cleaning", "skips from one workspace with ended content to the next"},
 	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},
@@ -106,7 +108,7 @@ func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	p.fill(grown, 30_000)
 	big := hot.Scans(t, grown)
 	pgtest.Exec(t, grown, `analyze`)
-	pgtest.Exec(t, drained, `vacuum event_queue, tracking_queue, conversion_queue`) // autovacuum does so after a peak
+	pgtest.Exec(t, drained, `vacuum event_queue, tracking_queue, conversion_queue, settlement_queue`) // autovacuum does so after a peak
 	for _, state := range []struct {
 		name  string
 		scans []pgtest.Scan

@@ -25,7 +25,7 @@ func (b *bundle) triggerEvent(i int, name string, occurred, received time.Time) 
 	b.T.Helper()
 	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at) values ($1, $2, $3, $4, $5, $6)`,
 		b.Workspace, lemma.NewID(), fmt.Sprint(i), name, occurred, received)
-	b.Exec(`update conversion_position set received_until = least(received_until, $1)`, received.Add(-time.Second))
+	b.Exec(`update conversion_positions set until = least(until, $1) where queue = 'conversion_queue'`, received.Add(-time.Second))
 }
 
 // convert matches all events older than age, and applies what was found.
@@ -158,7 +158,7 @@ func TestAProfileWithManyNotificationsStopsNoConversions(t *testing.T) {
 		from generate_series(1, $3::int) i`,
 		b.Workspace, b.sent, events)
 	b.triggerEvent(1, "bought", b.sent.Add(time.Minute), time.Now())
-	b.Exec(`update conversion_position set received_until = now() - interval '1 hour'`)
+	b.Exec(`update conversion_positions set until = now() - interval '1 hour'`)
 	b.Deps.Pool = b.Connect(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["statement_timeout"] = "2s" })
 	_, err := b.QueueEvents(t.Context(), 0)
 	b.Must(err)
@@ -183,38 +183,6 @@ func TestAWorkspaceThatFailsStopsNoConversions(t *testing.T) {
 	}
 	b.WantCount(1, `select count(*) from tracking_queue where workspace_id = $1`, b.Workspace)
 	b.WantCount(1, `select count(*) from conversion_queue where workspace_id = $1`, other)
-}
-
-// The carrier accepts a message, and its worker crashes. The recipient buys before evidence
-// settles the notification.
-func TestAnEventBeforeTheSettlementConverts(t *testing.T) {
-	b := setup(t)
-	b.convertible("bought", time.Hour)
-	b.Exec(`delete from attempts where workspace_id = $1`, b.Workspace)
-	accepted, settled := time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute)
-	b.Exec(`insert into provider_events (workspace_id, origin_id, id, provider_id, source, source_event_id, batch_id, ordinal, kind,
-			occurred_at)
-		select workspace_id, origin_id, gen_random_uuid(), $2, 'webhook', key, batch_id, ordinal, 'accepted', $3
-		from notifications where workspace_id = $1`, b.Workspace, b.provider, accepted)
-	b.triggerEvent(0, "bought", accepted.Add(2*time.Minute), accepted.Add(2*time.Minute))
-	b.triggerEvent(1, "bought", accepted.Add(-time.Minute), accepted.Add(time.Minute))
-	b.triggerEvent(2, "looked", accepted.Add(2*time.Minute), accepted.Add(2*time.Minute))
-	b.convert(time.Minute)
-	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
-		select workspace_id, batch_id, ordinal, 1, 'accepted', true, 'evidence', $2 from notifications where workspace_id = $1`,
-		b.Workspace, settled)
-	b.Exec(`update conversion_position set settled_until = $1`, settled.Add(-time.Minute))
-	for _, want := range []int{10, 0} {
-		n, err := b.QueueSettled(t.Context(), time.Minute)
-		b.Must(err)
-		if n != want {
-			t.Errorf("%d attempts, want %d", n, want)
-		}
-	}
-	b.convert(time.Minute)
-	if n := b.conversions(); n != 1 {
-		t.Errorf("%d conversions of one event after the acceptance", n)
-	}
 }
 
 func TestUnsubscribesAreCountedOnce(t *testing.T) {

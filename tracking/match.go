@@ -2,6 +2,7 @@ package tracking
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,20 +34,29 @@ func (t *Tracking) convertDue(ctx context.Context) error {
 	}
 }
 
-// Convert finds the notifications that queued trigger events convert, and queues these
-// conversions. It matches at most one chunk of each workspace, and returns how many events
-// these were. A workspace that fails or is slow does not stop the others.
+// Convert finds the notifications that queued trigger events convert, and those of queued
+// settlements that an event has converted, and queues these conversions. It matches at most
+// one chunk of each queue of each workspace, and returns how many rows of the queues these
+// were. A workspace that fails or is slow does not stop the others.
 func (t *Tracking) Convert(ctx context.Context) (matched int, err error) {
-	return t.eachWaiting(ctx, "conversion_queue", &t.converting, func(ws uuid.UUID, most int) (n int, err error) {
-		err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
-			var events occurrences
-			if n, events, err = takeEvents(ctx, tx, ws, most); n == 0 || err != nil {
-				return err
-			}
-			return events.convert(ctx, tx, ws)
-		})
-		return n, err
+	matched, err = t.eachWaiting(ctx, "conversion_queue", &t.converting, func(ws uuid.UUID, most int) (int, error) {
+		return t.convertChunk(ctx, ws, most)
 	})
+	settled, failed := t.eachWaiting(ctx, "settlement_queue", &t.settling, func(ws uuid.UUID, most int) (int, error) {
+		return t.convertSettled(ctx, ws, most)
+	})
+	return matched + settled, errors.Join(err, failed)
+}
+
+func (t *Tracking) convertChunk(ctx context.Context, ws uuid.UUID, most int) (n int, err error) {
+	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
+		var events occurrences
+		if n, events, err = takeEvents(ctx, tx, ws, most); n == 0 || err != nil {
+			return err
+		}
+		return events.convert(ctx, tx, ws)
+	})
+	return n, err
 }
 
 // named is an event of a profile by its name.
@@ -106,10 +116,21 @@ func (o occurrences) convert(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 	return lemma.Wrap(err, "find conversions")
 }
 
+// acceptedAt selects when the notification n of workspace $1 was accepted: null before, and
+// if it has converted. One that was settled by evidence was accepted at the time of the
+// evidence.
+const acceptedAt = `
+			select min(case a.basis when 'evidence' then least(a.at, (
+				select min(p.occurred_at) from provider_events p
+				where p.workspace_id = $1 and p.origin_id = n.origin_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal and p.kind = 'accepted'
+			)) else a.at end) as at from attempts a
+			where a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'
+			  and (select e.conversions from engagements e
+				where e.workspace_id = $1 and e.origin_id = n.origin_id and e.key = n.key and e.conversions > 0) is null`
+
 // declare opens a cursor over the notifications of the profiles, with the times in which
 // an event converts them. These are null for other events, before the message is accepted,
-// and for a notification that has converted. One that was settled by evidence was accepted
-// at the time of the evidence.
+// and for a notification that has converted.
 func (o occurrences) declare(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
 	profiles, events := map[string]bool{}, map[string]bool{}
 	for of := range o {
@@ -129,15 +150,8 @@ func (o occurrences) declare(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 		cross join lateral (
 			select c.conversion_event, c.conversion_within from contents c where c.workspace_id = $1 and c.id = b.content_id offset 0
 		) c
-		cross join lateral (
-			select min(case a.basis when 'evidence' then least(a.at, (
-				select min(p.occurred_at) from provider_events p
-				where p.workspace_id = $1 and p.origin_id = n.origin_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal and p.kind = 'accepted'
-			)) else a.at end) as at from attempts a
-			where a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'
+		cross join lateral (`+acceptedAt+`
 			  and c.conversion_event = any($3::text[])
-			  and (select e.conversions from engagements e
-				where e.workspace_id = $1 and e.origin_id = n.origin_id and e.key = n.key and e.conversions > 0) is null
 		) sent`, ws, slices.Sorted(maps.Keys(profiles)), slices.Collect(maps.Keys(events)))
 	return err
 }
@@ -154,14 +168,21 @@ func (o occurrences) readPage(ctx context.Context, tx pgx.Tx) (found []event, n 
 		if from == nil {
 			return nil
 		}
-		times := o[of]
-		first, _ := slices.BinarySearchFunc(times, *from, time.Time.Compare)
-		if first < len(times) && times[first].Before(*to) {
-			e.at = times[first]
+		var fits bool
+		if e.at, fits = firstWithin(o[of], *from, *to); fits {
 			e.id = onceOf(e)
 			found = append(found, e)
 		}
 		return nil
 	})
 	return found, n, err
+}
+
+// firstWithin returns the first of sorted times that is not before from and is before to.
+func firstWithin(times []time.Time, from, to time.Time) (at time.Time, ok bool) {
+	i, _ := slices.BinarySearchFunc(times, from, time.Time.Compare)
+	if i == len(times) || !times[i].Before(to) {
+		return at, false
+	}
+	return times[i], true
 }

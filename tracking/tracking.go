@@ -59,6 +59,7 @@ type Tracking struct {
 	watch      watch
 	paces      paces // of opens and clicks
 	converting paces
+	settling   paces
 
 	queueAt time.Time // when trigger events are read again
 }
@@ -74,7 +75,8 @@ func New(d Deps) *Tracking {
 	d.PublicURL = strings.TrimSuffix(d.PublicURL, "/")
 	t := &Tracking{Deps: d, clock: clock.New(d.Pool), bases: map[uuid.UUID]base{},
 		paces:      paces{chunk: chunk, of: map[uuid.UUID]pace{}},
-		converting: paces{chunk: convertChunk, of: map[uuid.UUID]pace{}}}
+		converting: paces{chunk: convertChunk, of: map[uuid.UUID]pace{}},
+		settling:   paces{chunk: settledChunk, of: map[uuid.UUID]pace{}}}
 	t.gather = admission.NewGatherer(together, t.store)
 	return t
 }

@@ -1,0 +1,162 @@
+package tracking
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/pgtest"
+)
+
+// settle replaces the acceptances by evidence that the carrier accepted all messages, which
+// settled them later.
+func (b *bundle) settle(accepted, settled time.Time) {
+	b.T.Helper()
+	b.Exec(`delete from attempts where workspace_id = $1`, b.Workspace)
+	b.Exec(`insert into provider_events (workspace_id, origin_id, id, provider_id, source, source_event_id, batch_id, ordinal, kind,
+			occurred_at)
+		select workspace_id, origin_id, gen_random_uuid(), $2, 'webhook', key, batch_id, ordinal, 'accepted', $3
+		from notifications where workspace_id = $1`, b.Workspace, b.provider, accepted)
+	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
+		select workspace_id, batch_id, ordinal, 1, 'accepted', true, 'evidence', $2 from notifications where workspace_id = $1`,
+		b.Workspace, settled)
+	b.Exec(`update conversion_positions set until = $1 where queue = 'settlement_queue'`, settled.Add(-time.Minute))
+}
+
+// queueSettled queues all settled notifications, and returns how many attempts it read.
+func (b *bundle) queueSettled() int {
+	b.T.Helper()
+	n, err := b.QueueSettled(b.T.Context(), time.Minute)
+	b.Must(err)
+	return n
+}
+
+// The carrier accepts a message, and its worker crashes. The recipient buys before evidence
+// settles the notification.
+func TestAnEventBeforeTheSettlementConverts(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	accepted, settled := time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute)
+	b.triggerEvent(0, "bought", accepted.Add(2*time.Minute), accepted.Add(2*time.Minute))
+	b.triggerEvent(1, "bought", accepted.Add(-time.Minute), accepted.Add(time.Minute))
+	b.triggerEvent(2, "looked", accepted.Add(2*time.Minute), accepted.Add(2*time.Minute))
+	b.triggerEvent(3, "bought", time.Now().Add(time.Hour), accepted.Add(2*time.Minute)) // dated ahead, received in time
+	b.triggerEvent(4, "bought", accepted.Add(time.Minute), accepted.Add(-time.Minute))  // dated ahead, received before the message
+	b.triggerEvent(5, "bought", accepted, accepted)                                     // at the acceptance
+	b.Exec(`delete from attempts where workspace_id = $1`, b.Workspace)
+	b.convert(time.Minute)
+	b.settle(accepted, settled)
+	other := pgtest.Workspace(t, b.Pool) // it has no conversions
+	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
+		values ($1, $1, 0, 1, 'accepted', true, 'evidence', $2)`, other, settled)
+	for _, want := range []int{11, 0} {
+		if n := b.queueSettled(); n != want {
+			t.Errorf("%d attempts, want %d", n, want)
+		}
+	}
+	b.WantCount(10, `select count(*) from settlement_queue`)
+	b.convert(time.Minute)
+	for i := range 6 {
+		want := i == 0 || i == 3 || i == 5
+		b.WantCount(map[bool]int{true: 1}[want], `select count(*) from engagements where key = $1 and conversions = 1`, keyOf(i))
+	}
+	b.WantCount(0, `select count(*) from settlement_queue`)
+}
+
+// The events of a profile are read in bounded transactions, from where the last one ended.
+func TestAProfileWithManyEventsIsReadInParts(t *testing.T) {
+	for name, at := range map[string]string{
+		"received one after the other": `$2::timestamptz + i * interval '1 ms'`,
+		"received at once":             `$2::timestamptz + (i / 15000) * interval '1 ms'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.convertible("bought", time.Hour)
+			accepted, settled := time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute)
+			b.settle(accepted, settled)
+			b.Exec(`update provider_events set occurred_at = occurred_at + interval '1 second'
+				where ordinal = (select ordinal from notifications where key = $1)`, keyOf(1))
+			b.Exec(`update notifications set profile_key = '0' where key = $1`, keyOf(1))
+			b.Exec(`update attempts a set at = at - interval '1 second' from notifications n
+				where n.profile_key = '0' and a.batch_id = n.batch_id and a.ordinal = n.ordinal`)
+			b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+				select $1, gen_random_uuid(), '0', 'bought', $2::timestamptz - interval '1 hour', `+at+` from generate_series(1, $3::int) i`,
+				b.Workspace, accepted, 5*settledEvents/2)
+			b.triggerEvent(0, "bought", settled, settled.Add(-time.Minute))
+			b.triggerEvent(2, "bought", settled, settled)
+			if n := b.queueSettled(); n != 10 {
+				t.Fatalf("%d attempts", n)
+			}
+			n, err := b.Convert(t.Context())
+			b.Must(err)
+			if n != 2 {
+				t.Errorf("the first transaction advanced %d settlements, want those of the profile", n)
+			}
+			b.WantCount(2, `select count(*) from settlement_queue q where (select count(*) from trigger_events v
+				where v.profile_key = '0' and v.received_at <= q.read_until) between 9000 and 15000`)
+			for range 4 {
+				_, err := b.Convert(t.Context())
+				b.Must(err)
+			}
+			b.WantCount(0, `select count(*) from settlement_queue`)
+			b.WantCount(3, `select count(*) from tracking_queue where key = any($1)`, []any{keyOf(0), keyOf(1), keyOf(2)})
+		})
+	}
+}
+
+// Notifications are queued without their events: a profile with many of them, or a lock,
+// stops no other. Both queues are written at the same time.
+func TestSettledNotificationsAreQueuedWithoutTheirEvents(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.settle(time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute))
+	b.triggerEvent(0, "bought", b.sent, time.Now().Add(-10*time.Minute))
+	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+		_, _, n, err := advance(t.Context(), tx, nextEvents, time.Minute)
+		b.Must(err)
+		if n != 1 {
+			t.Fatalf("%d events", n)
+		}
+		_, err = tx.Exec(t.Context(), `lock table trigger_events`)
+		b.Must(err)
+		b.Exec(`alter database ` + b.Pool.Config().ConnConfig.Database + ` set lock_timeout = '10s'`)
+		b.Deps.Pool = b.Connect()
+		if n := b.queueSettled(); n != 10 {
+			t.Errorf("%d attempts beside QueueEvents", n)
+		}
+		return nil
+	}))
+}
+
+func TestAQueueThatFailsStopsNotTheOther(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.settle(time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute))
+	b.triggerEvent(0, "bought", b.sent, time.Now().Add(-10*time.Minute))
+	b.Exec(`alter table conversion_queue add constraint is_full check (false)`)
+	if err := b.queueDue(t.Context()); err == nil {
+		t.Error("the events are queued")
+	}
+	b.WantCount(10, `select count(*) from settlement_queue`)
+}
+
+func TestAWorkspaceThatFailsStopsNoSettlements(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	accepted := time.Now().Add(-20 * time.Minute)
+	b.settle(accepted, time.Now().Add(-10*time.Minute))
+	b.triggerEvent(0, "bought", accepted, accepted.Add(time.Minute))
+	b.queueSettled()
+	other := pgtest.Workspace(t, b.Pool)
+	b.Exec(`insert into settlement_queue (workspace_id, settled_at, batch_id, ordinal) values ($1, '-infinity', $1, 0)`, other) // is no time of Go
+	b.Exec(`insert into conversion_queue (workspace_id, received_at, key) values ($1, now(), $2)`, other, lemma.NewID())
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at)
+		select $1, key, 'p', 'n', '-infinity' from conversion_queue`, other)
+	if _, err := b.Convert(t.Context()); err == nil {
+		t.Error("the other workspace does not fail")
+	}
+	b.WantCount(1, `select count(*) from tracking_queue where workspace_id = $1`, b.Workspace)
+	b.WantCount(1, `select count(*) from settlement_queue`)
+}
