@@ -67,9 +67,12 @@ func TestAnEventBeforeTheSettlementConverts(t *testing.T) {
 
 // The events of a profile are read in bounded transactions, from where the last one ended.
 func TestAProfileWithManyEventsIsReadInParts(t *testing.T) {
-	for name, at := range map[string]string{
-		"received one after the other": `$2::timestamptz + i * interval '1 ms'`,
-		"received at once":             `$2::timestamptz + (i / 15000) * interval '1 ms'`,
+	for name, c := range map[string]struct {
+		at   string        // when event i was received
+		fits time.Duration // after the acceptance: when one that fits was received
+	}{
+		"received one after the other": {`$2::timestamptz + i * interval '1 ms'`, 9 * time.Minute},
+		"received at once":             {`$2::timestamptz + interval '2 s' + (i / 15000) * interval '1 ms'`, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
@@ -82,9 +85,9 @@ func TestAProfileWithManyEventsIsReadInParts(t *testing.T) {
 			b.Exec(`update attempts a set at = at - interval '1 second' from notifications n
 				where n.profile_key = '0' and a.batch_id = n.batch_id and a.ordinal = n.ordinal`)
 			b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
-				select $1, gen_random_uuid(), '0', 'bought', $2::timestamptz - interval '1 hour', `+at+` from generate_series(1, $3::int) i`,
+				select $1, gen_random_uuid(), '0', 'bought', $2::timestamptz - interval '1 hour', `+c.at+` from generate_series(1, $3::int) i`,
 				b.Workspace, accepted, 5*settledEvents/2)
-			b.triggerEvent(0, "bought", settled, settled.Add(-time.Minute))
+			b.triggerEvent(0, "bought", settled, accepted.Add(c.fits))
 			b.triggerEvent(2, "bought", settled, settled)
 			if n := b.queueSettled(); n != 10 {
 				t.Fatalf("%d attempts", n)
@@ -102,6 +105,36 @@ func TestAProfileWithManyEventsIsReadInParts(t *testing.T) {
 			}
 			b.WantCount(0, `select count(*) from settlement_queue`)
 			b.WantCount(3, `select count(*) from tracking_queue where key = any($1)`, []any{keyOf(0), keyOf(1), keyOf(2)})
+		})
+	}
+}
+
+// A pass reads the events of all notifications from the earliest on. One that comes later
+// does not join a pass that has read events which may convert it.
+func TestNotificationsShareAPassOfTheirEvents(t *testing.T) {
+	at := func(minute int) time.Time { return time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC) }
+	event := named{"p", "bought"}
+	fresh := func(from int) *settlement { return &settlement{event: event, from: at(from), at: at(50)} }
+	read := func(until int) *settlement {
+		s, place := fresh(1), at(until)
+		s.readUntil = &place
+		return s
+	}
+	for name, c := range map[string]struct {
+		open  []*settlement
+		after time.Time
+		of    int
+	}{
+		"the earliest is not the oldest":                  {[]*settlement{fresh(5), fresh(3), fresh(9)}, at(3).Add(-time.Microsecond), 3},
+		"one that was accepted after the place may join":  {[]*settlement{read(10), fresh(11), read(10)}, at(10), 3},
+		"one that was accepted before the place must not": {[]*settlement{read(10), fresh(9)}, at(10), 1},
+		"a new pass takes those that others have read":    {[]*settlement{fresh(5), read(10), fresh(4)}, at(4).Add(-time.Microsecond), 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			passes := passesOf(append(c.open, &settlement{event: named{"other", "bought"}}))
+			if p := passes[0]; len(passes) != 2 || !p.after.Equal(c.after) || len(p.of) != c.of || !p.until.Equal(at(50)) {
+				t.Errorf("%d passes; the first is of %d, after %v until %v", len(passes), len(p.of), p.after, p.until)
+			}
 		})
 	}
 }
@@ -150,7 +183,8 @@ func TestAWorkspaceThatFailsStopsNoSettlements(t *testing.T) {
 	b.triggerEvent(0, "bought", accepted, accepted.Add(time.Minute))
 	b.queueSettled()
 	other := pgtest.Workspace(t, b.Pool)
-	b.Exec(`insert into settlement_queue (workspace_id, settled_at, batch_id, ordinal) values ($1, '-infinity', $1, 0)`, other) // is no time of Go
+	b.Exec(`insert into settlement_queue (workspace_id, settled_at, batch_id, ordinal)
+		values ($1, '-infinity', $1, 0)`, other) // is no time of Go
 	b.Exec(`insert into conversion_queue (workspace_id, received_at, key) values ($1, now(), $2)`, other, lemma.NewID())
 	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at)
 		select $1, key, 'p', 'n', '-infinity' from conversion_queue`, other)
