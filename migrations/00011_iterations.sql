@@ -126,7 +126,7 @@ create table iteration_log (
 );
 
 -- The recipients of a sample as hashes of their profile keys: one row for each
--- chunk of the fan-out and variant. Deleted when the iteration ends.
+-- chunk of the fan-out and variant, or several. Deleted when the iteration ends.
 create table iteration_members (
     workspace_id uuid not null,
     origin_id    uuid not null,               -- the campaign
@@ -136,6 +136,8 @@ create table iteration_members (
     primary key (workspace_id, origin_id, id)
 );
 alter table iteration_members alter column profiles set storage external; -- hashes cannot be compressed
+-- A row has up to 1,000 hashes, which is a page: values of their own would be read 2 kB at a time.
+alter table iteration_members set (toast_tuple_target = 8160);
 
 -- What was measured of each variant, appended.
 create table iteration_results (

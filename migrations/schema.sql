@@ -734,7 +734,7 @@ create table iteration_members (
     ordinal smallint not null,
     profiles bytea not null,
     constraint iteration_members_pkey PRIMARY KEY (workspace_id, origin_id, id)
-);
+) with (toast_tuple_target=8160);
 
 create table iteration_results (
     workspace_id uuid not null,
