@@ -267,7 +267,8 @@ func testEventsInParts(t *testing.T, key string) {
 	b.Must(b.readSomeEvents(context.Background(), it, *it.CutOffAt, m, 3))
 	all := make([]Tally, 3)
 	m.count(all)
-	if want := int64(n - 10 + 4); *all[0].Converted != want || *all[1].Converted != 0 { // of the last ten 2, 4, 8 and 10: odd ones are too early, 3, 6 and 9 too late
+	// Of the last ten 2, 4, 8 and 10: odd ones are too early, 3, 6 and 9 too late.
+	if want := int64(n - 10 + 4); *all[0].Converted != want || *all[1].Converted != 0 {
 		t.Errorf("%d have converted, want %d; and %d parts of keys", *all[0].Converted, want, *all[1].Converted)
 	}
 }
