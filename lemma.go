@@ -218,6 +218,13 @@ func ParseNotificationID(s string) (origin, key uuid.UUID, ok bool) {
 	return uuid.UUID(raw[:16]), uuid.UUID(raw[16:]), true
 }
 
+// IsTestID reports that an id is that of the message of a provider test, which is no
+// notification: it names no origin.
+func IsTestID(s string) bool {
+	_, ok := ParseID(PrefixNotification, s)
+	return ok
+}
+
 // decodeID accepts one spelling of each id: base32 has spare bits in the last
 // character, which could be set.
 func decodeID(prefix, s string, size int) ([]byte, bool) {

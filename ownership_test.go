@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 		"flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "suppression", "webhooks"},
 	"flows/query": {"clock", "page", "lifecycle", "flows", "flows/graph", "flows/enrollment", "flows/execution", "flows/intake",
 		"notifications", "audience", "webhooks"},
-	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "providers",
+	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "pgerr", "providers",
 		"webhooks", "page", "pgtest", "pgtest/shop"},
 	"sender": {"address", "cache", "eventsout", "fence", "lifecycle", "loop", "pgerr", "notifications", "events", "message", "providers",
 		"slots", "suppression",
@@ -148,7 +148,7 @@ var mayWrite = map[string]map[string]string{
 	"suppressions":          {"suppression": "insert delete"},
 	"topic_unsubscribes":    {"suppression": "insert delete"},
 	"suppression_filters":   {"suppression": "insert delete"},
-	"link_keys":             {"links": "insert update"}, // update: the secret key is replaced
+	"link_keys":             {"links": "insert update delete"}, // update: the secret key is replaced; delete: it is lost
 	"provider_meters":       {"providers": "insert update", "sender": "insert update"},
 	"provider_test_meters":  {"providers": "insert update"},
 	"campaigns":             {"campaigns": "insert update delete"},

@@ -7,7 +7,7 @@ import (
 	"lemma"
 )
 
-// lost sets a key to the state of a request whose process died before it kept the answer.
+// lost sets a key to the state of a request whose process crashed before it kept the answer.
 func (b *bundle) lost(key string) {
 	b.T.Helper()
 	b.Exec(`update idempotency_keys set status = null, headers = null, body = null, locked_until = now() - interval '1 second'

@@ -29,7 +29,7 @@ const (
 	answers             // writes nothing; released when its answer has been written
 	writes              // writes rows
 	slowWrites          // writes rows, and may wait for a data source
-	asks                // waits for a data source, for which package audience has slots, and writes nothing
+	queriesSource       // waits for a data source, for which package audience has slots, and writes nothing
 	database            // works on the database: it may hold a connection
 )
 
@@ -63,7 +63,7 @@ func limitsOfSlowWrites(connections int) slots.Limits {
 // not wait for a data source, a body, or others of their kind, and have limits of their own.
 func countsAsDatabase(kind cost) bool {
 	switch kind {
-	case gathered, imports, connects, previews, asks:
+	case gathered, imports, connects, previews, queriesSource:
 		return false
 	}
 	return true

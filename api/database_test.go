@@ -67,7 +67,7 @@ func TestReadsHaveLessTime(t *testing.T) {
 		want   time.Duration
 	}{
 		{"GET", action{writes: true}, readTime}, {"GET", action{writes: true, cost: renders}, readTime}, {"POST", action{}, readTime},
-		{"POST", action{writes: true}, time.Minute}, {"GET", action{writes: true, cost: asks}, time.Minute},
+		{"POST", action{writes: true}, time.Minute}, {"GET", action{writes: true, cost: queriesSource}, time.Minute},
 		{"GET", action{writes: true, cost: previews}, time.Minute},
 	} {
 		c := &call{request: httptest.NewRequest(one.method, "/", nil)}

@@ -192,5 +192,5 @@ type erasure struct {
 func (s *server) eraseProfile(ctx context.Context, c *call, in erasure) (client.Erased, error) {
 	e, err := s.Flows.Erase(ctx, c.workspace(), in.ProfileKey)
 	return client.Erased{Enrollments: e.Enrollments, Exited: e.Exited, Events: e.Events, Refusals: e.Refusals, Notifications: e.Notifications,
-		Processing: e.InFlight}, err
+		Processing: e.InFlight, More: e.More}, err
 }

@@ -126,7 +126,7 @@ func TestFaultsOfDefinitions(t *testing.T) {
 	b.unchanged(before)
 }
 
-// A repeated request returns the version that was made before its process died. Events
+// A repeated request returns the version that was made before its process crashed. Events
 // and enrollments without a source_id are recorded once.
 func TestFlowRequestsDoneAgain(t *testing.T) {
 	b := setup(t)

@@ -45,7 +45,7 @@ func (l endpointTest) postContext(key string, do func(ctx context.Context, c *ca
 // creates its row under the id of the first.
 func TestDoneAgain(t *testing.T) {
 	l := newEndpointTest(t)
-	for name, die := range map[string]func(c *call) (any, error){
+	for name, crash := range map[string]func(c *call) (any, error){
 		"failed":   func(*call) (any, error) { return nil, errors.New("the disk is full") },
 		"panicked": func(*call) (any, error) { panic("a bug") },
 		"waited": func(*call) (any, error) {
@@ -55,7 +55,7 @@ func TestDoneAgain(t *testing.T) {
 		var first, second uuid.UUID
 		func() {
 			defer func() { _ = recover() }()
-			l.post(name, func(c *call) (any, error) { first = c.newID; return die(c) })
+			l.post(name, func(c *call) (any, error) { first = c.newID; return crash(c) })
 		}()
 		got := l.post(name, func(c *call) (any, error) {
 			if c.attempt != 2 {

@@ -215,7 +215,7 @@ func TestADeletedRowIsNotCreatedAgain(t *testing.T) {
 }
 
 // An event with a source_id is recorded once in any case, so its repetition does not wait
-// for the lock of a request whose process died.
+// for the lock of a request whose process crashed.
 func TestEventWithIDNeedsNoLock(t *testing.T) {
 	b := setup(t)
 	event := object{"profile_key": "c1", "event": "signed_up"}
@@ -241,7 +241,7 @@ func with(o object, name string, value any) object {
 	return all
 }
 
-// A repeated request returns the version that was made before its process died.
+// A repeated request returns the version that was made before its process crashed.
 func TestVersionDoneAgain(t *testing.T) {
 	b := setup(t)
 	path := "/v1/templates/" + b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id() + "/versions"

@@ -156,7 +156,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	if !strings.Contains(page, `validatorUrl: null`) || !strings.Contains(page, "/openapi.yaml") {
-		t.Error("the page asks a validator, or does not know the contract")
+		t.Error("the page calls a validator, or does not know the contract")
 	}
 	if served := b.do("GET", "/openapi.yaml", nil, header("Authorization", "")).is(200); string(served.body) != string(lemma.OpenAPI) {
 		t.Error("another contract is served")

@@ -3,7 +3,7 @@
 //
 //   - Store returns without an error only when the store has each row of the partition:
 //     the content was read back, and its checksum and its number of rows are right.
-//   - A process that dies leaves nothing for ever; another one archives the partition.
+//   - A process that crashes leaves nothing for ever; another one archives the partition.
 //   - What was archived can be read again.
 //
 // An archive is the CSV that Postgres writes (COPY), with a header, compressed by gzip. It
@@ -57,7 +57,7 @@ func (a *Archive) Store(ctx context.Context, table, partition string, month time
 	if err != nil {
 		return fmt.Errorf("archive %s: %w", partition, err)
 	}
-	if attempt == nil { // committed, perhaps by a process that died before it published
+	if attempt == nil { // committed, perhaps by a process that crashed before it published
 		return a.publish(ctx, e)
 	}
 	held, stop := a.blobs.Hold(ctx, *attempt)

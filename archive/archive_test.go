@@ -165,26 +165,26 @@ func TestAStoreThatLosesDataIsReported(t *testing.T) {
 	}
 }
 
-// dying is a Store whose process dies in the middle of a write.
+// dying is a Store whose process crashes in the middle of a write.
 type dying struct{ blobs.Store }
 
-var errDied = errors.New("died")
+var errCrashed = errors.New("crashed")
 
 func (d dying) Put(ctx context.Context, name string, _ io.Reader) error {
 	_ = d.Store.Put(ctx, name, strings.NewReader("half"))
-	return errDied
+	return errCrashed
 }
 
 func TestAnotherProcessGoesOn(t *testing.T) {
 	f := setup(t)
 	whole := f.blobs.Store
 	f.blobs.Store = dying{whole}
-	if err := f.store(); !errors.Is(err, errDied) {
+	if err := f.store(); !errors.Is(err, errCrashed) {
 		t.Fatal(err)
 	}
 	f.blobs.Store = whole
-	// A process that dies ends no attempt: its lease expires.
-	pgtest.Exec(t, f.pool, `update blobs set status = 'registered', ended_at = null, clean_at = null, leased_by = 'dead',
+	// A process that crashes ends no attempt: its lease expires.
+	pgtest.Exec(t, f.pool, `update blobs set status = 'registered', ended_at = null, clean_at = null, leased_by = 'crashed',
 		lease_until = now() + interval '1 minute'`)
 	if err := f.store(); err == nil {
 		t.Error("two processes archive the same partition")

@@ -81,6 +81,27 @@ func TestEveryTransactionOfAConnectionIsBounded(t *testing.T) {
 	}
 }
 
+// TestTextsOfValuesDoNotDependOnTheSource has a database with other settings of the forms of
+// values: a profile has the same data from each, also on a connection that is used again.
+func TestTextsOfValuesDoNotDependOnTheSource(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	name := pgtest.One[string](t, b.DB, "select quote_ident(current_database())")
+	for _, setting := range []string{"timezone = 'Asia/Tokyo'", "datestyle = 'German, DMY'", "intervalstyle = 'sql_standard'",
+		"bytea_output = 'escape'", "extra_float_digits = -5", "standard_conforming_strings = off"} {
+		pgtest.Exec(t, b.DB, "alter database "+name+" set "+setting)
+	}
+	x := b.keyed(t, `select '1' as k, 'a@shop.example' as email, concat_ws(' ', '2024-03-01T12:00:00Z'::timestamptz, '2024-03-02'::date,
+ interval '1 day 2 hours', '\x41ff'::bytea, 0.1::float8 + 0.2, 'a\b') as forms`)
+	for range 2 {
+		got, err := b.lookup(t, x.ID, []string{"forms"}, []string{"1"})
+		want := `{"forms":"2024-03-01 12:00:00+00 2024-03-02 P1DT2H \\x41ff 0.30000000000000004 a\\b"}`
+		if err != nil || got["1"].Payload != want {
+			t.Errorf("%s, %v, want %s", got["1"].Payload, err, want)
+		}
+	}
+}
+
 // TestSettingsOfAQueryAreReset has a function of the customer that changes
 // settings of the session: the next lookup on the connection has the original ones.
 func TestSettingsOfAQueryAreReset(t *testing.T) {
@@ -177,7 +198,7 @@ func TestAnOldConnectionIsProbedAnew(t *testing.T) {
 	b.waitForNoSessions(t)
 }
 
-func TestConnectionThatDiedWhileIdle(t *testing.T) {
+func TestConnectionThatBrokeWhileIdle(t *testing.T) {
 	t.Parallel()
 	o := dev
 	o.LookupTimeout = 4 * time.Second
@@ -201,7 +222,7 @@ func TestConnectionThatDiedWhileIdle(t *testing.T) {
 	started := time.Now()
 	_, err := b.lookup(t, x.ID, nil, []string{"1"})
 	wantCode(t, err, CodeTimeout)
-	if d := time.Since(started); d > b.options.LookupTimeout+5*time.Second {
+	if d := time.Since(started); d > b.options.LookupTimeout+30*time.Second {
 		t.Errorf("it took %s", d)
 	}
 	l.limit.Store(-1)

@@ -244,7 +244,7 @@ func TestLookupThatTakesTooLong(t *testing.T) {
 	}
 	_, err = b.Matching(t.Context(), b.Workspace, b.source, "select profile_key from people where pg_sleep(30) is not null", people("1"))
 	wantCode(t, err, CodeTimeout)
-	if d := time.Since(started); d > 6*time.Second {
+	if d := time.Since(started); d > 25*time.Second {
 		t.Errorf("they took %s", d)
 	}
 	b.waitForNoSessions(t)
@@ -315,10 +315,11 @@ func TestCancelledLookupIsNotTheSource(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	x := b.keyed(t, "select id::text as k, email from customers where pg_sleep(30) is not null")
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err := b.Lookup(ctx, b.Workspace, x.ID, nil, []string{"1"}, 0)
-	if codeOf(err) != "read data source: context deadline exceeded" {
+	err := b.cancelled(t, func(ctx context.Context) error {
+		_, err := b.Lookup(ctx, b.Workspace, x.ID, nil, []string{"1"}, 0)
+		return err
+	})
+	if codeOf(err) != "read data source: context canceled" {
 		t.Error(err)
 	}
 	b.waitForNoSessions(t)

@@ -22,6 +22,10 @@ func (c *mysqlCursor) next(dst [][]byte) (bool, error) {
 	c.session.meter.progress()
 	err := c.rows.Next(c.raw)
 	if errors.Is(err, io.EOF) {
+		if !c.session.stream.result.complete(c.count) {
+			c.session.meter.Close() // what follows on the wire is unknown
+			return false, malformed(fmt.Errorf("after %d rows: %w", c.count, err))
+		}
 		c.close() // otherwise the driver accepts no further query
 		return false, nil
 	}

@@ -116,7 +116,7 @@ func TestMySQLHostileQueries(t *testing.T) {
 			}
 			started := time.Now()
 			_, err = b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error { return nil })
-			if d := time.Since(started); d > 10*time.Second {
+			if d := time.Since(started); d > 40*time.Second {
 				t.Errorf("took %s: %v", d, err)
 			}
 			if code := codeOf(err); err != nil && !strings.HasPrefix(code, "source_") && code != "query_invalid /sql" {

@@ -129,6 +129,9 @@ func (p *mysqlPrepare) collecting() bool {
 	return p != nil && p.begun && (!p.counted || p.parameters > 0 || p.missing > 0)
 }
 
+// collected is true for what follows the columns: a packet that marks their end.
+func (p *mysqlPrepare) collected() bool { return p != nil && p.begun && !p.collecting() }
+
 func (p *mysqlPrepare) take(body []byte) error {
 	switch {
 	case !p.counted:

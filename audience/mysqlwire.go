@@ -32,6 +32,7 @@ type mysqlWire struct {
 	frame   mysqlFrame
 	first   bool // the next packet begins a response
 	prepare *mysqlPrepare
+	result  mysqlResult
 }
 
 // mysqlFrame is the position in the stream of packets.
@@ -115,10 +116,14 @@ func (w *mysqlWire) Write(p []byte) (int, error) {
 	}
 	if p[3] == 0 { // a command: its number begins at 0
 		w.login, w.shift, w.first = false, 0, true
+		w.result.reset()
 		if w.prepare != nil && p[4] == comPrepare {
 			w.prepare.begun = true
 		}
 		return w.Conn.Write(p)
+	}
+	if w.login && p[3] == 1 {
+		w.result.login(p)
 	}
 	if w.tls != nil {
 		p = slices.Clone(p)
@@ -168,8 +173,9 @@ func (w *mysqlWire) scan(p []byte) error {
 }
 
 // begin decides by the header how much of the packet is checked: all of it during a
-// login and while columns are collected, otherwise the nine bytes that can be the
-// number of columns of a result.
+// login and while columns are collected, of the first packet of a response the ten bytes
+// that can be the number of columns of a result and whether their definitions follow, and
+// of others the first byte.
 func (w *mysqlWire) begin() error {
 	f := &w.frame
 	f.have, f.body = 0, f.body[:0]
@@ -183,10 +189,12 @@ func (w *mysqlWire) begin() error {
 		return errLoginTooLong
 	case w.login || w.prepare.collecting():
 		f.wanted = f.left
-	case w.first:
-		f.wanted = min(f.left, 9)
-	default:
+	case w.prepare.collected():
 		f.wanted = 0
+	case w.first:
+		f.wanted = min(f.left, 10)
+	default:
+		f.wanted = 1
 	}
 	return nil
 }
@@ -198,8 +206,11 @@ func (w *mysqlWire) check() error {
 		return checkLogin(body)
 	case w.prepare.collecting():
 		return w.prepare.take(body)
+	case w.first:
+		return w.checkHead(body)
 	}
-	return w.checkHead(body)
+	w.result.packet(body[0])
+	return nil
 }
 
 // checkHead checks the first packet of a response. Another may follow one that
@@ -209,11 +220,12 @@ func (w *mysqlWire) checkHead(body []byte) error {
 	case 0x00, 0xff, 0xfb: // success, an error, a request for a file
 		return nil
 	}
-	columns, _, ok := lengthEncoded(body)
+	columns, size, ok := lengthEncoded(body)
 	if !ok || columns == 0 || columns > maxResultColumn {
 		return fmt.Errorf("%w: a result of %d columns", errMalformed, columns)
 	}
 	w.first = false
+	w.result.begin(int(columns), body[size:])
 	return nil
 }
 

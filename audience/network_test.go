@@ -113,7 +113,7 @@ func (b bundle) through(t *testing.T) (*line, uuid.UUID) {
 
 func quick() Options {
 	o := dev
-	o.ConnectTimeout, o.QueryTimeout, o.FetchTimeout, o.RunTimeout = time.Second, 2*time.Second, 700*time.Millisecond, 10*time.Second
+	o.ConnectTimeout, o.QueryTimeout, o.FetchTimeout, o.RunTimeout = 2*time.Second, 5*time.Second, 2*time.Second, time.Minute
 	return o
 }
 
@@ -145,7 +145,7 @@ func TestSourceThatFailsInTheMiddle(t *testing.T) {
 			if lemma.KindOf(err) != lemma.Unavailable {
 				t.Errorf("kind %s", lemma.KindOf(err))
 			}
-			if d := time.Since(started); d > 8*time.Second || n < 10_000 {
+			if d := time.Since(started); d > 40*time.Second || n < 10_000 {
 				t.Errorf("%d rows in %s", n, d)
 			}
 		})
@@ -160,7 +160,7 @@ func TestSourceThatDoesNotAnswer(t *testing.T) {
 	started := time.Now()
 	report, err := b.TestSource(t.Context(), b.Workspace, source)
 	wantCode(t, err, CodeTimeout)
-	if d := time.Since(started); d > 5*time.Second {
+	if d := time.Since(started); d > 30*time.Second {
 		t.Errorf("it took %s", d)
 	}
 	if report.Source.Status != "failed" || report.Source.TestError != "the source does not respond" {
@@ -212,7 +212,7 @@ func TestSlowYieldIsNotTheSource(t *testing.T) {
 	n := 0
 	read, err := b.Stream(t.Context(), b.Workspace, x.ID, nil, func(Row) error {
 		if n++; n == 700 { // in the second and full round trip
-			<-time.After(1500 * time.Millisecond)
+			<-time.After(b.options.FetchTimeout * 3 / 2)
 		}
 		return nil
 	})
@@ -240,11 +240,12 @@ func TestCancelledCallerIsNotTheSource(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
 	x := b.addAudience(t, "select 1 as id, pg_sleep(30)::text as email")
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, err := b.Stream(ctx, b.Workspace, x.ID, nil, func(Row) error { return nil })
+	err := b.cancelled(t, func(ctx context.Context) error {
+		_, err := b.Stream(ctx, b.Workspace, x.ID, nil, func(Row) error { return nil })
+		return err
+	})
 	var known *lemma.Error
-	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &known) {
+	if !errors.Is(err, context.Canceled) || errors.As(err, &known) {
 		t.Errorf("%v", err)
 	}
 	b.waitForNoSessions(t)

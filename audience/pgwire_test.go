@@ -3,6 +3,7 @@ package audience
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -62,6 +63,19 @@ func TestSettingsThatServersReport(t *testing.T) {
 		}
 	}
 	t.Error("settings of 10,000 names were accepted")
+}
+
+// TestMessagesWithoutTheirNumberOfColumns has a row and a description that are too short to
+// have one: what follows is not taken for it.
+func TestMessagesWithoutTheirNumberOfColumns(t *testing.T) {
+	for _, kind := range []byte{'D', 'T'} {
+		for bytes := range 2 {
+			f := newPgFilter(nil, &meter{limit: 1 << 20})
+			if err := f.scan(message(kind, make([]byte, bytes))); !errors.Is(err, errMalformed) {
+				t.Errorf("a message %q of %d bytes: %v", kind, bytes, err)
+			}
+		}
+	}
 }
 
 // TestFilterFramesAnySplit has messages that arrive byte by byte or all at once.

@@ -30,7 +30,7 @@ type pgSession struct {
 }
 
 // idleTimeout is how long the source keeps an idle transaction, for a reader that is
-// busy or has died.
+// busy or broken.
 const idleTimeout = 10 * time.Minute
 
 // minimalDSN makes pgconn open no file. All of its settings, and those of the
@@ -197,8 +197,12 @@ func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][]
 			return nil, overLimit("the source's catalog is too big")
 		}
 	}
-	if _, err := result.Close(); err != nil {
+	tag, err := result.Close()
+	if err != nil {
 		return nil, p.fault(err, "", 0)
+	}
+	if tag.String() == "" || tag.Select() && tag.RowsAffected() > int64(len(rows)) {
+		return nil, cutResult()
 	}
 	return rows, nil
 }

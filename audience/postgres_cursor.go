@@ -133,9 +133,19 @@ func (c *pgCursor) endChunk() error {
 	if err != nil {
 		return c.session.fault(err, "", 0)
 	}
-	if tag.RowsAffected() != int64(c.rows) {
-		return unavailable(nil, "the source did not send all the rows it announced")
+	if !announces(tag, int64(c.rows)) {
+		return cutResult()
 	}
 	c.chunk, c.last = nil, c.rows < c.size
 	return nil
+}
+
+// announces reports whether the tag of a statement counts so many rows. A result without
+// a tag has not been sent to its end.
+func announces(tag pgconn.CommandTag, rows int64) bool {
+	return tag.String() != "" && tag.RowsAffected() == rows
+}
+
+func cutResult() error {
+	return unavailable(nil, "the source did not send all the rows it announced")
 }

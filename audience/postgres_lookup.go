@@ -3,13 +3,14 @@ package audience
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"lemma/pgerr"
 )
 
 // selected returns the column list of a select from the audience.
@@ -114,12 +115,7 @@ func asBytes(keys []string) []string {
 // incomparable reports errors that a comparison of bytes may avoid: errors of data,
 // and of types without an equality on arrays.
 func incomparable(err error) bool {
-	var reported *pgconn.PgError
-	if !errors.As(err, &reported) {
-		return false
-	}
-	return strings.HasPrefix(reported.Code, "22") || reported.Code == "42883" || reported.Code == "42725" || reported.Code == "42P18" ||
-		reported.Code == "42704" || reported.Code == "0A000"
+	return pgerr.Is(err, "22", "42883", "42725", "42P18", "42704", "0A000")
 }
 
 // execute runs a statement whose arguments may depend on the types of its parameters,
@@ -201,8 +197,8 @@ func (c *pgRows) advance() (bool, error) {
 	if err != nil {
 		return false, c.session.fault(err, "", 0)
 	}
-	if tag.RowsAffected() != c.rows {
-		return false, unavailable(nil, "the source did not send all the rows it announced")
+	if !announces(tag, c.rows) {
+		return false, cutResult()
 	}
 	return false, nil
 }

@@ -90,6 +90,15 @@ func TestTamperedResponses(t *testing.T) {
 			}
 			return message(kind, body)
 		}, CodeUnavailable},
+		"sends the response to an empty query": {func(kind byte, body []byte) []byte {
+			switch kind {
+			case 'D':
+				return nil
+			case 'C':
+				return message('I', nil)
+			}
+			return message(kind, body)
+		}, CodeUnavailable},
 		"sends another column": {func(kind byte, body []byte) []byte {
 			if kind == 'D' {
 				body = append(body, 0, 0, 0, 1, 'x')

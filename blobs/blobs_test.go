@@ -189,7 +189,7 @@ func TestContentThatIsKept(t *testing.T) {
 	}
 }
 
-func TestContentOfDeadAttemptsIsDeleted(t *testing.T) {
+func TestContentOfCrashedAttemptsIsDeleted(t *testing.T) {
 	f := setup(t)
 	a, _ := f.register()
 	f.prepare(a, "x")

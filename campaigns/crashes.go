@@ -19,7 +19,7 @@ import (
 const maxCrashes = 5
 
 // endExpired ends an expired lease, after the chunks that are being written under
-// it. Only it does so. It counts the run, whose process died or hung. It pauses the
+// it. Only it does so. It counts the run, whose process crashed or hung. It pauses the
 // campaign after every maxCrashes of them in a row, and reports whether it did.
 func (c *Campaigns) endExpired(ctx context.Context, workspaceID, id uuid.UUID) (paused bool, err error) {
 	var token string
@@ -56,6 +56,6 @@ func (c *Campaigns) endExpired(ctx context.Context, workspaceID, id uuid.UUID) (
 	if crashes%maxCrashes != 0 {
 		return false, nil
 	}
-	detail := fmt.Sprintf("the process that read the audience died or hung %d times; check its log before you resume", crashes)
+	detail := fmt.Sprintf("the process that read the audience crashed or hung %d times; check its log before you resume", crashes)
 	return true, c.PauseFor(ctx, workspaceID, id, lifecycle.Cause{Reason: "fanout_crashed", Detail: detail, SeenAt: seen})
 }

@@ -13,16 +13,16 @@ import (
 func TestAFanoutThatCrashesItsProcessIsPaused(t *testing.T) {
 	b := setup(t, 20)
 	c := b.sent()
-	die := func() {
-		b.Exec(`update fanouts set leased_by = 'dead', lease_until = now() - interval '1 second' where campaign_id = $1`, c.ID)
+	crash := func() {
+		b.Exec(`update fanouts set leased_by = 'crashed', lease_until = now() - interval '1 second' where campaign_id = $1`, c.ID)
 	}
 	for range maxCrashes - 1 {
-		die()
+		crash()
 		if paused, err := b.endExpired(context.Background(), b.Workspace, c.ID); paused || err != nil {
 			t.Fatalf("paused: %t, %v", paused, err)
 		}
 	}
-	die()
+	crash()
 	b.fanout(c.ID)
 	if got := b.get(c.ID); got.Status != Paused || got.StatusReason != "fanout_crashed" || len(b.addresses(c.ID)) != 0 {
 		t.Fatalf("%+v, %d notifications", got, len(b.addresses(c.ID)))
@@ -30,7 +30,7 @@ func TestAFanoutThatCrashesItsProcessIsPaused(t *testing.T) {
 	if _, err := b.Resume(context.Background(), b.Workspace, c.ID, uuid.Nil); err != nil {
 		t.Fatal(err)
 	}
-	die()
+	crash()
 	b.fanout(c.ID)
 	if got := b.get(c.ID); got.Status != Sending || len(b.addresses(c.ID)) != 20 {
 		t.Errorf("after the resume: %+v, %d notifications", got, len(b.addresses(c.ID)))
@@ -42,8 +42,8 @@ func TestAFanoutThatCrashesItsProcessIsPaused(t *testing.T) {
 func TestAFanoutThatProgressesIsNotPaused(t *testing.T) {
 	b := setup(t, 20)
 	c := b.sent()
-	die := func(written int) (paused bool) {
-		b.Exec(`update fanouts set leased_by = 'dead', lease_until = now() - interval '1 second', runs = runs + 1
+	crash := func(written int) (paused bool) {
+		b.Exec(`update fanouts set leased_by = 'crashed', lease_until = now() - interval '1 second', runs = runs + 1
 			where campaign_id = $1`, c.ID)
 		b.Exec(`insert into fanout_chunks (workspace_id, origin_id, id, run, created)
 			select workspace_id, campaign_id, gen_random_uuid(), runs, $2 from fanouts where campaign_id = $1 and $2 > 0`, c.ID, written)
@@ -52,12 +52,12 @@ func TestAFanoutThatProgressesIsNotPaused(t *testing.T) {
 		return paused
 	}
 	for i := range 3 * maxCrashes {
-		if die(1) {
+		if crash(1) {
 			t.Fatalf("paused after %d kills, each of a run that got on", i+1)
 		}
 	}
 	for i := range maxCrashes - 1 {
-		if last := i == maxCrashes-2; die(0) != last {
+		if last := i == maxCrashes-2; crash(0) != last {
 			t.Fatalf("after %d runs that did not get on it is paused: %t", i+1, !last)
 		}
 	}
@@ -92,7 +92,7 @@ func TestFailuresAreCountedByKindAndInARow(t *testing.T) {
 	run(lock, unlock, 0, 3)
 	run(shut, open, 1, 3)
 	run(shut, open, 2, 3)
-	b.writesOneChunkAndDies(id)
+	b.writesOneChunkAndCrashes(id)
 	if s, i := counts(); s != 0 || i != 0 {
 		t.Errorf("after a chunk there are %d failures of the source and %d internal", s, i)
 	}
@@ -105,12 +105,12 @@ func TestFailuresAreCountedByKindAndInARow(t *testing.T) {
 	}
 }
 
-// writesOneChunkAndDies plays a run that writes a chunk and is killed, and whose
+// writesOneChunkAndCrashes simulates a run that writes a chunk and is killed, and whose
 // lease another run ends.
-func (b *bundle) writesOneChunkAndDies(id uuid.UUID) {
+func (b *bundle) writesOneChunkAndCrashes(id uuid.UUID) {
 	b.T.Helper()
 	ctx := context.Background()
-	l := lease{b.Workspace, id, "dead"}
+	l := lease{b.Workspace, id, "crashed"}
 	number, _, err := b.claimFanout(ctx, l)
 	b.Must(err)
 	b.Must(b.WriteChunk(ctx, b.plans(id, number), someRecipients(id, 0, 1)))

@@ -41,7 +41,7 @@ func TestASlowMetricHoldsNoOtherWorkspace(t *testing.T) {
 	evaluated, err := b.startEvaluations(ctx)
 	b.Must(err)
 	pgtest.Eventually(t, 20*time.Second, "the other workspace is evaluated", func() bool { return o.iteration(oc).Winner != nil })
-	tick, end := context.WithTimeout(ctx, time.Second)
+	tick, end := context.WithTimeout(ctx, 20*time.Second)
 	defer end()
 	again, err := b.startEvaluations(tick)
 	b.Must(err)

@@ -137,15 +137,15 @@ func TestFiveEvaluators(t *testing.T) {
 	b.decidedOnce(c, 1)
 }
 
-// CampaignIteration!NeverStuck: an evaluator dies at any step. Its claim expires, and the
+// CampaignIteration!NeverStuck: an evaluator crashes at any step. Its claim expires, and the
 // next evaluation takes over.
 func TestACrashedEvaluationIsTakenOver(t *testing.T) {
 	for _, at := range []string{"evaluation claimed", "evaluation measured"} {
 		t.Run(at, func(t *testing.T) {
 			b := experiments(t, 600)
 			c, it := b.converting(0)
-			dead := b.evaluatorAt(it, at)
-			t.Cleanup(func() { dead.release(); <-dead.done })
+			crashed := b.evaluatorAt(it, at)
+			t.Cleanup(func() { crashed.release(); <-crashed.done })
 			b.evaluate()
 			if got := b.iteration(c).Status; got != IterationEvaluating {
 				t.Fatalf("while the claim is held it becomes %s", got)
@@ -293,7 +293,7 @@ func TestTheDatabaseRefuses(t *testing.T) {
 		"back":                  `update iterations set status = 'running' where id = $1`,
 		"another winner":        `update iterations set winner = 1 where id = $1`,
 		"no winner":             `update iterations set status = 'decided' where id = $2 and id <> $1`,
-		"a stranger wins": `update iterations set status = 'decided', winner = 7, decided_by = 'person', decided_at = now(),
+		"an unknown winner": `update iterations set status = 'decided', winner = 7, decided_by = 'person', decided_at = now(),
 			rollout_id = id where id = $2 and id <> $1`,
 		"half a claim": `update iterations set evaluating_by = 'x' where id = $2 and id <> $1`,
 		"a claim of nothing": `update iterations set status = 'cancelled', evaluating_by = 'x', evaluating_until = now()

@@ -76,12 +76,12 @@ func (b *bundle) readAll(p *plan) (int64, error) {
 	return read, errors.Join(err, <-failed)
 }
 
-// A fan-out that died after some chunks is continued by another.
-func TestAFanoutThatDiedIsContinued(t *testing.T) {
+// A fan-out that crashed after some chunks is continued by another.
+func TestAFanoutThatCrashedIsContinued(t *testing.T) {
 	b := setup(t, 400)
 	c := b.sent()
 	ctx := context.Background()
-	run, _, err := b.claimFanout(ctx, lease{b.Workspace, c.ID, "dead"})
+	run, _, err := b.claimFanout(ctx, lease{b.Workspace, c.ID, "crashed"})
 	if err != nil || run != 1 {
 		t.Fatal(run, err)
 	}

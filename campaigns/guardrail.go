@@ -78,7 +78,8 @@ func (it Iteration) without(stopped []breach) Iteration {
 const guardrailsAtOnce = 20
 
 // CheckGuardrails checks the guardrails that are due, and waits: nine times at most, at
-// fixed times before the cut-off. The evaluation is the tenth check.
+// fixed times before the cut-off, and again after each extension. The evaluation is the
+// tenth check.
 func (c *Campaigns) CheckGuardrails(ctx context.Context) (n int, err error) {
 	return waitFor(ctx, c.startChecks)
 }
@@ -129,14 +130,15 @@ func (c *Campaigns) checkGuardrail(ctx context.Context, r ref) error {
 	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.recordCheck(ctx, tx, it, token, it.breaches(all)) })
 }
 
-// recordCheck stops variants if token still holds the claim, and schedules the next check.
+// recordCheck stops variants if token still holds the claim, and schedules the next check:
+// the checks that are left divide the time until the cut-off.
 func (c *Campaigns) recordCheck(ctx context.Context, tx pgx.Tx, it Iteration, token string, stopped []breach) error {
 	if err := lockForVerb(ctx, tx, it.CampaignID); err != nil {
 		return err
 	}
 	tag, err := tx.Exec(ctx, `
 		update iterations set evaluating_by = null, evaluating_until = null, guardrail_checks = guardrail_checks + 1,
-			guardrail_at = case when guardrail_checks + 2 < $4 then now() + (cut_off_at - started_at) / $4 end
+			guardrail_at = case when guardrail_checks + 2 < $4 then now() + (cut_off_at - now()) / ($4 - guardrail_checks - 1) end
 		where workspace_id = $1 and id = $2 and evaluating_by = $3 and status in ('sampling', 'running')`,
 		it.WorkspaceID, it.ID, token, abtest.GuardrailChecks)
 	if err != nil || tag.RowsAffected() == 0 || len(stopped) == 0 {

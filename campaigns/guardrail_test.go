@@ -268,16 +268,30 @@ func TestAStoppedVariantIsNotRecorded(t *testing.T) {
 }
 
 // A guardrail is checked nine times at most before the cut-off, by as many processes as
-// there are.
+// there are. An extension lets it be checked nine times more. The checks that are left divide
+// the time until the cut-off.
 func TestChecksOfAGuardrail(t *testing.T) {
 	b := experiments(t, 40)
 	_, it := b.guarded(Complaints)
-	for range 12 {
-		b.guardrailDue(it)
-		b.checkGuardrails()
-		b.checkGuardrails()
+	until := *it.CutOffAt
+	wantNext := func(left int) {
+		t.Helper()
+		b.WantCount(1, `select count(*) from iterations where id = $1
+			and abs(extract(epoch from guardrail_at - now() - ($2 - now()) / $3)) < extract(epoch from $2 - now()) / 100`, it.ID, until, left)
 	}
-	if n := b.Count(`select guardrail_checks from iterations where id = $1 and guardrail_at is null`, it.ID); n != 9 {
-		t.Errorf("%d checks", n)
+	for range 2 {
+		wantNext(10)
+		for i := range 12 {
+			b.guardrailDue(it)
+			b.checkGuardrails()
+			b.checkGuardrails()
+			if i < 8 {
+				wantNext(9 - i)
+			}
+		}
+		b.WantCount(9, `select guardrail_checks from iterations where id = $1 and guardrail_at is null`, it.ID)
+		until = until.Add(10 * 24 * time.Hour)
+		_, err := b.Extend(t.Context(), b.Workspace, it.ID, until, uuid.Nil)
+		b.Must(err)
 	}
 }

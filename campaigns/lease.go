@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -128,7 +127,7 @@ func (c *Campaigns) showQueued(ctx context.Context, tx pgx.Tx, l lease, now fano
 // bounds these claims to about 50 per second and workspace.
 func queueDelay(waiting int) time.Duration {
 	each := max(500*time.Millisecond, time.Duration(waiting)*20*time.Millisecond)
-	return each/2 + time.Duration(rand.Int64N(int64(each)))
+	return loop.Jitter(each)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

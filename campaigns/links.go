@@ -41,6 +41,7 @@ func (c *Campaigns) Links(ctx context.Context, ws, id uuid.UUID) ([]Link, error)
 			coalesce(l.clicks, '{}'), coalesce(l.machine, '{}')
 		from (
 			select -1 as ordinal, '' as variant, array[$2::uuid] as contents
+			where not exists (select from iterations i where i.workspace_id = $1 and i.campaign_id = $2)
 			union all
 			select v.ordinal, v.name, array[v.content_id] || case when i.winner = v.ordinal then array[i.rollout_id] else '{}' end
 			from iterations i join iteration_variants v on v.workspace_id = i.workspace_id and v.iteration_id = i.id

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/abtest"
 	"lemma/fence"
 	"lemma/lifecycle"
 )
@@ -79,7 +80,7 @@ func (c *Campaigns) byPerson(ctx context.Context, workspaceID, id, request uuid.
 
 // Extend moves the cut-off of an iteration to a later time, before it has passed. It takes the
 // claim of an evaluation and releases it by the same statement: while a process checks the
-// guardrail, it is refused.
+// guardrail, it is refused. The guardrail is checked at each tenth of the time that is left.
 func (c *Campaigns) Extend(ctx context.Context, workspaceID, id uuid.UUID, until time.Time, request uuid.UUID) (Iteration, error) {
 	it, _, err := c.iterationToChange(ctx, workspaceID, id, extend)
 	if err != nil {
@@ -92,9 +93,11 @@ func (c *Campaigns) Extend(ctx context.Context, workspaceID, id uuid.UUID, until
 	}
 	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
-			update iterations set cut_off_at = $3, evaluating_by = null, evaluating_until = null
+			update iterations set cut_off_at = $3, evaluating_by = null, evaluating_until = null, guardrail_checks = 0,
+				guardrail_at = case when guardrail is not null then now() + ($3 - now()) / $4 end
 			where workspace_id = $1 and id = $2 and metric is not null and status in ('sampling', 'running')
-			  and (evaluating_until is null or evaluating_until < now()) and cut_off_at > now() and cut_off_at < $3`, workspaceID, id, until)
+			  and (evaluating_until is null or evaluating_until < now()) and cut_off_at > now() and cut_off_at < $3`,
+			workspaceID, id, until, abtest.GuardrailChecks)
 		if err != nil {
 			return fmt.Errorf("extend iteration %s: %w", id, err)
 		}

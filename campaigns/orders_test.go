@@ -284,12 +284,12 @@ func TestTwoEvaluatorsInEveryOrder(t *testing.T) {
 	experiments(t, 2*perVariant, orderly).races(2, 2, orders("1", "1", "1", "2", "2", "2", "expire"))
 }
 
-// An evaluator dies after any of its steps; one of the orders expires its claim.
-func TestAnEvaluatorDiesAfterAnyStep(t *testing.T) {
+// An evaluator crashes after any of its steps; one of the orders expires its claim.
+func TestAnEvaluatorCrashesAfterAnyStep(t *testing.T) {
 	b := experiments(t, 2*perVariant, orderly)
-	for _, dead := range [][]string{{"1"}, {"1", "1"}} {
-		b.races(2, 2, orders(append(dead, "2", "2", "2", "expire")...))
-		b.races(2, 2, orders(append(dead, "2", "expire")...))
+	for _, crashed := range [][]string{{"1"}, {"1", "1"}} {
+		b.races(2, 2, orders(append(crashed, "2", "2", "2", "expire")...))
+		b.races(2, 2, orders(append(crashed, "2", "expire")...))
 	}
 }
 

@@ -26,6 +26,19 @@ func (b *bundle) engage(it Iteration, profiles []string, column, offset string) 
 		on conflict (workspace_id, origin_id, key) do update set `+column+` = excluded.`+column, it.ID, profiles, offset, b.Workspace)
 }
 
+// An experiment has the links of its variants alone: no message has the campaign's own content.
+func TestLinksOfAnExperimentAreOfItsVariants(t *testing.T) {
+	b := experiments(t, 10)
+	b.Template = b.NewTemplate(message.Content{Subject: "Hi", HTML: `<p>Hi {{ name }} <a href="https://shop.example">Shop</a></p>`})
+	c, _ := b.sampled(ab())
+	links, err := b.Links(t.Context(), b.Workspace, c.ID)
+	b.Must(err)
+	want := []Link{{Variant: "A", URL: "https://shop.example"}, {Variant: "B", URL: "https://shop.example"}}
+	if d := cmp.Diff(want, links); d != "" {
+		t.Error(d)
+	}
+}
+
 // The metrics of package tracking count what people did before the cut-off. What only
 // machines did is excluded, and its number is stored with the verdict.
 func TestUniqueOpensAndClicks(t *testing.T) {

@@ -4,6 +4,6 @@ package chaos
 
 import "syscall"
 
-// dieWithParent: without Linux's death signal a killed test process leaves its
+// endWithParent: without Linux's death signal a killed test process leaves its
 // workers behind.
-func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func endWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -141,7 +141,7 @@ func (c *clients) sendAll() [][]string {
 		case <-ended:
 			return answers
 		case <-time.After(100 * time.Millisecond):
-			c.expireDead() // a key is locked while a killed worker has its notification
+			c.expireKilled() // a key is locked while a killed worker has its notification
 		}
 	}
 }
@@ -153,7 +153,7 @@ func (c *clients) insist(key, delivery int) string {
 		"template_id": lemma.FormatID(lemma.PrefixTemplate, c.Template), "provider_id": lemma.FormatID(lemma.PrefixProvider, c.Provider),
 		"from": map[string]any{"email": "shop@shop.example"}, "strategy": c.strategy, "data": map[string]any{"id": key, "name": "Ada"}})
 	wait := 400 * time.Millisecond
-	for try, begun := 0, time.Now(); time.Since(begun) < patience; try++ {
+	for try, begun := 0, time.Now(); time.Since(begun) < longestWait; try++ {
 		status, id, err := c.request(wait, c.servers[(delivery+try)%len(c.servers)], body)
 		switch {
 		case os.IsTimeout(err):

@@ -22,7 +22,7 @@
 // No result depends on the speed of the machine. A test stops workers in the state that it
 // is about: carriers hold back their answers, a source freezes at a byte, and locks hold
 // statements. Leases and timeouts are longer than a test, and those of killed workers end
-// at once (expireDead). Conditions have minutes (patience), and a failure logs the state of
+// at once (expireKilled). Conditions have minutes (longestWait), and a failure logs the state of
 // the installation.
 //
 // Random kills log their seed, and LEMMA_CHAOS_SEED repeats them. By default workers are

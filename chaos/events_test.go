@@ -52,7 +52,7 @@ func overCarriers(t *testing.T, test func(h *env, r *reporter)) {
 
 // killedCampaign sends a campaign over a carrier while workers are killed: first all of
 // them during a call, then one after another at random. meanwhile, if it is not nil, runs
-// between the first deaths and the next workers. It returns the totals.
+// between the first kills and the next workers. It returns the totals.
 func (h *env) killedCampaign(g *reporter, meanwhile func()) (uuid.UUID, totals) {
 	h.t.Helper()
 	kills, random := h.kills(4), h.random()
@@ -71,7 +71,7 @@ func (h *env) killedCampaign(g *reporter, meanwhile func()) (uuid.UUID, totals) 
 		h.startAgain(workers, g.settings...)
 	}
 	h.waitForAwaited(id)
-	if g.silent && h.leasedByDead() == 0 {
+	if g.silent && h.leasedByKilled() == 0 {
 		h.t.Error("no call waits for its event: nothing was tested")
 	}
 	h.WantCount(0, `select count(*) from attempts where attempt = 2`) // all wait for newer events
@@ -97,7 +97,7 @@ func (h *env) waitForAwaited(id uuid.UUID) {
 	h.eventually("all is sent but what waits for events", func() bool {
 		h.makeAllDue()
 		return h.Count(`select count(*) from fanouts where campaign_id = $1 and finished_at is null`, id)+
-			h.Count(`select count(*) from batches where status in ('ready', 'leased')`)-h.leasedByDead() == 0
+			h.Count(`select count(*) from batches where status in ('ready', 'leased')`)-h.leasedByKilled() == 0
 	})
 	since := pgtest.One[time.Time](h.T, h.Pool, `select now()`)
 	h.eventually("the reaper has read the events of all calls", func() bool { // it extends the leases of those that wait

@@ -81,7 +81,7 @@ func (h *env) lock(sql string, args ...any) (unlock func()) {
 }
 
 // endSessions ends the sessions that wait for a lock, as Postgres does when it finds that
-// their process has died.
+// their process has crashed.
 func (h *env) endSessions() {
 	h.t.Helper()
 	h.Exec(`select pg_terminate_backend(pid) from pg_locks where not granted and database = (select oid from pg_database

@@ -10,47 +10,47 @@ import (
 // machine is slow. Those of a killed worker end at once. Tests of the time itself
 // set short ones: LEMMA_LEASE.
 
-// deaths are the workers of an installation that were killed.
-type deaths struct {
+// killed are the workers of an installation that were killed.
+type killed struct {
 	mu      sync.Mutex
 	workers []string // patterns of their tokens of batches
 	last    time.Time
 	expired time.Time // when leases were ended last
 }
 
-func (d *deaths) add(w *worker) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.workers, d.last, d.expired = append(d.workers, tokensOf(w)), time.Now(), time.Time{}
+func (k *killed) add(w *worker) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.workers, k.last, k.expired = append(k.workers, tokensOf(w)), time.Now(), time.Time{}
 }
 
 // tokensOf is the pattern of a worker's tokens of batches.
 func tokensOf(w *worker) string { return fmt.Sprintf("%%.%d.%%", w.cmd.Process.Pid) }
 
 // pids are the patterns of all killed workers.
-func (d *deaths) pids() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.workers
+func (k *killed) pids() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.workers
 }
 
 // due returns when the last worker was killed, ten times a second.
-func (d *deaths) due() (last time.Time, due bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if due = time.Since(d.expired) > 100*time.Millisecond; due {
-		d.expired = time.Now()
+func (k *killed) due() (last time.Time, due bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if due = time.Since(k.expired) > 100*time.Millisecond; due {
+		k.expired = time.Now()
 	}
-	return d.last, due
+	return k.last, due
 }
 
-// expireDead ends the leases of killed workers: those of batches by their token, and others
-// if they began before the last death. It runs repeatedly, since Postgres may execute the
-// claim of a killed worker late. It also ends those of rows whose outcome a living worker
+// expireKilled ends the leases of killed workers: those of batches by their token, and others
+// if they began before the last kill. It runs repeatedly, since Postgres may execute the
+// claim of a killed worker late. It also ends those of rows whose outcome a running worker
 // does not know, since nobody holds these.
-func (h *env) expireDead() {
+func (h *env) expireKilled() {
 	h.t.Helper()
-	last, due := h.dead.due()
+	last, due := h.killed.due()
 	if !due {
 		return
 	}
@@ -60,7 +60,7 @@ func (h *env) expireDead() {
 		return
 	}
 	h.Exec(`update batches set lease_until = now() - interval '1 second'
-		where status = 'leased' and lease_until > now() + interval '1 minute' and leased_by like any ($1)`, h.dead.pids())
+		where status = 'leased' and lease_until > now() + interval '1 minute' and leased_by like any ($1)`, h.killed.pids())
 	h.Exec(`update fanouts set lease_until = now() - interval '1 second'
 		where finished_at is null and lease_until > now() and lease_until < $1::timestamptz + interval '30 seconds'`, last)
 	h.Exec(`update flow_shards set lease_until = now() - interval '1 second'
@@ -69,10 +69,10 @@ func (h *env) expireDead() {
 		where status = 'pending' and lease_until > now() and lease_until < $1::timestamptz + interval '60 seconds'`, last)
 }
 
-// leasedByDead counts the batches that killed workers have still.
-func (h *env) leasedByDead() int {
+// leasedByKilled counts the batches that killed workers have still.
+func (h *env) leasedByKilled() int {
 	h.t.Helper()
-	return h.Count(`select count(*) from batches where status = 'leased' and leased_by like any ($1)`, h.dead.pids())
+	return h.Count(`select count(*) from batches where status = 'leased' and leased_by like any ($1)`, h.killed.pids())
 }
 
 // makeAllDue makes everything due that waits for a time.

@@ -120,7 +120,7 @@ func (h *env) recordSignUpsOver(l *postgresProxy, n int) {
 // recordInsistently records events until an answer has arrived. It waits longer each time.
 func (h *env) recordInsistently(f *flows.Flows, from, to int) (err error) {
 	wait := 5 * time.Second
-	for begun := time.Now(); time.Since(begun) < patience; wait = min(2*wait, time.Minute) {
+	for begun := time.Now(); time.Since(begun) < longestWait; wait = min(2*wait, time.Minute) {
 		ctx, stop := context.WithTimeout(context.Background(), wait)
 		err = h.recordSignUpsWith(ctx, f, from, to)
 		stop()

@@ -85,7 +85,7 @@ func (h *env) restart(c *postgres.Cluster) {
 func (h *env) waitForIdle(d time.Duration) {
 	h.t.Helper()
 	last, since := -1, time.Now()
-	pgtest.Eventually(h.t, patience, "no message arrives any more", func() bool {
+	pgtest.Eventually(h.t, longestWait, "no message arrives any more", func() bool {
 		if n := h.mail.received(); n != last {
 			last, since = n, time.Now()
 		}

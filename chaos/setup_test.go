@@ -68,7 +68,7 @@ func inScratch(run func() int) int {
 var shared = sync.OnceValues(func() (*postgres.Cluster, error) { return durable("shared") })
 
 func durable(name string) (*postgres.Cluster, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), longestWait)
 	defer cancel()
 	return postgres.Start(ctx, postgres.Options{Dir: filepath.Join(scratch, name), Bin: os.Getenv("LEMMA_PG_BIN"), Durable: true,
 		Connections: 600})
@@ -84,7 +84,7 @@ type env struct {
 	carrier   carrier // of the provider: mail, or a reporter
 	sms       bool    // campaigns are SMS
 	campaigns *campaigns.Campaigns
-	dead      *deaths // workers that were killed
+	killed    *killed // workers that were killed
 
 	stateLogged *sync.Once
 }
@@ -108,7 +108,7 @@ func setupIn(t *testing.T, c *postgres.Cluster) *env {
 	check := func(kind string, config, secrets json.RawMessage) error { return kinds[kind].Check(config, secrets) }
 	f := shop.New(pgtest.ShopIn(t, pgtest.DBIn(t, c)), audience.Options{AllowPrivate: true}, check)
 	f.Providers.OnChannel(func(kind string) []lemma.Channel { return kinds[kind].Carried() })
-	h := &env{Fixture: f, t: t, dsn: pgtest.DSN(f.Pool), dead: &deaths{}, stateLogged: &sync.Once{}}
+	h := &env{Fixture: f, t: t, dsn: pgtest.DSN(f.Pool), killed: &killed{}, stateLogged: &sync.Once{}}
 	t.Cleanup(h.logFailure)
 	h.campaigns = campaigns.New(campaigns.Deps{Pool: h.Pool, Ledger: h.Ledger, Audiences: h.Audiences, Templates: h.Templates,
 		Providers: h.Providers, Log: slog.New(slog.DiscardHandler)}, campaigns.Config{})

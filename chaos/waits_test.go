@@ -8,19 +8,19 @@ import (
 	"lemma/pgtest"
 )
 
-// patience is how long a condition may take. A machine may be slow; only a failure takes so
+// longestWait is how long a condition may take. A machine may be slow; only a failure takes so
 // long.
-const patience = 4 * time.Minute
+const longestWait = 4 * time.Minute
 
 // eventually waits until a condition holds. Meanwhile the leases of killed workers end.
 func (h *env) eventually(what string, is func() bool) {
 	h.t.Helper()
 	defer h.logFailure()
-	pgtest.Eventually(h.t, patience, what, func() bool {
+	pgtest.Eventually(h.t, longestWait, what, func() bool {
 		if is() {
 			return true
 		}
-		h.expireDead()
+		h.expireKilled()
 		return false
 	})
 }
@@ -82,7 +82,7 @@ var states = []struct{ name, sql string }{
 
 // logState logs what is decided, what waits, until when, and for what.
 func (h *env) logState() {
-	h.t.Logf("the database's time is %s; killed: %v", h.text(`select now()::text`), h.dead.pids())
+	h.t.Logf("the database's time is %s; killed: %v", h.text(`select now()::text`), h.killed.pids())
 	for _, s := range states {
 		h.t.Logf("%s:\n%s", s.name, h.text(`select coalesce(string_agg(jsonb_strip_nulls(to_jsonb(t))::text, e'\n'), 'none') from (`+s.sql+`) t`))
 	}

@@ -49,7 +49,7 @@ type worker struct {
 }
 
 // usual are the settings of workers. Leases and timeouts do not end during a test: see
-// expireDead. What is done repeatedly is done soon.
+// expireKilled. What is done repeatedly is done soon.
 var usual = []string{
 	"LEMMA_LEASE=15m", "LEMMA_CALL_TIMEOUT=2m", "LEMMA_REAP_EVERY=300ms", "LEMMA_SWEEP_EVERY=500ms", "LEMMA_SOURCE_TIMEOUT=10m",
 	"LEMMA_SEND_WORKERS=4", "LEMMA_MAX_WINDOW=50", "LEMMA_ALLOW_PRIVATE_SOURCES=true", "LEMMA_ALLOW_PRIVATE_PROVIDERS=true",
@@ -74,7 +74,7 @@ func (h *env) start(command string, settings ...string) *worker {
 	w.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "DATABASE_URL=" + h.dsn, "LEMMA_SECRET_KEY=" + h.Key},
 		append(slices.Clip(usual), settings...)...)
 	w.cmd.Stdout, w.cmd.Stderr = w.output, w.output
-	w.cmd.SysProcAttr = dieWithParent()
+	w.cmd.SysProcAttr = endWithParent()
 	started := make(chan error)
 	go w.supervise(started)
 	h.Must(<-started)
@@ -130,7 +130,7 @@ func (w *worker) signal(s syscall.Signal) { _ = w.cmd.Process.Signal(s) } // it 
 // kill is kill -9, and returns when the process has exited.
 func (w *worker) kill() {
 	w.end()
-	w.env.dead.add(w)
+	w.env.killed.add(w)
 }
 
 func (w *worker) end() {

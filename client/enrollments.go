@@ -199,6 +199,7 @@ type Erased struct {
 	Refusals      int64 `json:"refusals"`
 	Notifications int64 `json:"notifications"`
 	Processing    int64 `json:"processing"` // being sent: request the erasure again when they have ended
+	More          bool  `json:"more"`       // the profile has more: request the erasure again
 }
 
 // EraseProfile erases a profile.

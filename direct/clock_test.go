@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/notifications"
 	"lemma/pgtest"
 )
 
@@ -20,6 +21,21 @@ func TestSendAtIsComparedWithTheTimeOfTheDatabase(t *testing.T) {
 	at = now.Add(MaxAhead + time.Hour)
 	if _, err := b.process().Send(t.Context(), b.Workspace, r); lemma.KindOf(err) != lemma.Invalid {
 		t.Errorf("a time too far ahead: %v", err)
+	}
+}
+
+// A notification is not due before it was created, also if send_at is in the past.
+func TestATimeInThePastIsNow(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	past := time.Now().Add(-time.Hour)
+	n := b.send(d, b.request("", func(r *Request) { r.SendAt = &past }), accepted)
+	stored, err := b.Ledger.Get(t.Context(), b.Workspace, n.OriginID, n.Key)
+	b.Must(err)
+	for _, n := range []notifications.Notification{n, stored} {
+		if n.DueAt == nil || n.DueAt.Before(n.CreatedAt) {
+			t.Errorf("due at %v, created at %v", n.DueAt, n.CreatedAt)
+		}
 	}
 }
 

@@ -152,7 +152,7 @@ func (r *request) notification(ws uuid.UUID, at time.Time) notifications.Notific
 		return n
 	}
 	n.DueAt = &at
-	if !r.row.DueAt.IsZero() {
+	if r.row.DueAt.After(at) {
 		n.DueAt = &r.row.DueAt
 	}
 	if !r.row.ExpiresAt.IsZero() {

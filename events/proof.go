@@ -3,7 +3,7 @@ package events
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -13,7 +13,6 @@ import (
 type Proof struct {
 	Ordinal   int16
 	Attempt   int16
-	Named     bool // the event names its attempt
 	Kind      Kind // Accepted or Rejected
 	Code      int
 	CarrierID string
@@ -23,11 +22,6 @@ type Proof struct {
 // Evidence is what events prove about one row: at most one acceptance and one
 // rejection of each attempt.
 type Evidence []Proof
-
-// Rejects reports that an event names an attempt as rejected.
-func (e Evidence) Rejects(attempt int16) bool {
-	return slices.ContainsFunc(e, func(p Proof) bool { return p.Kind == Rejected && p.Named && p.Attempt == attempt })
-}
 
 // Of returns the proof that settles an attempt, or nil. An acceptance of any
 // attempt settles both, since the message has been sent. A rejection settles its
@@ -46,8 +40,8 @@ func (e Evidence) Of(attempt int16) *Proof {
 }
 
 // Proofs reads what events prove about rows of a root batch. Rows without a proof
-// are left out. An event that names no attempt counts as one of the first: that is not certain
-// once the second has been called (see Proof.Named).
+// are left out. An event that names no attempt counts as one of the first. A rejection does so
+// only while the second has not been called: it may be of either.
 func Proofs(ctx context.Context, db DB, workspaceID, origin, rootBatch uuid.UUID, ordinals []int16) (map[int16]Evidence, error) {
 	rows, _ := db.Query(ctx, proofs, workspaceID, rootBatch, ordinals, origin)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByName[Proof])
@@ -62,10 +56,9 @@ func Proofs(ctx context.Context, db DB, workspaceID, origin, rootBatch uuid.UUID
 }
 
 // proofs reads one event of each row, kind and attempt, however many there are.
-const proofs = `
+var proofs = `
 	select distinct on (r.ordinal, k.kind, coalesce(p.attempt, 1)) r.ordinal, coalesce(p.attempt, 1)::smallint as attempt,
-		p.attempt is not null as named, k.kind,
-		coalesce(p.code, 0)::int as code, coalesce(p.carrier_id, '') as carrier_id, coalesce(p.detail, '') as detail
+		k.kind, coalesce(p.code, 0)::int as code, coalesce(p.carrier_id, '') as carrier_id, coalesce(p.detail, '') as detail
 	from unnest($3::smallint[]) as r (ordinal)
 	cross join lateral (
 		select from provider_events p where ` + ofRow + ` order by p.kind limit 1
@@ -77,6 +70,7 @@ const proofs = `
 		(select ` + ofProof + ` from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt = 2 order by p.occurred_at limit 1)
 		union all
 		(select ` + ofProof + ` from provider_events p where ` + ofRow + ` and p.kind = k.kind and p.attempt is null
+			and not (k.kind = 'rejected' and ` + SecondCalled("$1", "$4", "$2", "r.ordinal") + `)
 		order by p.attempt, p.occurred_at limit 1)
 	) p
 	order by r.ordinal, k.kind, coalesce(p.attempt, 1), p.attempt, p.occurred_at, p.id`
@@ -84,3 +78,14 @@ const proofs = `
 const ofProof = `p.id, p.attempt, p.occurred_at, p.code, p.carrier_id, p.detail`
 
 const ofRow = `p.workspace_id = $1 and p.origin_id = $4 and p.batch_id = $2 and p.ordinal = r.ordinal`
+
+// SecondCalled is a condition: the second attempt of a row has been called, or may have been.
+// It is false for a row without one.
+func SecondCalled(workspace, origin, rootBatch, ordinal string) string {
+	return strings.NewReplacer("{workspace}", workspace, "{origin}", origin, "{root}", rootBatch, "{ordinal}", ordinal).Replace(`exists (
+		select from batches d
+		join batch_log l on l.workspace_id = d.workspace_id and l.batch_id = d.id and l.event = 'window'
+			and {ordinal} between l.first and l.last
+		where d.workspace_id = {workspace} and d.origin_id = {origin} and d.root_id = {root} and d.id <> d.root_id and d.attempt = 2
+		  and {ordinal} = any(d.members))`)
+}

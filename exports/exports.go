@@ -3,7 +3,7 @@
 //   - A file is seen when its export has completed, and then it is whole.
 //   - It has each row that existed when the export was created, once, as the row was when
 //     it was read. Rows that are created later are left out.
-//   - An export whose worker dies is taken over, and begins a new file.
+//   - An export whose worker crashes is taken over, and begins a new file.
 //   - Cancelled, failed, deleted and expired exports leave no content.
 //
 // Package blobs has the steps register, prepare, commit, publish and clean. Package

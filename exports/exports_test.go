@@ -129,7 +129,7 @@ func (f fixture) files() (all []string) {
 	return all
 }
 
-// expireLeases makes all leases expire, as time does when their workers have died.
+// expireLeases makes all leases expire, as time does when their workers have crashed.
 func (f fixture) expireLeases() {
 	f.t.Helper()
 	pgtest.Exec(f.t, f.pool, `update blobs set lease_until = now() - interval '1 second' where status = 'registered'`)
@@ -263,19 +263,19 @@ func TestFilters(t *testing.T) {
 }
 
 // SideEffects!NothingVisibleBeforeCommit, NoGarbageForEver, CommittedIsPublished: a worker
-// dies after each step. Until the commit nothing is visible, and its content is deleted;
+// crashes after each step. Until the commit nothing is visible, and its content is deleted;
 // after it, any process publishes.
-func TestAWorkerThatDiesAfterAStep(t *testing.T) {
+func TestAWorkerThatCrashesAfterAStep(t *testing.T) {
 	steps := map[string]struct {
-		die       func(f fixture, j job)
+		crash     func(f fixture, j job)
 		committed bool
 		files     int
 	}{
 		"register": {func(fixture, job) {}, false, 0},
 		"half of prepare": {func(f fixture, j job) {
-			dead := errors.New("died")
-			_, err := f.Blobs.Prepare(f.t.Context(), j.attempt, func(w io.Writer) error { _, _ = w.Write([]byte("half")); return dead })
-			if !errors.Is(err, dead) {
+			crashed := errors.New("crashed")
+			_, err := f.Blobs.Prepare(f.t.Context(), j.attempt, func(w io.Writer) error { _, _ = w.Write([]byte("half")); return crashed })
+			if !errors.Is(err, crashed) {
 				f.t.Fatal(err)
 			}
 		}, false, 1},
@@ -297,7 +297,7 @@ func TestAWorkerThatDiesAfterAStep(t *testing.T) {
 			if err != nil || !found {
 				t.Fatal(found, err)
 			}
-			step.die(f, j)
+			step.crash(f, j)
 			if n := len(f.files()); n != step.files {
 				t.Errorf("%d files after the step", n)
 			}

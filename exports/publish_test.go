@@ -13,7 +13,7 @@ import (
 	"lemma/pgtest"
 )
 
-// committed is an export whose process died after the commit.
+// committed is an export whose process crashed after the commit.
 func (f fixture) committed() (Export, job) {
 	f.t.Helper()
 	x := f.create(NewExport{})

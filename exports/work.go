@@ -18,7 +18,7 @@ import (
 
 const (
 	mostFailures = 5  // in a row, until an export fails
-	mostAttempts = 20 // with those whose worker died
+	mostAttempts = 20 // with those whose worker crashed
 )
 
 // job is an export that this process writes.
@@ -128,7 +128,7 @@ func (e *Exports) claim(ctx context.Context, except ...uuid.UUID) (j job, found 
 			return err
 		}
 		if j.Attempts >= mostAttempts {
-			return e.end(ctx, tx, owner, "too_many_attempts", "each of its workers has died")
+			return e.end(ctx, tx, owner, "too_many_attempts", "each of its workers has crashed")
 		}
 		if j.attempt, found, err = e.Blobs.Register(ctx, tx, owner, "exports", format.Extension(j.Format)); err != nil || !found {
 			return err

@@ -17,7 +17,7 @@ const asksThenEnds = `{"triggers":[{"type":"event","event":"go"}],"recurrence":{
 // for something else, or calls again. The answer to the retry belongs to its call and ends
 // no other wait.
 func TestALateAnswerEndsNoOtherWait(t *testing.T) {
-	for name, c := range map[string]struct{ node, story string }{
+	for name, c := range map[string]struct{ node, trace string }{
 		"a delay": {`"type":"delay","for":"PT1H"`, "enrolled@ checked@ webhook@ask moved@ask"},
 		"a wait for a day": {`"type":"wait_until","weekdays":["mon","tue","wed","thu","fri","sat","sun"],"time":"$later"`,
 			"enrolled@ checked@ webhook@ask moved@ask"},
@@ -50,7 +50,7 @@ func TestALateAnswerEndsNoOtherWait(t *testing.T) {
 				t.Errorf("the answer moved the end of the wait from %s to %s", was.ResumeAt, is.ResumeAt)
 			}
 			b.Settle()
-			b.WantStory(was.ID, c.story)
+			b.WantTrace(was.ID, c.trace)
 			b.Invariants()
 		})
 	}
@@ -74,7 +74,7 @@ func TestAnAnswerBelongsToItsStep(t *testing.T) {
 	b.Exec(`update outbox set step = step + 1, status = 'pending', finished_at = null, due_at = now()`)
 	b.CallWebhooks()
 	b.Settle()
-	b.WantStory(was.ID, "enrolled@ checked@ webhook@notify answered@notify completed@end")
+	b.WantTrace(was.ID, "enrolled@ checked@ webhook@notify answered@notify completed@end")
 }
 
 // The endpoint answers between a worker's check for the answer and its write that the wait
@@ -94,6 +94,6 @@ func TestAnAnswerBesideAWorkerIsNotLost(t *testing.T) {
 	b.CallWebhooks()
 	b.Must(w.End())
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ webhook@notify moved@notify answered@notify completed@end")
+	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ webhook@notify moved@notify answered@notify completed@end")
 	b.Invariants()
 }

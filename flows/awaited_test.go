@@ -40,10 +40,10 @@ func TestAnEventEndsOneWaitAndNotTheNext(t *testing.T) {
 		t.Errorf("%d woken", r.Woken)
 	}
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, bothMatched)
+	b.WantTrace(b.Enrollment(flow, "c1").ID, bothMatched)
 	b.Pass(25 * time.Hour)
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c2").ID, "enrolled@ checked@ resumed@w1 timed_out@w2 completed@late2")
+	b.WantTrace(b.Enrollment(flow, "c2").ID, "enrolled@ checked@ resumed@w1 timed_out@w2 completed@late2")
 	b.Invariants()
 }
 
@@ -77,7 +77,7 @@ func TestEachEventEndsOneWait(t *testing.T) {
 	b.RecordEvent("c1", "a")
 	b.Must(w.End())
 	b.Settle()
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@w1" {
+	if got := b.Trace(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ resumed@w1" {
 		t.Errorf("one event: %s", got)
 	}
 	for profile, chunks := range map[string][][]string{"c2": {{"go"}, {"a"}, {"a"}}, "c3": {{"go", "a", "a"}}} {
@@ -85,7 +85,7 @@ func TestEachEventEndsOneWait(t *testing.T) {
 			b.RecordEvents(profile, chunk...)
 		}
 		b.Settle() // the worker comes late
-		if got := b.Story(b.Enrollment(flow, profile).ID); got != bothMatched {
+		if got := b.Trace(b.Enrollment(flow, profile).ID); got != bothMatched {
 			t.Errorf("%s: %s", profile, got)
 		}
 	}
@@ -106,7 +106,7 @@ func TestAnEndedWaitIsNotShifted(t *testing.T) {
 	b.PublishNext(flow, strings.Replace(text, "P1D", "P3D", 1), flows.InFlight{Mode: "move"})
 	b.FinishMoves()
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ moved@w1 resumed@w1 resumed@w2 completed@done")
+	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ moved@w1 resumed@w1 resumed@w2 completed@done")
 }
 
 // A wait may be found to have ended with an event only after its time. The next event then
@@ -121,7 +121,7 @@ func TestTheLastPollFindsOneEventForEachWait(t *testing.T) {
 	// As if the event had searched before the enrollment was visible.
 	b.Exec(`update enrollments set matched_event = null, resume_at = now() where workspace_id = $1`, b.Workspace)
 	b.Settle()
-	b.WantStory(id, bothMatched)
+	b.WantTrace(id, bothMatched)
 	b.Invariants()
 }
 
@@ -161,7 +161,7 @@ func TestAMoveInAReleaseReceivesLaterEvents(t *testing.T) {
 	b.Exec(`update flows set catch_up_until = resumed_at + interval '1 microsecond' where workspace_id = $1`, b.Workspace)
 	b.Settle()
 	e := b.Enrollment(flow, "c1")
-	if got := b.Story(e.ID); got != "enrolled@ checked@ moved@w2" || e.Status != enrollment.Waiting {
+	if got := b.Trace(e.ID); got != "enrolled@ checked@ moved@w2" || e.Status != enrollment.Waiting {
 		t.Errorf("%s: %s", e.Status, got)
 	}
 	if r := b.RecordEvent("c1", "b"); r.Woken != 1 {
@@ -232,7 +232,7 @@ func TestAnEventAppliedAfterTheTimeout(t *testing.T) {
 				b.Settle()
 			}
 			h.ends()
-			if got := b.Story(h.c1); got != "enrolled@ checked@ timed_out@w1 completed@late1" || h.done[1].Woken != 0 {
+			if got := b.Trace(h.c1); got != "enrolled@ checked@ timed_out@w1 completed@late1" || h.done[1].Woken != 0 {
 				t.Errorf("%d woken, %s", h.done[1].Woken, got)
 			}
 			b.WantCount(0, `select count(*) from trigger_events where workspace_id = $1 and profile_key = 'c1' and name = 'a'
@@ -255,7 +255,7 @@ func TestTwoChunksBesideEachOther(t *testing.T) {
 				b.Settle()
 			}
 			h.ends()
-			b.WantStory(h.c1, bothMatched)
+			b.WantTrace(h.c1, bothMatched)
 		})
 	}
 }
@@ -273,7 +273,7 @@ func TestAnEventRecordedLaterIsLater(t *testing.T) {
 		t.Error(order)
 	}
 	e := b.Enrollment(second, "c1")
-	b.WantStory(e.ID, bothMatched)
+	b.WantTrace(e.ID, bothMatched)
 	_, results, err := b.GetEvent(bg, b.Workspace, h.done[2].Key)
 	if err != nil || len(results) != 1 || results[0].EnrollmentID == nil || *results[0].EnrollmentID != e.ID {
 		t.Errorf("%+v, %v", results, err)
@@ -295,5 +295,5 @@ func TestAnAwaitedEventAmongManyOfOneTime(t *testing.T) {
 		select $1, lpad(n::text, 32, '0')::uuid, 'c1', 'bought', '{"n":' || n || '}', now(), now() - interval '90 min'
 		from generate_series(1, 250) n`, b.Workspace)
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@w completed@done")
+	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@w completed@done")
 }

@@ -55,7 +55,7 @@ func (b *bundle) wantOneDue() {
 // writer has committed.
 func TestABoundIsNotRaisedBesideAWriter(t *testing.T) {
 	b := setup(t, 2)
-	s := b.NewScene(false)
+	s := b.NewPair(false)
 	b.Settle()
 	b.Exec(`update flow_shards set worked_at = now() - interval '1 minute'`)
 	tx := b.begin()
@@ -69,7 +69,7 @@ func TestABoundIsNotRaisedBesideAWriter(t *testing.T) {
 // The writer waits for a transaction that raises the bound, and finds it raised.
 func TestAWriterLowersTheBoundThatWasRaised(t *testing.T) {
 	b := setup(t, 2)
-	s := b.NewScene(false)
+	s := b.NewPair(false)
 	b.Settle()
 	var all []enrollment.Shard
 	for shard := range enrollment.ShardsOf(b.Workspace, s.FlowID) {
@@ -92,7 +92,7 @@ func TestAWriterLowersTheBoundThatWasRaised(t *testing.T) {
 // An enrollment becomes due between the search for idle shards and the raise.
 func TestARaiseReadsWhatWasCommittedSince(t *testing.T) {
 	b := setup(t, 2)
-	s := b.NewScene(false)
+	s := b.NewPair(false)
 	b.Settle()
 	b.Exec(`update flow_shards set worked_at = now() - interval '1 minute'`)
 	p := b.Another()

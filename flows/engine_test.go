@@ -43,7 +43,7 @@ func TestAnEnrollmentFromTriggerToEnd(t *testing.T) {
 	if e = b.Enrollment(flow, "c1"); e.Status != enrollment.Completed || e.Node != "end" || b.Notifications() != 2 {
 		t.Fatalf("%+v, %d notifications", e, b.Notifications())
 	}
-	if got, want := b.Story(e.ID), "enrolled@ checked@ sent@hello resumed@wait sent@nudge completed@end"; got != want {
+	if got, want := b.Trace(e.ID), "enrolled@ checked@ sent@hello resumed@wait sent@nudge completed@end"; got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}
 	b.WantCount(2, `select count(*) from batches where workspace_id = $1 and size = 1`, b.Workspace)
@@ -222,7 +222,7 @@ func TestProfilesThatCannotBeSentTo(t *testing.T) {
 		"c3": "enrolled@ checked@ sent@hello resumed@wait sent@nudge completed@end",
 		"c4": "enrolled@ checked@ sent@hello resumed@wait exited@nudge",
 	} {
-		if got := b.Story(b.Enrollment(flow, profile).ID); got != want {
+		if got := b.Trace(b.Enrollment(flow, profile).ID); got != want {
 			t.Errorf("%s: %s", profile, got)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -19,44 +20,73 @@ import (
 // Erased counts the rows that were erased of a profile.
 type Erased struct {
 	Enrollments   int64 // that no longer name the profile
-	Exited        int64 // of these: were active
+	Exited        int64 // that were active
 	Events        int64
 	Refusals      int64
 	Notifications int64
 	InFlight      int64 // notifications and webhook messages in flight: a later call erases them
+	More          bool  // the time was over: a later call goes on
 }
 
-// Erase removes a profile from everything that flows have written, in one transaction.
-// Active enrollments exit. Enrollments and their uniqueness keys stay under a key that
-// names no profile but can be derived from the profile's key, so that a flow that
-// enrolls once does not enroll the profile again.
+// A call erases pages of so many enrollments, and of so many events and refusals, for
+// eraseTime, which is less than a request has.
+const (
+	eraseEnrollments = 200
+	eraseTriggers    = 5_000
+	eraseTime        = 10 * time.Second
+)
+
+// Erase removes a profile from everything that flows have written. Active enrollments exit.
+// Enrollments and their uniqueness keys stay under a key that names no profile but can be
+// derived from the profile's key, so that a flow that enrolls once does not enroll the
+// profile again.
 //
-// Messages that are in flight cannot be erased and are counted. Repeating the call
-// finishes the work and needs no stored state.
+// Each page is one transaction, which erases an enrollment with all its messages; only then
+// the enrollment no longer names the profile. So repeating the call goes on with what is
+// left, and needs no stored state. Messages that are in flight cannot be erased and are
+// counted; their enrollments have exited, and name the profile until a call after the end
+// of the messages.
 func (f *Flows) Erase(ctx context.Context, ws uuid.UUID, profileKey string) (Erased, error) {
 	if !enrollment.IsText(profileKey, 1, enrollment.MaxProfileKey) {
 		return Erased{}, lemma.Fault("/profile_key", "invalid_key", "must be text of 1 to %d bytes", enrollment.MaxProfileKey)
 	}
-	var done Erased
-	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
-		e := erasure{Flows: f, tx: tx, ws: ws, key: profileKey, as: enrollment.ErasedKey(profileKey)}
-		err := e.run(ctx)
-		done = e.done
-		return err
-	})
-	if err != nil {
-		return Erased{}, fmt.Errorf("erase a profile: %w", err)
+	var sum Erased
+	waiting := []pgtype.UUID{} // enrollments with messages in flight
+	for until := time.Now().Add(f.eraseTime); ; {
+		e := erasure{Flows: f, ws: ws, key: profileKey, as: enrollment.ErasedKey(profileKey)}
+		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+			e.tx, e.done, e.waiting = tx, Erased{}, slices.Clone(waiting)
+			return e.run(ctx)
+		})
+		if err != nil {
+			return Erased{}, fmt.Errorf("erase a profile: %w", err)
+		}
+		f.metrics.Steps.WithLabelValues(enrollment.StepExited).Add(float64(e.done.Exited))
+		sum.add(e.done)
+		if waiting = e.waiting; !sum.More || time.Now().After(until) {
+			return sum, nil
+		}
 	}
-	f.metrics.Steps.WithLabelValues(enrollment.StepExited).Add(float64(done.Exited))
-	return done, nil
 }
 
-// erasure is the transaction that erases one profile.
+// add adds the numbers of a page.
+func (d *Erased) add(page Erased) {
+	d.Enrollments += page.Enrollments
+	d.Exited += page.Exited
+	d.Events += page.Events
+	d.Refusals += page.Refusals
+	d.Notifications += page.Notifications
+	d.InFlight += page.InFlight
+	d.More = page.More
+}
+
+// erasure is the transaction that erases one page of a profile.
 type erasure struct {
 	*Flows
 	tx      pgx.Tx
 	ws      uuid.UUID
 	key, as string
+	waiting []pgtype.UUID
 	done    Erased
 }
 
@@ -67,7 +97,6 @@ type lasting struct {
 	node     string
 	step     int
 	active   bool
-	named    bool // it still names the profile
 }
 
 func (e *erasure) run(ctx context.Context) error {
@@ -79,51 +108,83 @@ func (e *erasure) run(ctx context.Context) error {
 	if err := e.forgetTriggers(ctx); err != nil {
 		return err
 	}
+	e.done.More = len(found) == eraseEnrollments || e.done.Events == eraseTriggers || e.done.Refusals == eraseTriggers
 	if len(found) == 0 {
 		return nil
 	}
 	if err := e.strip(ctx, found); err != nil {
 		return fmt.Errorf("strip enrollments: %w", err)
 	}
-	names, err := e.messages(ctx, found)
+	names, of, err := e.messages(ctx, found)
 	if err != nil {
 		return fmt.Errorf("find notifications: %w", err)
 	}
-	var notified, called int64
-	if e.done.Notifications, notified, err = e.ledger.Erase(ctx, e.tx, e.ws, names, e.as); err != nil {
+	erased, notified, err := e.ledger.Erase(ctx, e.tx, e.ws, names, e.as)
+	if err != nil {
 		return err
 	}
 	ids := make([]uuid.UUID, len(found))
 	for i, h := range found {
 		ids[i] = h.id
 	}
-	_, called, err = e.webhooks.Erase(ctx, e.tx, e.ws, ids)
-	e.done.InFlight = notified + called
-	return err
+	_, called, err := e.webhooks.Erase(ctx, e.tx, e.ws, ids)
+	if err != nil {
+		return err
+	}
+	for _, i := range notified {
+		called = append(called, of[i])
+	}
+	e.done.Notifications, e.done.InFlight = erased, int64(len(called))
+	return e.rename(ctx, ids, called)
 }
 
-// lock locks all enrollments of the profile, erased before or not, in the order of their
-// ids, so that no worker moves one during the erasure.
+// rename replaces the key of enrollments that have no message in flight.
+func (e *erasure) rename(ctx context.Context, ids, inFlight []uuid.UUID) error {
+	var free []pgtype.UUID
+	for _, id := range ids {
+		if slices.Contains(inFlight, id) {
+			e.waiting = append(e.waiting, enrollment.PgUUID(id))
+		} else {
+			free = append(free, enrollment.PgUUID(id))
+		}
+	}
+	tag, err := e.tx.Exec(ctx, `update enrollments set profile_key = $3 where workspace_id = $1 and id = any($2)`, e.ws, free, e.as)
+	e.done.Enrollments = tag.RowsAffected()
+	return lemma.Wrap(err, "rename enrollments")
+}
+
+// lock locks enrollments that name the profile, in the order of their ids, so that no worker
+// moves one during the erasure.
 func (e *erasure) lock(ctx context.Context) ([]lasting, error) {
+	if e.key == e.as {
+		return nil, nil
+	}
 	rows, _ := e.tx.Query(ctx, `
-		select id, flow_id, version, node, step, status = 'active', profile_key = $2 and $2 <> $3 from enrollments
-		where workspace_id = $1 and (profile_key = any(array[$2, $3]) and status = 'active' or profile_key = any(array[$2, $3])
-			and status <> 'active')
-		order by id for update`, e.ws, e.key, e.as)
+		select id, flow_id, version, node, step, status = 'active' from enrollments
+		where workspace_id = $1 and profile_key = $2 and id = any(array(
+			(select id from enrollments where workspace_id = $1 and profile_key = $2 and status = 'active' limit $4)
+			union all
+			(select id from enrollments where workspace_id = $1 and profile_key = $2 and status <> 'active' and id <> all($3) limit $4)
+			limit $4))
+		order by id for update`, e.ws, e.key, e.waiting, eraseEnrollments)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l lasting, err error) {
-		err = row.Scan(&l.id, &l.flow, &l.version, &l.node, &l.step, &l.active, &l.named)
+		err = row.Scan(&l.id, &l.flow, &l.version, &l.node, &l.step, &l.active)
 		return l, err
 	})
 }
 
 func (e *erasure) forgetTriggers(ctx context.Context) error {
-	events, err := e.tx.Exec(ctx, `delete from trigger_events where workspace_id = $1 and profile_key = $2`, e.ws, e.key)
+	events, err := e.tx.Exec(ctx, `
+		delete from trigger_events where ctid = any(array(
+			select ctid from trigger_events where workspace_id = $1 and profile_key = $2 limit $3))`, e.ws, e.key, eraseTriggers)
 	if err != nil {
 		return fmt.Errorf("erase events: %w", err)
 	}
 	refused, err := e.tx.Exec(ctx, `
-		delete from refusals where workspace_id = $1 and profile_key = $2
-		  and flow_id in (select id from flows where workspace_id = $1)`, e.ws, e.key)
+		delete from refusals where ctid = any(array(
+			select r.ctid from flows f cross join lateral (
+				select r.ctid from refusals r where r.workspace_id = $1 and r.flow_id = f.id and r.profile_key = $2 limit $3) r
+			where f.workspace_id = $1 limit $3))`, e.ws, e.key, eraseTriggers)
 	if err != nil {
 		return fmt.Errorf("erase refusals: %w", err)
 	}
@@ -131,17 +192,13 @@ func (e *erasure) forgetTriggers(ctx context.Context) error {
 	return nil
 }
 
-// strip exits active enrollments, and removes the profile from all. The steps stay without
-// their data.
+// strip exits active enrollments. The steps of all stay without their data.
 func (e *erasure) strip(ctx context.Context, found []lasting) error {
 	var s enrollment.StepRows
 	counts := map[uuid.UUID]enrollment.NodeCounts{} // by flow
 	ids := make([]pgtype.UUID, len(found))
 	for i, h := range found {
 		ids[i] = enrollment.PgUUID(h.id)
-		if h.named {
-			e.done.Enrollments++
-		}
 		if h.active {
 			e.done.Exited++
 			s.Add(h.id, h.step+1, h.version, h.node, enrollment.StepExited, "") // the enrollment has the reason
@@ -152,10 +209,12 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 		}
 	}
 	batch := &pgx.Batch{}
-	// The number of a send's notifications stays: a later erasure finds them by it.
+	// The number of a send's notifications stays: a later erasure finds them by it. Data of
+	// other steps is not read: properties may have numbers that Postgres cannot hold.
 	batch.Queue(`
-		update enrollment_steps set data = case when data::jsonb ? $3 then jsonb_build_object($3::text, data::jsonb -> $3)::text end
-		where workspace_id = $1 and enrollment_id = any($2) and data is not null`, e.ws, ids, enrollment.StepMessages)
+		update enrollment_steps
+		set data = case when event = any($4) and data::json->$3 is not null then json_build_object($3::text, data::json->$3)::text end
+		where workspace_id = $1 and enrollment_id = any($2) and data is not null`, e.ws, ids, enrollment.StepMessages, sends)
 	s.Queue(batch, e.ws)
 	for _, flow := range slices.SortedFunc(maps.Keys(counts), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) {
 		counts[flow].Queue(batch, e.ws, flow, enrollment.EventsShard)
@@ -164,42 +223,44 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 		update enrollments set status = 'exited', exit_reason = $3, step = step + 1, ended_at = now(), resume_at = null,
 			waiting_since = null, first_due_at = null, awaits = null, matched_event = null, answer_step = null, blocked_reason = null
 		where workspace_id = $1 and id = any($2) and ended_at is null`, e.ws, ids, enrollment.ExitErased)
-	batch.Queue(`update enrollments set profile_key = $3 where workspace_id = $1 and id = any($2) and profile_key <> $3`, e.ws, ids, e.as)
 	return e.tx.SendBatch(ctx, batch).Close()
 }
 
-// messages are the names of the notifications that send nodes wrote for the profile.
+// sends are the steps of send nodes.
+var sends = []string{enrollment.StepSent, enrollment.StepSkipped}
+
+// messages are the names of the notifications that send nodes wrote for the profile, and the
+// enrollment of each.
 // The nodes are in its steps, and the names follow from them. Steps may have been dropped by
 // their retention: then all nodes that the flow has had are tried.
-func (e *erasure) messages(ctx context.Context, found []lasting) ([]notifications.Name, error) {
+func (e *erasure) messages(ctx context.Context, found []lasting) (names []notifications.Name, of []uuid.UUID, err error) {
 	flow, ids := map[uuid.UUID]uuid.UUID{}, make([]pgtype.UUID, len(found))
 	for i, h := range found {
 		ids[i], flow[h.id] = enrollment.PgUUID(h.id), h.flow
 	}
 	rows, _ := e.tx.Query(ctx, `
-		select enrollment_id, node, coalesce(data::jsonb ->> $4, '1')::int from enrollment_steps
-		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids,
-		[]string{enrollment.StepSent, enrollment.StepSkipped}, enrollment.StepMessages)
-	var names []notifications.Name
+		select enrollment_id, node, coalesce(data::json->>$4, '1')::int from enrollment_steps
+		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids, sends, enrollment.StepMessages)
 	var id uuid.UUID
 	var node string
 	var n int
-	_, err := pgx.ForEachRow(rows, []any{&id, &node, &n}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &node, &n}, func() error {
 		for i := range n {
 			names = append(names, notifications.Name{OriginID: enrollment.OriginOf(flow[id], id), Key: enrollment.MessageKey(id, node, i)})
+			of = append(of, id)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	untraced, err := e.untraced(ctx, found)
-	return append(names, untraced...), err
+	untraced, ofUntraced, err := e.untraced(ctx, found)
+	return append(names, untraced...), append(of, ofUntraced...), err
 }
 
 // untraced are the names of the notifications of enrollments whose steps were dropped: those
 // that exist, of all nodes that the flow has had.
-func (e *erasure) untraced(ctx context.Context, found []lasting) (names []notifications.Name, err error) {
+func (e *erasure) untraced(ctx context.Context, found []lasting) (names []notifications.Name, of []uuid.UUID, err error) {
 	type place struct {
 		ID, FlowID uuid.UUID
 		Node       string
@@ -220,13 +281,13 @@ func (e *erasure) untraced(ctx context.Context, found []lasting) (names []notifi
 		}
 		var exist []int
 		if exist, err = notifications.Existing(ctx, e.tx, e.ws, asked); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		left := make([]place, len(exist)) // a node that has no message of this number has none of a higher one
 		for to, i := range exist {
-			names, left[to] = append(names, asked[i]), places[i]
+			names, of, left[to] = append(names, asked[i]), append(of, places[i].ID), places[i]
 		}
 		places = left
 	}
-	return names, err
+	return names, of, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -48,7 +49,7 @@ func TestErase(t *testing.T) {
 	text := strings.ReplaceAll(manyTraces, "$endpoint", b.Endpoint())
 	flow := b.Live(strings.ReplaceAll(text, "$policy", "per_event"))
 	once := b.Live(strings.ReplaceAll(text, "$policy", "once"))
-	b.RecordEvent("annika", "signed_up", flowstest.Properties(`{"nick":"annika"}`))
+	b.RecordEvent("annika", "signed_up", flowstest.Properties(`{"nick":"annika","small":1e-20000,"long":0.`+strings.Repeat("0", 20_000)+`1}`))
 	b.Settle()
 	b.RecordEvent("annika", "bought", flowstest.Properties(`{"nick":"annika"}`))
 	b.Settle() // on the webhook node
@@ -139,7 +140,7 @@ func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 		b.WantCount(intact, `select count(*) from notifications where workspace_id = $1 and profile_key = 'c1' and address = 'c1@shop.example'
 			and payload is not null`, b.Workspace)
 	}
-	is("ready", flows.Erased{Enrollments: 1, Exited: 1, Events: 1, InFlight: 1}, 1)
+	is("ready", flows.Erased{Exited: 1, Events: 1, InFlight: 1}, 1)
 	b.Exec(`update batches set status = 'leased', leased_by = 'w', lease_until = now() + interval '1 minute' where id = $1`, batch)
 	is("leased", flows.Erased{InFlight: 1}, 1)
 	b.Exec(`update batches set status = 'done', leased_by = null, lease_until = null, retried = size, finished_at = now()
@@ -150,7 +151,7 @@ func TestEraseWaitsForWhatIsInFlight(t *testing.T) {
 		lemma.NewID())
 	is("a second attempt is ready", flows.Erased{InFlight: 1}, 1)
 	b.Exec(`update batches set status = 'done', sent = size, finished_at = now() where attempt = 2`)
-	is("ended", flows.Erased{Notifications: 1}, 0)
+	is("ended", flows.Erased{Enrollments: 1, Notifications: 1}, 0)
 	b.WantCount(1, `select count(*) from notifications where workspace_id = $1 and profile_key like 'erased:%' and address = 'erased'
 		and payload is null`, b.Workspace)
 	is("again", flows.Erased{}, 0)
@@ -201,6 +202,45 @@ func TestEraseASkippedProfile(t *testing.T) {
 	}
 	if left := b.mentions("c1@shop.example"); len(left) > 0 {
 		t.Errorf("the address is left in %v", left)
+	}
+}
+
+// A profile with more rows than one page is erased by pages. A call that ends before the last
+// page reports it, and the next one goes on.
+func TestEraseByPages(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(strings.ReplaceAll(strings.ReplaceAll(manyTraces, "$endpoint", b.Endpoint()), "$policy", "per_event"))
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	b.Exec(`
+		insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status, node, source,
+			ended_at, exit_reason)
+		select $1, gen_random_uuid(), $2, 1, 0, gen_random_uuid(), gen_random_uuid(), 'c1', 'exited', 'wait', 'event', now(), 'manual'
+		from generate_series(1, $3::int)`, b.Workspace, flow, 2*flows.EraseEnrollments)
+	b.Exec(`
+		insert into trigger_events (workspace_id, key, profile_key, name, properties, occurred_at)
+		select $1, gen_random_uuid(), 'c1', 'seen', '{}', now() from generate_series(1, $2::int)`, b.Workspace, 2*flows.EraseTriggers)
+	b.Exec(`
+		insert into refusals (workspace_id, flow_id, key, profile_key, reason, source)
+		select $1, $2, gen_random_uuid(), 'c1', 'filtered', 'event' from generate_series(1, $3::int)`, b.Workspace, flow, flows.EraseTriggers)
+	b.SetEraseTime(0)
+	first := flows.Erased{Enrollments: flows.EraseEnrollments - 1, Exited: 1, Events: flows.EraseTriggers, Refusals: flows.EraseTriggers,
+		InFlight: 1, More: true}
+	if d := cmp.Diff(first, b.erase("c1")); d != "" {
+		t.Error(d)
+	}
+	b.WantCount(1, `select count(*) from enrollments where profile_key = 'c1' and status = 'exited' and exit_reason = 'erased'`)
+	b.SetEraseTime(time.Minute)
+	rest := flows.Erased{Enrollments: flows.EraseEnrollments + 1, Events: flows.EraseTriggers + 1, InFlight: 1}
+	if d := cmp.Diff(rest, b.erase("c1")); d != "" {
+		t.Error(d)
+	}
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
+	if d := cmp.Diff(flows.Erased{Enrollments: 1, Notifications: 1}, b.erase("c1")); d != "" {
+		t.Error(d)
+	}
+	if left := b.mentions(",c1,"); len(left) > 0 {
+		t.Errorf("%v", left)
 	}
 }
 

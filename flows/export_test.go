@@ -19,6 +19,9 @@ type ShardLease = shardLease
 const (
 	IdleMost    = idleMost
 	GiveUpAfter = giveUpAfter
+
+	EraseEnrollments = eraseEnrollments
+	EraseTriggers    = eraseTriggers
 )
 
 func NewShardLease(ws, flow uuid.UUID) ShardLease { return shardLease{ws: ws, flow: flow} }
@@ -32,6 +35,8 @@ func (f *Flows) Waker() *enrollment.Waker { return f.waker }
 func (f *Flows) SetWaker(w *enrollment.Waker) { f.waker = w }
 
 func (f *Flows) SetMoveTime(d time.Duration) { f.moveTime = d }
+
+func (f *Flows) SetEraseTime(d time.Duration) { f.eraseTime = d }
 
 func (f *Flows) SetForgetPage(rows int) { f.forgetPage = rows }
 

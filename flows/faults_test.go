@@ -95,7 +95,7 @@ func TestAnEventAfterTheTimeout(t *testing.T) {
 	_, err = b.Resume(bg, b.Workspace, flow, new(time.Duration(0)), nil)
 	b.Must(err)
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ timed_out@buy completed@nudge")
+	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ timed_out@buy completed@nudge")
 }
 
 // After an outage of the source an enrollment continues as if it had been on time: an
@@ -121,7 +121,7 @@ func TestAnEventWhileTheSourceIsDown(t *testing.T) {
 	b.Execution.Sources.Reopen()
 	b.Exec(`update enrollments set resume_at = now() where workspace_id = $1`, b.Workspace)
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@wait resumed@buy completed@thanks")
+	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@wait resumed@buy completed@thanks")
 }
 
 // However many events the condition rejects, the accepted one is found.
@@ -137,7 +137,7 @@ func TestManyEventsThatDoNotCount(t *testing.T) {
 	b.Must(err)
 	b.RecordEvent("c1", "bought", flowstest.Properties(`{"big":true}`))
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@buy completed@thanks")
+	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@buy completed@thanks")
 }
 
 // A version that denies overlap checks the enrollments of one that allowed it.
@@ -303,8 +303,8 @@ func TestStepsOfManyAreCopied(t *testing.T) {
 			if e.EndedAt != nil || e.BlockedReason != "internal" || e.Step != 1 {
 				t.Errorf("%+v", e)
 			}
-		case e.Status != enrollment.Completed || b.Story(e.ID) != "enrolled@ checked@ resumed@wait completed@end":
-			t.Errorf("%s: %s, %s", e.ProfileKey, e.Status, b.Story(e.ID))
+		case e.Status != enrollment.Completed || b.Trace(e.ID) != "enrolled@ checked@ resumed@wait completed@end":
+			t.Errorf("%s: %s, %s", e.ProfileKey, e.Status, b.Trace(e.ID))
 		}
 	}
 	b.WantCount(people-1, `select count(*) from enrollment_steps where workspace_id = $1 and event = 'resumed' and step = 2 and version = 1

@@ -188,6 +188,7 @@ type Flows struct {
 
 	forgetPage int           // rows; forgetPage
 	moveTime   time.Duration // moveTime
+	eraseTime  time.Duration // eraseTime
 
 	drained  atomic.Pointer[flowRef] // the last draining flow that was read; nil: begin with the first
 	idlePoll atomic.Int64            // how long the last poll without result took

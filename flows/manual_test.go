@@ -74,8 +74,8 @@ func TestManualMove(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	b.Settle()
-	if n := b.Notifications(); n != 1 || !strings.Contains(b.Story(was.ID), "moved@hello skipped@hello") {
-		t.Errorf("%d messages: %s", n, b.Story(was.ID))
+	if n := b.Notifications(); n != 1 || !strings.Contains(b.Trace(was.ID), "moved@hello skipped@hello") {
+		t.Errorf("%d messages: %s", n, b.Trace(was.ID))
 	}
 	for name, c := range map[string]struct {
 		version *int

@@ -296,7 +296,7 @@ type relocated struct {
 	nodes     []string
 	timers    []string
 	shifts    []float64
-	asks      []bool
+	registers []bool
 	reasons   []string
 
 	// Set during a release of enrollments that were due in a pause: the moved ones keep
@@ -331,7 +331,7 @@ func (r *relocated) add(w activeRow, f graph.Action, to *int, exit string) {
 		}
 		r.ids, r.versions, r.nodes = append(r.ids, w.id), append(r.versions, int32(*to)), append(r.nodes, f.Node)
 		r.timers, r.shifts = append(r.timers, timer), append(r.shifts, shift.Seconds())
-		r.asks = append(r.asks, f.AskAgain && !w.entering)
+		r.registers = append(r.registers, f.RegisterAgain && !w.entering)
 		if shift != 0 {
 			data = append(data, "shifted_seconds", shift.Seconds())
 		}
@@ -365,7 +365,7 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 		batch.Queue(`
 			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
 				resume_at = case
-					when r.timer = 'restarted' or r.ask then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end)
+					when r.timer = 'restarted' or r.register then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end)
 					when e.`+hasMatched+` then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
 				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
 				first_due_at = case
@@ -377,9 +377,9 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 				failures = case when r.timer = 'restarted' then 0 else e.failures end,
 				blocked_reason = case when r.timer = 'restarted' then null else e.blocked_reason end
 			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
-				as r (id, version, node, timer, shift, ask) limit $8) r
+				as r (id, version, node, timer, shift, register) limit $8) r
 			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts,
-			r.asks, len(r.ids), r.resumedAt)
+			r.registers, len(r.ids), r.resumedAt)
 	}
 	if len(r.gone) > 0 {
 		batch.Queue(`

@@ -63,7 +63,7 @@ func TestMovedUnderAWorker(t *testing.T) {
 		t.Errorf("%d notifications, %+v", n, e)
 	}
 	b.Settle()
-	if got := b.Story(e.ID); got != "enrolled@ moved@ checked@ waiting@z" && got != "enrolled@ moved@ checked@" {
+	if got := b.Trace(e.ID); got != "enrolled@ moved@ checked@ waiting@z" && got != "enrolled@ moved@ checked@" {
 		t.Error(got)
 	}
 }
@@ -119,7 +119,7 @@ func TestAnOrderMovesAnEnrollmentOnce(t *testing.T) {
 	if e := b.Enrollment(flow,
 		"c1"); e.Node != "nudge" || b.Count(`select count(*) from enrollment_steps where workspace_id = $1 and event = 'moved'`,
 		b.Workspace) != 1 {
-		t.Errorf("%+v: %s", e, b.Story(e.ID))
+		t.Errorf("%+v: %s", e, b.Trace(e.ID))
 	}
 }
 

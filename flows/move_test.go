@@ -218,7 +218,7 @@ func TestAnAnswerIsUsedAfterAMove(t *testing.T) {
 	if e := b.Enrollment(flow,
 		profiles["answered"]); e.Status != enrollment.Completed || b.Count(`select count(*) from outbox where workspace_id = $1`,
 		b.Workspace) != 1 {
-		t.Errorf("%+v: %s", e, b.Story(id))
+		t.Errorf("%+v: %s", e, b.Trace(id))
 	}
 }
 

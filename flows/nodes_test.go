@@ -45,7 +45,7 @@ func TestWaitingForAnEvent(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	b.Settle()
-	if got, want := b.Story(b.Enrollment(flow, "c1").ID), "enrolled@ checked@ resumed@buy completed@thanks"; got != want {
+	if got, want := b.Trace(b.Enrollment(flow, "c1").ID), "enrolled@ checked@ resumed@buy completed@thanks"; got != want {
 		t.Fatalf("got %s", got)
 	}
 	if e := b.Enrollment(flow, "c2"); e.Status != enrollment.Exited || e.ExitReason != enrollment.ExitGoal {
@@ -56,10 +56,10 @@ func TestWaitingForAnEvent(t *testing.T) {
 		values ($1, $2, 'c3', 'bought', '{"cart":"a"}', now())`, b.Workspace, lemma.NewID())
 	b.Exec(`update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
 	b.Settle()
-	if got, want := b.Story(b.Enrollment(flow, "c3").ID), "enrolled@ checked@ resumed@buy completed@thanks"; got != want {
+	if got, want := b.Trace(b.Enrollment(flow, "c3").ID), "enrolled@ checked@ resumed@buy completed@thanks"; got != want {
 		t.Fatalf("got %s", got)
 	}
-	if got, want := b.Story(b.Enrollment(flow, "c4").ID), "enrolled@ checked@ timed_out@buy sent@nudge completed@end"; got != want {
+	if got, want := b.Trace(b.Enrollment(flow, "c4").ID), "enrolled@ checked@ timed_out@buy sent@nudge completed@end"; got != want {
 		t.Fatalf("got %s", got)
 	}
 	if n := b.Notifications(); n != 2 { // c4 and c5
@@ -147,7 +147,7 @@ func TestWebhookNode(t *testing.T) {
 		}
 	}
 	b.Settle()
-	if got, want := b.Story(b.Enrollment(flow, "c1").ID), "enrolled@ checked@ webhook@call answered@call completed@done"; got != want {
+	if got, want := b.Trace(b.Enrollment(flow, "c1").ID), "enrolled@ checked@ webhook@call answered@call completed@done"; got != want {
 		t.Fatalf("got %s", got)
 	}
 	if at := b.Enrollment(flow, "c2"); at.Node != "gone" {

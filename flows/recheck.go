@@ -36,7 +36,7 @@ func (f *Flows) Recheck(ctx context.Context, ws, content uuid.UUID, profiles []s
 	if err != nil {
 		return true, err
 	}
-	err = f.Execution.Sources.Ask(ctx, a.DataSourceID, func() error {
+	err = f.Execution.Sources.Query(ctx, a.DataSourceID, func() error {
 		for some := range slices.Chunk(profiles, audience.MaxLookup) {
 			if err := f.audiences.LookupEach(ctx, ws, id, nil, some, yield); err != nil {
 				return err

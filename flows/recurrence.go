@@ -31,10 +31,15 @@ func (c *checked) warnOfRecurrence(ctx context.Context, live *int) error {
 		return nil
 	}
 	otherwise, err := c.recursOtherwise(ctx, c.pool, c.ws, c.flow, live, c.def)
-	if otherwise {
-		c.warnings = append(c.warnings, fmt.Sprintf("the recurrence differs from that of version %d, which is live: a profile that was "+
-			"enrolled "+
-			"before enrolls again wherever the new one allows it", *live))
+	if !otherwise || err != nil {
+		return err
 	}
-	return err
+	warning := fmt.Sprintf("the recurrence differs from that of version %d, which is live: a profile that was enrolled "+
+		"before enrolls again wherever the new one allows it", *live)
+	if c.def.Recurrence.Policy == graph.Fields {
+		warning += "; it cannot compare enrollments whose steps were dropped by their retention, or whose profile was erased: these enroll " +
+			"once more for the same values"
+	}
+	c.warnings = append(c.warnings, warning)
+	return nil
 }

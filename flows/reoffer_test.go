@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -325,7 +326,8 @@ func TestNoTransactionIsOpenWhileAVersionIsCompiledToOfferAgain(t *testing.T) {
 
 // payable is largeOrders, and the payment of an order ends its enrollment.
 var payable = strings.Replace(largeOrders, `"start"`,
-	`"exit_on":[{"event":"paid","condition":"event.properties.amount == trigger.properties.amount","goal":true}],"start"`, 1)
+	`"exit_on":[{"event":"paid","condition":"event.properties.amount == trigger.properties.amount && now - event.at < duration('24h')",
+		"goal":true}],"start"`, 1)
 
 func (b *bundle) payable() uuid.UUID {
 	b.T.Helper()
@@ -340,7 +342,8 @@ func (b *bundle) pay(amount int) error {
 }
 
 // An order was paid before it is offered again: it is refused, and the one before it
-// enrolls. A payment from before its order does not count.
+// enrolls. A payment from before its order does not count, nor one that the condition
+// finds too old when it is recorded.
 func TestATriggerThatAnEventOfExitOnFollowedIsNotOfferedAgain(t *testing.T) {
 	b := setup(t, 1)
 	flow := b.payable()
@@ -351,6 +354,7 @@ func TestATriggerThatAnEventOfExitOnFollowedIsNotOfferedAgain(t *testing.T) {
 	b.order(601)
 	b.Must(b.pay(601))
 	b.Must(b.pay(501))
+	b.RecordEvent("c1", "paid", flowstest.Properties(`{"amount":301}`), flowstest.At(time.Now().Add(-25*time.Hour)))
 	b.answers()
 	if got, want := b.amounts(flow), "5 refused, 301 active"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

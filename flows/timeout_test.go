@@ -75,7 +75,7 @@ func TestHowLateAWorkerComesDecidesNothing(t *testing.T) {
 			}
 			pass(now + 10)
 			b.Settle()
-			b.WantStory(id, "enrolled@ checked@ split@first "+c.want)
+			b.WantTrace(id, "enrolled@ checked@ split@first "+c.want)
 			b.Invariants()
 		})
 	}
@@ -104,7 +104,7 @@ func TestAWaitAfterAMessage(t *testing.T) {
 	}
 	b.Settle()
 	for _, profile := range []string{"c1", "c2"} {
-		if got := b.Story(b.Enrollment(flow, profile).ID); got != "enrolled@ checked@ sent@first resumed@wait completed@bought" {
+		if got := b.Trace(b.Enrollment(flow, profile).ID); got != "enrolled@ checked@ sent@first resumed@wait completed@bought" {
 			t.Errorf("%s: %s", profile, got)
 		}
 	}

@@ -209,7 +209,7 @@ func (c *checked) checkBranch(ctx context.Context, at string, n graph.Node) erro
 		if one.SQL == "" {
 			continue
 		}
-		if err := c.collect(fmt.Sprintf("%s/cases/%d", at, i), c.ask(ctx, source, one.SQL)); err != nil {
+		if err := c.collect(fmt.Sprintf("%s/cases/%d", at, i), c.check(ctx, source, one.SQL)); err != nil {
 			return err
 		}
 	}
@@ -234,9 +234,9 @@ func (c *checked) sourceOf(ctx context.Context, at string, n graph.Node) (uuid.U
 	return uuid.Nil, nil
 }
 
-// ask lets a source check a query, each once; a source that does not answer is not queried
+// check lets a source check a query, each once; a source that does not answer is not queried
 // again.
-func (c *checked) ask(ctx context.Context, source uuid.UUID, sql string) error {
+func (c *checked) check(ctx context.Context, source uuid.UUID, sql string) error {
 	if err := c.sources[source.String()]; err != nil {
 		return err
 	}

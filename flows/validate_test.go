@@ -271,11 +271,11 @@ func TestAMissingDate(t *testing.T) {
 	for profile, want := range map[string]string{
 		"c1": "enrolled@ checked@", "c2": "enrolled@ checked@ resumed@a completed@on", "c3": "enrolled@ checked@ resumed@a completed@without",
 	} {
-		if got := b.Story(b.Enrollment(flow, profile).ID); got != want {
+		if got := b.Trace(b.Enrollment(flow, profile).ID); got != want {
 			t.Errorf("%s: %s", profile, got)
 		}
 	}
-	b.WantStory(b.Enrollment(old, "c3").ID, "enrolled@ checked@ resumed@a completed@on")
+	b.WantTrace(b.Enrollment(old, "c3").ID, "enrolled@ checked@ resumed@a completed@on")
 	b.WantCount(2, `select count(*) from enrollment_steps where workspace_id = $1 and node = 'a'
 		and data like '%column renews_on has no date%'`, b.Workspace)
 }

@@ -41,7 +41,7 @@ const untilNudge, toTheEnd = "enrolled@ checked@ sent@hello", "enrolled@ checked
 
 func TestAnEarlyTimerDoesNothing(t *testing.T) {
 	b := setup(t, 2)
-	s := b.NewScene(false)
+	s := b.NewPair(false)
 	b.Settle()
 	shard, chunk := b.fired(b.Process, s.FlowID)
 	before := b.Snapshot(s.FlowID)
@@ -64,24 +64,24 @@ func TestAnEarlyTimerDoesNothing(t *testing.T) {
 // An enrollment is due when a worker reads it, and no longer when it writes.
 func TestATimerThatWasRightWhenItFired(t *testing.T) {
 	b := setup(t, 2)
-	s := b.NewScene(true)
+	s := b.NewPair(true)
 	w := b.StopAt("evaluated")
 	b.Reached(w)
 	b.Exec(`update enrollments set resume_at = now() + interval '1 hour' where id = $1`, s.C1)
 	b.Must(w.End())
-	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Process) != 1 {
+	if got := b.Trace(s.C1); got != untilNudge || flowstest.Conflicts(w.Process) != 1 {
 		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Process))
 	}
 	b.Wake(s.C1)
 	b.Settle()
-	b.WantStory(s.C1, toTheEnd)
+	b.WantTrace(s.C1, toTheEnd)
 	b.Invariants()
 }
 
 func TestADoubleTimerResumesOnce(t *testing.T) {
 	b := setup(t, 2)
 	for _, atOnce := range []bool{false, true} {
-		s := b.NewScene(true)
+		s := b.NewPair(true)
 		b.Wake(s.C2)
 		one, two := b.Another(), b.Another()
 		shard, first := b.fired(one, s.FlowID)
@@ -101,7 +101,7 @@ func TestADoubleTimerResumesOnce(t *testing.T) {
 		// A third timer fires for a past step.
 		b.Must(one.TryChunk(bg, shard, execution.Again(first)))
 		for _, id := range []uuid.UUID{s.C1, s.C2} {
-			b.WantStory(id, toTheEnd)
+			b.WantTrace(id, toTheEnd)
 		}
 		b.Invariants(atOnce)
 	}
@@ -111,27 +111,27 @@ func TestADoubleTimerResumesOnce(t *testing.T) {
 // must not end it.
 func TestAnOldTimerResumesNothing(t *testing.T) {
 	b := setup(t, 2)
-	s := b.NewScene(false)
+	s := b.NewPair(false)
 	w := b.StopAt("evaluated")
 	b.Reached(w)
 	b.StealShards()
 	b.Settle()
 	b.Wake(s.C1)
 	b.Must(w.End())
-	if got := b.Story(s.C1); got != untilNudge || flowstest.Conflicts(w.Process) != 1 {
+	if got := b.Trace(s.C1); got != untilNudge || flowstest.Conflicts(w.Process) != 1 {
 		t.Errorf("%s, %d conflicts", got, flowstest.Conflicts(w.Process))
 	}
 	b.Settle()
-	b.WantStory(s.C1, toTheEnd)
+	b.WantTrace(s.C1, toTheEnd)
 	b.Invariants()
 }
 
-// A wait is over and nothing woke it: no wake, or its worker died with the shard. The next
+// A wait is over and nothing woke it: no wake, or its worker crashed with the shard. The next
 // poll finds it, on any process.
 func TestALostTimerIsFound(t *testing.T) {
 	b := setup(t, 2, func(c *flows.Config) { c.Lease = time.Second })
-	s := b.NewScene(true)
-	if claimed, err := b.ClaimShard(bg, enrollment.Shard{}); claimed == nil || err != nil { // and dies
+	s := b.NewPair(true)
+	if claimed, err := b.ClaimShard(bg, enrollment.Shard{}); claimed == nil || err != nil { // and crashes
 		t.Fatal(claimed, err)
 	}
 	other := b.Another()
@@ -140,7 +140,7 @@ func TestALostTimerIsFound(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(bg)
 	loop := flowstest.Start(func() error { other.Loop(ctx); return nil })
-	b.Eventually("the other process ends the enrollment", func() bool { return b.Story(s.C1) == toTheEnd })
+	b.Eventually("the other process ends the enrollment", func() bool { return b.Trace(s.C1) == toTheEnd })
 	stop()
 	<-loop.Done
 	b.Invariants()
@@ -172,7 +172,7 @@ func TestALongPollDelaysTheNextForLittle(t *testing.T) {
 
 func TestAnEndedEnrollmentIsNotWoken(t *testing.T) {
 	b := setup(t, 2)
-	s := b.NewScene(true)
+	s := b.NewPair(true)
 	shard, chunk := b.fired(b.Process, s.FlowID)
 	_, err := b.Exit(bg, b.Workspace, s.C1, "")
 	b.Must(err)
@@ -221,7 +221,7 @@ func (b *bundle) runOut(f *flowstest.Process) (n int) {
 // process.
 func TestOnlyTheDatabasesClockCounts(t *testing.T) {
 	b := setup(t, 2)
-	b.NewScene(false)
+	b.NewPair(false)
 	b.Settle()
 	for _, c := range []struct {
 		ahead time.Duration
@@ -261,7 +261,7 @@ func TestTheClockIsSetForwardAndBack(t *testing.T) {
 	}
 	b.runOut(b.node(100 * time.Hour))
 	for i, id := range all {
-		if got := b.Story(id); got != toTheEnd {
+		if got := b.Trace(id); got != toTheEnd {
 			t.Errorf("c%d: %s", i+1, got)
 		}
 	}

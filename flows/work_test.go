@@ -30,10 +30,10 @@ func TestLocalDuesAreFoundWithoutPollingAllFlows(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(bg)
 	worker := flowstest.Start(func() error { f.Work(ctx); return nil })
-	comesTo := func(what func() error, story string) {
+	comesTo := func(what func() error, trace string) {
 		t.Helper()
 		b.Must(what())
-		b.Eventually("the enrollment has come to "+story, func() bool { return b.Story(b.Enrollment(flow, "c1").ID) == story })
+		b.Eventually("the enrollment has come to "+trace, func() bool { return b.Trace(b.Enrollment(flow, "c1").ID) == trace })
 	}
 	record := func(event string) func() error {
 		return func() error {

@@ -33,6 +33,8 @@ func TestUnmatchedEventsAreCounted(t *testing.T) {
 	b.Must(b.receive(h, "ours", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, b.notification(1))))
 	b.Must(b.receive(h, "other", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`,
 		lemma.FormatNotificationID(lemma.NewID(), keyOf(1)))))
+	b.Must(b.receive(h, "test", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`,
+		lemma.FormatID(lemma.PrefixNotification, lemma.NewID()))))
 	if n := value(h.metrics.unmatched.WithLabelValues("http")); n != 1 {
 		t.Errorf("%v do not match", n)
 	}

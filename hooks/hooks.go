@@ -14,6 +14,7 @@
 package hooks
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -42,7 +43,7 @@ import (
 const MostBody = sender.MostWebhook
 
 const (
-	smallBody = 64 << 10 // larger bodies need one of largeSlots
+	smallBody = 64 << 10 // larger bodies need a slot for their rest
 	mostLarge = 32       // of them in memory at a time
 	ofOne     = 8        // of these, of one workspace: its clients may send slowly
 	together  = 100      // requests that are stored together, at most
@@ -173,20 +174,22 @@ func (h *Hooks) URL(kind string, provider uuid.UUID) string {
 	return h.publicURL + "/hooks/" + kind + "/" + lemma.FormatID(lemma.PrefixProvider, provider)
 }
 
-// body reads the body. Large ones, and those of an unknown length, need a slot.
+// body reads the body. A large one needs a slot, but only once more than smallBody has come:
+// a client that sends slowly from the beginning has none.
 func (h *Hooks) body(r *http.Request, ws uuid.UUID) (body []byte, done func(), err error) {
 	done = func() {}
 	if r.ContentLength > MostBody {
 		return nil, done, ErrTooLarge
 	}
-	if r.ContentLength < 0 || r.ContentLength > smallBody {
-		leave, err := h.large.Enter(r.Context(), slots.Resource{Workspace: ws})
-		if err != nil {
-			return nil, done, err
+	body, err = io.ReadAll(io.LimitReader(r.Body, smallBody+1))
+	if err == nil && len(body) > smallBody {
+		leave, full := h.large.Enter(r.Context(), slots.Resource{Workspace: ws})
+		if full != nil {
+			return nil, done, full
 		}
 		done = leave
+		body, err = readRest(body, r)
 	}
-	body, err = io.ReadAll(io.LimitReader(r.Body, MostBody+1))
 	switch {
 	case err != nil:
 		done()
@@ -196,6 +199,14 @@ func (h *Hooks) body(r *http.Request, ws uuid.UUID) (body []byte, done func(), e
 		return nil, func() {}, ErrTooLarge
 	}
 	return body, done, nil
+}
+
+// readRest reads the rest of a body that begins with start.
+func readRest(start []byte, r *http.Request) ([]byte, error) {
+	whole := bytes.NewBuffer(make([]byte, 0, max(min(int(r.ContentLength), MostBody)+bytes.MinRead, 2*len(start))))
+	whole.Write(start)
+	_, err := whole.ReadFrom(io.LimitReader(r.Body, int64(MostBody+1-len(start))))
+	return whole.Bytes(), err
 }
 
 var busy = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
@@ -267,7 +278,7 @@ func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, don
 		case !done[i].New:
 			h.metrics.duplicates.WithLabelValues(a.kind).Inc()
 			continue
-		case !done[i].Matched && r.Report.Address == "": // an address unsubscribes without a notification, as by STOP
+		case !done[i].Matched && r.Report.Address == "" && !lemma.IsTestID(r.Report.Notification): // STOP names only an address
 			h.metrics.unmatched.WithLabelValues(a.kind).Inc()
 		}
 		h.metrics.events.WithLabelValues(a.kind, string(r.Report.Type)).Inc()

@@ -30,7 +30,7 @@ func TestSlowBodiesOfOneWorkspace(t *testing.T) {
 		ends = append(ends, end)
 		t.Cleanup(func() { _ = end.Close() })
 		go func() { done <- h.Receive(r, "http", b.path()) }()
-		go func() { _, _ = end.Write([]byte("{")) }()
+		go func() { _, _ = end.Write(make([]byte, smallBody+1)) }()
 	}
 	for range mostLarge - ofOne { // the others have no slot
 		select {
@@ -52,6 +52,40 @@ func TestSlowBodiesOfOneWorkspace(t *testing.T) {
 		_ = end.Close()
 	}
 	for range ofOne {
+		if err := <-done; lemma.KindOf(err) == lemma.Unavailable {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// Bodies that come slowly from the beginning do not prevent that other large ones of their
+// workspace are read.
+func TestSlowBodiesHaveNoSlot(t *testing.T) {
+	b := setup(t)
+	h := b.hooks()
+	done := make(chan error, mostLarge)
+	begun := make(chan struct{}, mostLarge)
+	var ends []*io.PipeWriter
+	for range mostLarge {
+		r := b.request("e", "")
+		begin, end := io.Pipe()
+		r.Body, r.ContentLength = begin, MostBody
+		ends = append(ends, end)
+		t.Cleanup(func() { _ = end.Close() })
+		go func() { done <- h.Receive(r, "http", b.path()) }()
+		go func() { _, _ = end.Write([]byte("{")); begun <- struct{}{} }()
+	}
+	for range mostLarge {
+		<-begun // the body is being read
+	}
+	large := fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, b.notification(1), strings.Repeat("x", smallBody))
+	if err := b.receive(h, "e", large); err != nil {
+		t.Errorf("a large one: %v", err)
+	}
+	for _, end := range ends {
+		_ = end.Close()
+	}
+	for range ends {
 		if err := <-done; lemma.KindOf(err) == lemma.Unavailable {
 			t.Errorf("%v", err)
 		}

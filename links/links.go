@@ -170,3 +170,17 @@ func (l *Links) Sealed() secrets.Store {
 			from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bytea[]) r (workspace_id, id, old, fresh)
 			where t.workspace_id = r.workspace_id and t.id = r.id and t.secret = r.old`}
 }
+
+// Delete deletes keys whose sealed text is unchanged, as an inspection of Sealed has found
+// them, and returns how many. Their links do not verify any more. A workspace makes a new
+// first key when it needs one, which signs for the contents that the deleted keys signed for.
+func (l *Links) Delete(ctx context.Context, rows []secrets.Sealed) (deleted int, err error) {
+	workspaces, ids, texts := make([]uuid.UUID, len(rows)), make([]uuid.UUID, len(rows)), make([][]byte, len(rows))
+	for i, r := range rows {
+		workspaces[i], ids[i], texts[i] = r.WorkspaceID, r.ID, r.Text
+	}
+	tag, err := l.pool.Exec(ctx, `
+		delete from link_keys k using unnest($1::uuid[], $2::uuid[], $3::bytea[]) r (workspace_id, id, secret)
+		where k.workspace_id = r.workspace_id and k.id = r.id and k.secret = r.secret`, workspaces, ids, texts)
+	return int(tag.RowsAffected()), lemma.Wrap(err, "delete %d link keys", len(rows))
+}

@@ -233,7 +233,17 @@ func TestALostKey(t *testing.T) {
 	if _, _, err := after.Verify(ctx, links.Unsubscribe, old); err == nil || lemma.KindOf(err) == lemma.NotFound {
 		t.Errorf("a link whose key cannot be decrypted: %v", err)
 	}
-	pgtest.Exec(t, f.pool, `delete from link_keys`)
+	found, err := box.Inspect(ctx, after.Sealed())
+	if err != nil || len(found.Unreadable) != 1 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	resealed := found.Unreadable[0]
+	resealed.Text = []byte("as it was before another process has encrypted it with a key that is known")
+	for want, rows := range [][]secrets.Sealed{{resealed}, found.Unreadable} {
+		if n, err := after.Delete(ctx, rows); n != want || err != nil {
+			t.Fatalf("%d keys deleted, want %d: %v", n, want, err)
+		}
+	}
 	s, err := links.New(f.pool, box, nil).Signer(ctx, f.ws, now)
 	if err != nil {
 		t.Fatal(err)

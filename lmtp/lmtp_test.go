@@ -51,7 +51,7 @@ func serve(t *testing.T) (*inbox, *smtp.Client) {
 	client := smtp.NewClientLMTP(conn)
 	t.Cleanup(func() {
 		client.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			t.Error(err)

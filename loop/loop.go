@@ -1,5 +1,5 @@
 // Package loop repeats work. It promises that an error or a panic ends one run of
-// the work, and not the loop.
+// the work, and not the loop. Jitter spreads what many workers repeat.
 package loop
 
 import (
@@ -13,6 +13,10 @@ import (
 // firstWithin is the longest time until the first run. Without it, a process that is
 // restarted more often than a period would never do the work.
 const firstWithin = time.Minute
+
+// Jitter is a random time from half of d to one and a half of it, so that workers that wait at
+// the same time do not return at the same time. d must be positive.
+func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // Every does work each period until ctx ends. The first run comes after one period, or at
 // a random time within the first minute if a period is longer. failed receives the errors

@@ -54,3 +54,15 @@ func TestTheFirstRunOfALongPeriod(t *testing.T) {
 		})
 	}
 }
+
+func TestJitter(t *testing.T) {
+	t.Parallel()
+	least, most := time.Hour, time.Duration(0)
+	for range 1000 {
+		d := Jitter(time.Second)
+		least, most = min(least, d), max(most, d)
+	}
+	if least < 500*time.Millisecond || most >= 1500*time.Millisecond || most-least < 500*time.Millisecond {
+		t.Errorf("from %s to %s", least, most)
+	}
+}

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -49,6 +50,7 @@ func TestCheckEachChannel(t *testing.T) {
 		"a push without a body": {Content{Channel: lemma.Push, Subject: "s"}, "/body 0:0 required"},
 		"a push with HTML":      {Content{Channel: lemma.Push, Text: "t", HTML: "h"}, "/html 0:0 unknown_field"},
 		"a title of two lines":  {Content{Channel: lemma.Push, Text: "t", Subject: "a\nb"}, "/title 1:2 line_break"},
+		"a link to the web":     {Content{Channel: lemma.Push, Text: "t", Link: "https://shop.example/{{ name }}"}, ""},
 		"a link in an app":      {Content{Channel: lemma.Push, Text: "t", Link: "myapp://x"}, ""},
 		"a relative link":       {Content{Channel: lemma.Push, Text: "t", Link: "/offers"}, "/link 0:0 invalid"},
 		"a link with a space":   {Content{Channel: lemma.Push, Text: "t", Link: "https://shop.example/a b"}, "/link 0:0 invalid"},
@@ -62,6 +64,32 @@ func TestCheckEachChannel(t *testing.T) {
 	} {
 		if got := strings.Join(faultsOf(t, c.content), ","); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+}
+
+// Whatever opens the link of a push gets no script, no content and no file, also if a
+// variable has it. An app has a scheme of its own.
+func TestSchemesOfTheLinkOfAPush(t *testing.T) {
+	t.Parallel()
+	for link, want := range map[string]bool{
+		"https://shop.example/a?b#c": true, "HTTP://shop.example": true, "myapp://offers": true, "com.shop.app:/offers": true,
+		"intent://offers#Intent;scheme=myapp;end": true, "mailto:ada@shop.example": true, "tel:+4930123": true, "javascriptapp://x": true,
+		"javascript:alert(1)": false, "JaVaScRiPt:alert(1)": false, " javascript:alert(1)": false, "\u00a0javascript:alert(1)": false,
+		"java\tscript:alert(1)": false, "java\nscript:alert(1)": false, "\x01javascript:alert(1)": false, "java\u200bscript:alert(1)": false,
+		"javascript :alert(1)": false, "javascript&colon;alert(1)": false, "%6aavascript:alert(1)": false, "javascript://x/%0aalert(1)": false,
+		"data:text/html,x": false, "DATA:text/html;base64,eA": false, "vbscript:x": false, "livescript:x": false, "blob:https://shop.example/1": false,
+		"filesystem:https://shop.example/1": false, "file:///etc/passwd": false, "about:blank": false, "view-source:https://shop.example": false,
+		"jar:https://shop.example!/": false, "https:///offers": false, "https:offers": false, "//shop.example": false, ":x": false,
+	} {
+		saved := len(faultsOf(t, Content{Channel: lemma.Push, Text: "t", Link: link})) == 0
+		payload, err := json.Marshal(map[string]string{"link": link})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = compiled(t, Content{Channel: lemma.Push, Text: "t", Link: "{{ link }}"}).Render(string(payload))
+		if rendered := err == nil; saved != want || rendered != want {
+			t.Errorf("%q: saved %v, rendered %v, want %v", link, saved, rendered, want)
 		}
 	}
 }

@@ -215,14 +215,24 @@ func (c *Compiled) checkRendered(texts []string) error {
 	return nil
 }
 
+// notOpened are the schemes that run or contain something, or name what is on the device. An
+// app or a service worker that opens a link must not be given one.
+var notOpened = []string{"javascript", "vbscript", "livescript", "data", "blob", "filesystem", "file", "about", "view-source", "jar"}
+
 // checkLink returns why a text cannot be the link of a push, or "". Links into an app
 // have schemes of their own.
 func checkLink(text string) refused {
 	if text == "" {
 		return ""
 	}
-	if link, err := url.Parse(text); err != nil || link.Scheme == "" || strings.ContainsFunc(text, unicode.IsSpace) {
+	link, err := url.Parse(text) // refuses control characters, which browsers remove from a scheme
+	switch {
+	case err != nil, link.Scheme == "", strings.ContainsFunc(text, unicode.IsSpace):
 		return "the link must be an absolute URI, such as https://shop.example/offers or myapp://offers"
+	case slices.Contains(notOpened, link.Scheme):
+		return refused("the link must not have the scheme " + link.Scheme + ": use https or the scheme of an app")
+	case (link.Scheme == "https" || link.Scheme == "http") && link.Host == "":
+		return "the link must have a host, such as https://shop.example/offers"
 	}
 	return ""
 }

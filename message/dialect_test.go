@@ -21,12 +21,12 @@ func TestDialect(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	for i, story := range strings.Split(string(want), "\n=== ") {
+	for i, section := range strings.Split(string(want), "\n=== ") {
 		if i == 0 {
-			got.WriteString(story)
+			got.WriteString(section)
 			continue
 		}
-		title, rest, _ := strings.Cut(story, "\n")
+		title, rest, _ := strings.Cut(section, "\n")
 		source, rest, _ := strings.Cut(rest, "\n--- with ")
 		payload, _, _ := strings.Cut(rest, "\n")
 		got.WriteString("\n=== " + title + "\n" + source + "\n--- with " + payload + "\n" + outcome(source, payload))

@@ -140,7 +140,7 @@ comment on constraint batches_end on batches is 'Batch!NoRowLeftBehind';
 comment on constraint batches_root on batches is 'Batch!OneRowPerOrdinal';
 -- Due batches that no job names. Held ones, of paused campaigns, are not in it.
 create index batches_ready on batches (due_at) where status = 'ready' and gate = 'open';
-create index batches_expiring on batches (expires_at) where status = 'ready' and expires_at is not null;
+create index batches_expiring on batches (workspace_id, expires_at) where status = 'ready' and expires_at is not null;
 -- Workspaces that have work, and their batches in the order in which they are due. Batches of
 -- direct notifications, whose origins are UUIDs of version 8, have workers of their own.
 create index batches_by_due on batches (workspace_id, due_at)
@@ -170,7 +170,7 @@ create table attempts (
     code         smallint,                    -- the carrier's reply code
     carrier_id   text,                        -- the carrier's id of the message
     detail       text,                        -- the carrier's reply, shortened
-    at           timestamptz not null default now(),
+    at           timestamptz not null default now(), -- of the carrier's answer; of the commit without one
     constraint attempts_pkey primary key (workspace_id, batch_id, ordinal, attempt),
     -- A third attempt cannot be recorded.
     constraint attempts_bound check (attempt between 1 and 2),

@@ -1276,7 +1276,7 @@ CREATE INDEX batch_log_batch ON ONLY batch_log USING btree (workspace_id, batch_
 CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) <> 8));
 CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (id <> root_id);
 CREATE INDEX batches_direct_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) = 8));
-CREATE INDEX batches_expiring ON ONLY batches USING btree (expires_at) WHERE ((status = 'ready'::text) AND (expires_at IS NOT NULL));
+CREATE INDEX batches_expiring ON ONLY batches USING btree (workspace_id, expires_at) WHERE ((status = 'ready'::text) AND (expires_at IS NOT NULL));
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));

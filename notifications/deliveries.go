@@ -5,11 +5,12 @@ import "strconv"
 // deliveries holds, by attempt, what is known of its call.
 type deliveries struct {
 	called             map[int]bool // may have been called
+	again              bool         // the second may have been called more than once: a call before the last was refused
 	delivered, without map[int]bool // the carrier accepted the message; it did not
 	ended              map[int]bool // has an outcome
 	accepted           bool         // by evidence, of any attempt
 	someAccepted       bool         // by evidence of an attempt that it does not name
-	someRejected       bool         // likewise
+	someRejected       bool         // likewise; of the first while the second was not called
 	rejected           map[int]bool // by evidence
 }
 
@@ -51,9 +52,9 @@ func (d *deliveries) addEvidence(kind string, attempt int) {
 }
 
 // rejects reports that the worker or the reaper takes an event for a rejection of an attempt:
-// one that names none counts as one of the first.
+// one that names none counts as one of the first while the second was not called.
 func (d *deliveries) rejects(attempt int) bool {
-	return d.rejected[attempt] || attempt == 1 && d.someRejected
+	return d.rejected[attempt] || attempt == 1 && d.someRejected && !d.called[2]
 }
 
 // acceptedOn is the attempt that the carrier accepted: the last one, unless only the
@@ -75,7 +76,7 @@ func (d *deliveries) bounds() (least, most int) {
 			most++
 		}
 	}
-	if d.someRejected && len(d.without) == 0 {
+	if d.someRejected && (!d.called[2] || len(d.without) == 0 && !d.again) {
 		most = max(most-1, least)
 	}
 	if d.someAccepted {

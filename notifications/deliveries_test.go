@@ -31,6 +31,8 @@ func TestBoundsOfDeliveries(t *testing.T) {
 		"two unknown, both rejected":            {[]attemptLine{unknown(1), unknown(2)}, []evidence{{"rejected", 1}, {"rejected", 2}}, 0, 0},
 		"unknown, then rejected":                {[]attemptLine{unknown(1), response(2, "rejected")}, nil, 0, 1},
 		"unknown, then rejected, some rejected": {[]attemptLine{unknown(1), response(2, "rejected")}, []evidence{{"rejected", 0}}, 0, 1},
+		"unknown, then not called, some rejected": {[]attemptLine{unknown(1), {Attempt: 2, Outcome: "skipped", Basis: "gate"}},
+			[]evidence{{"rejected", 0}}, 0, 0},
 		"unknown, then accepted, some rejected": {[]attemptLine{unknown(1), response(2, "accepted")}, []evidence{{"rejected", 0}}, 1, 1},
 		"both accepted, some rejected by a mistake": {[]attemptLine{unknown(1), response(2, "accepted")},
 			[]evidence{{"accepted", 1}, {"rejected", 0}}, 2, 2},

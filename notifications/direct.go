@@ -80,7 +80,7 @@ func (l *Ledger) InsertDirect(ctx context.Context, tx pgx.Tx, workspace uuid.UUI
 	queue.Queue(`
 		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, due_at, expires_at)
 		select $1, b.origin_id, b.id as id, b.id as root_id, b.provider_id, b.content_id, b.size, b.max_attempts,
-			coalesce(b.due_at, now()), b.expires_at
+			greatest(b.due_at, now()), b.expires_at
 		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::smallint[], $7::smallint[], $8::timestamptz[], $9::timestamptz[])
 			as b (origin_id, id, provider_id, content_id, size, max_attempts, due_at, expires_at)
 		cross join lateral (

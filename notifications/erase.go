@@ -37,10 +37,11 @@ const ErasedAddress = "erased"
 
 // Erase removes a profile from notifications, in the caller's transaction: as
 // replaces the profile key, and address and data are deleted. Notifications that
-// may still be called are counted in inFlight and left, since a second attempt
-// must send the bytes of the first: repeat Erase when their batches have ended.
+// may still be called are left, since a second attempt
+// must send the bytes of the first, and inFlight has the indexes of their names: repeat
+// Erase when their batches have ended.
 // Unknown names are ignored.
-func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name, as string) (erased, inFlight int64, err error) {
+func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name, as string) (erased int64, inFlight []int, err error) {
 	origins, keys := wireNames(names)
 	tag, err := tx.Exec(ctx, `
 		update notifications n set profile_key = $4, address = case when n.address is not null then $5 end, payload = null, metadata = null
@@ -52,11 +53,12 @@ func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, na
 			where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.root_id = n.batch_id and b.id <> b.root_id
 			  and b.status in ('ready', 'leased'))`, workspaceID, origins, keys, as, ErasedAddress)
 	if err != nil {
-		return 0, 0, fmt.Errorf("erase notifications: %w", err)
+		return 0, nil, fmt.Errorf("erase notifications: %w", err)
 	}
-	err = tx.QueryRow(ctx, `
-		select count(*) from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
+	rows, _ := tx.Query(ctx, `
+		select r.i::int - 1 from unnest($2::uuid[], $3::uuid[]) with ordinality as r (origin_id, key, i)
 		join notifications n on n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key
-		where n.profile_key <> $4`, workspaceID, origins, keys, as).Scan(&inFlight)
-	return tag.RowsAffected(), inFlight, lemma.Wrap(err, "count notifications that cannot be erased yet")
+		where n.profile_key <> $4`, workspaceID, origins, keys, as)
+	inFlight, err = pgx.CollectRows(rows, pgx.RowTo[int])
+	return tag.RowsAffected(), inFlight, lemma.Wrap(err, "find notifications that cannot be erased yet")
 }

@@ -117,6 +117,7 @@ func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) erro
 	}
 	for _, line := range lines {
 		if line.Event == "window" {
+			d.again = d.again || line.Attempt == 2 && d.called[2]
 			d.called[line.Attempt] = true
 		}
 		e.Steps = append(e.Steps, line.step())

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"lemma"
+	"lemma/events"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -55,8 +56,8 @@ func unknownRows(ctx context.Context, tx pgx.Tx, ws uuid.UUID, origins, batches 
 }
 
 // resolveByEvidence: an event that names no attempt proves a rejection only of a
-// notification with one attempt. It reads a few events, however many there are.
-const resolveByEvidence = `
+// notification whose second attempt was not called. It reads a few events, however many there are.
+var resolveByEvidence = `
 	insert into resolutions (workspace_id, origin_id, key, resolution)
 	select $1, $2, n.key, case when e.accepted then 'sent' else 'not_sent' end
 	from (
@@ -74,6 +75,7 @@ const resolveByEvidence = `
 					and p.ordinal = $4 and p.kind = 'rejected' and p.attempt = k.attempt)
 			   or n.attempts = 1 and k.attempt = 1 and exists (select from provider_events p where p.workspace_id = $1 and p.origin_id = $2
 					and p.batch_id = $3 and p.ordinal = $4 and p.kind = 'rejected' and p.attempt is null)
+				and not ` + events.SecondCalled("$1", "$2", "$3", "$4") + `
 			union
 			select a.attempt from attempts a
 			where a.workspace_id = $1 and a.batch_id = $3 and a.ordinal = $4 and a.outcome in ('rejected', 'refused')

@@ -1,6 +1,8 @@
 package pgtest
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +24,25 @@ func Eventually(t testing.TB, within time.Duration, what string, is func() bool)
 		}
 		time.Sleep(pause)
 	}
+}
+
+// Waits returns a context, and a channel that is closed when work with the context begins to
+// wait: when it reads Done for the first time.
+func Waits(ctx context.Context) (context.Context, <-chan struct{}) {
+	w := &waits{Context: ctx, begun: make(chan struct{})}
+	return w, w.begun
+}
+
+type waits struct {
+	context.Context
+	once  sync.Once
+	begun chan struct{}
+}
+
+// Done is that of the context.
+func (w *waits) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.begun) })
+	return w.Context.Done()
 }
 
 // LockWaits counts the sessions in a pool's database that wait for a lock.

@@ -43,7 +43,7 @@ func (s *Sender) keepRefusals(ctx context.Context, c *claim, w *window) error {
 		if r.Outcome == NotAccepted && !r.Provider {
 			deferrals = append(deferrals, events.Event{ProviderID: c.providerID, Source: events.SourceResponse,
 				OriginID: c.OriginID, BatchID: c.root, Ordinal: w.rows[i], Attempt: c.attempt,
-				Kind: events.Deferred, Code: r.Code, Detail: clip(r.Reason + ": " + r.Detail + retryNote(r)), OccurredAt: c.at(r.At)})
+				Kind: events.Deferred, Code: r.Code, Detail: clip(r.Reason + ": " + r.Detail + retryNote(r)), OccurredAt: r.At})
 		}
 	}
 	_, err := events.Record(ctx, s.pool, c.WorkspaceID, deferrals)

@@ -21,6 +21,8 @@ type claim struct {
 	until        time.Time // monotonic: every call has ended before
 	started      time.Time
 	clock        time.Time     // the database's, at started
+	opened       time.Time     // the database's, when the last window was opened
+	openedAt     time.Time     // of this process, when it was opened; not before opened
 	age          time.Duration // since its rows were read from their audience
 	resumed      *float64      // seconds since its campaign was resumed; nil: it was not
 	optOuts      bool          // its origin has notifications that were written before their opt-out

@@ -172,9 +172,13 @@ func (s *Sender) writeCommit(ctx context.Context, query func(context.Context, st
 		sql = commitSplit
 	}
 	var g gate
-	err := query(ctx, sql.text, sql.args(s.commitValues(c, done, e))...).Scan(&g, &c.failing)
+	var now time.Time
+	err := query(ctx, sql.text, sql.args(s.commitValues(c, done, e))...).Scan(&g, &c.failing, &now)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
+	}
+	if err == nil && e.state == stateGo {
+		c.opened, c.openedAt = now, time.Now()
 	}
 	return g, err
 }
@@ -195,7 +199,7 @@ func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any
 		"sent": t.sent, "failed": t.failed, "orphaned": t.orphaned, "skipped": t.skipped,
 		"unknown": len(c.unknown), "deferred": append([]int16{}, c.free...),
 		"ordinals": col.ordinals, "kinds": col.kinds, "bases": col.bases, "reasons": col.reasons,
-		"codes": col.codes, "carrier_ids": col.carrierIDs, "details": col.details,
+		"codes": col.codes, "carrier_ids": col.carrierIDs, "details": col.details, "times": col.times,
 		"event_ids": of.ids, "event_types": of.types, "event_keys": of.keys, "event_details": of.details,
 		"split_id": apart.id, "split_rows": apart.rows, "split_size": len(apart.rows),
 	}
@@ -237,9 +241,9 @@ const commitText = `
 			case when @step = 'go' and gate = 'open' and not ` + notResumed + ` then 'held' else gate end as gate, status,
 			due_at, lease_until, expires_at, batches.refusals, resumed_at
 	), outcomes as (
-		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail)
+		insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, reason, code, carrier_id, detail, at)
 		select b.workspace_id, b.root_id, o.ordinal, b.attempt, o.kind, true, o.basis, nullif(o.reason, ''),
-			nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, '')
+			nullif(o.code, 0), nullif(o.carrier_id, ''), nullif(o.detail, ''), coalesce(nullif(o.at, 'infinity'), now())
 		from b, ` + outcomeRows + `
 	), events as (` + recordOutcomes + `
 	), log as (
@@ -256,10 +260,10 @@ var commitWindow = named(commitText + commitResult)
 
 // commitResult also reads whether the provider has failed since its last acceptance,
 // also in another process, so that an acceptance ends failures that began after the
-// claim.
+// claim. The time of the database dates the answers of the window that the commit opens.
 const commitResult = `
 	select b.gate, coalesce((select m.failures > 0 from provider_meters m
-		where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id), false)
+		where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id), false), now()
 	from b`
 
 // applied checks a commit whose answer was lost. It returns the batch's gate if the
@@ -269,6 +273,7 @@ const commitResult = `
 func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
 	var g gate
 	var ours, moved, written bool
+	var now time.Time
 	first, basis := int16(-1), ""
 	if len(done) > 0 {
 		first, basis = done[0].ordinal, done[0].basis
@@ -276,9 +281,9 @@ func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending
 	err := s.pool.QueryRow(ctx, `
 		select b.gate, b.leased_by is not distinct from $4, b.called_through >= $5,
 			exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id and a.ordinal = $6
-				and a.attempt = b.attempt and a.basis = $7)
+				and a.attempt = b.attempt and a.basis = $7), now()
 		from batches b where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3`,
-		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.through, first, basis).Scan(&g, &ours, &moved, &written)
+		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.through, first, basis).Scan(&g, &ours, &moved, &written, &now)
 	ended := e.state == stateDone || e.state == stateReady
 	switch {
 	case err != nil:
@@ -287,6 +292,7 @@ func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending
 		if !moved {
 			return held, nil // applied behind a closed gate: no window is open
 		}
+		c.opened, c.openedAt = now, time.Now()
 		return g, nil
 	case ours && written, !ours && ended && (written || len(done) == 0):
 		return g, nil

@@ -81,7 +81,7 @@ func findCrashed(ctx context.Context, tx pgx.Tx, ref notifications.Ref, token st
 // endCrashed skips rows that were not called. Those of a second attempt become
 // orphaned, since the outcome of the first is unknown.
 func endCrashed(crashed []int16) []outcome {
-	detail := fmt.Sprintf("the process that claimed the batch died or hung %d times before it made a call; search its log", maxCrashes)
+	detail := fmt.Sprintf("the process that claimed the batch crashed or hung %d times before it made a call; search its log", maxCrashes)
 	rows := make([]outcome, len(crashed))
 	for i, ordinal := range crashed {
 		rows[i] = outcome{ordinal: ordinal, kind: skipped, basis: "gate", reason: batchCrashed, detail: detail}
@@ -103,7 +103,7 @@ func afterCrash(crashes int) time.Duration {
 // processes too.
 func (s *Sender) pauseCrashed(ctx context.Context, ref notifications.Ref, rows int) {
 	s.log.Error("rows ended after crashes", "batch_id", ref.BatchID, "origin_id", ref.OriginID, "crashes", maxCrashes, "rows", rows)
-	detail := fmt.Sprintf("the process that claimed a batch died or hung %d times; check its log before you resume", maxCrashes)
+	detail := fmt.Sprintf("the process that claimed a batch crashed or hung %d times; check its log before you resume", maxCrashes)
 	if err := s.pause(ctx, ref.WorkspaceID, ref.OriginID, uuid.Nil, lifecycle.Cause{Reason: batchCrashed, Detail: detail}); err != nil {
 		s.log.Error("origin of a crashed batch not paused", "origin_id", ref.OriginID, "error", err)
 	}

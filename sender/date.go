@@ -24,6 +24,18 @@ func (c *claim) now() time.Time { return c.at(time.Now()) }
 // at estimates the database's time at a time of this process.
 func (c *claim) at(t time.Time) time.Time { return c.clock.Add(t.Sub(c.started)) }
 
+// answered estimates the database's time of an answer to a call of the last window. It is
+// after that window was opened, and not later than the answer.
+func (c *claim) answered(at time.Time) time.Time {
+	if at.IsZero() {
+		at = time.Now()
+	}
+	if c.openedAt.IsZero() {
+		return c.at(at)
+	}
+	return c.opened.Add(max(at.Sub(c.openedAt), time.Microsecond))
+}
+
 // date sets the Date of a window's messages, in whole seconds as a header has it.
 func (c *claim) date(w *window) {
 	w.date = c.now().UTC().Truncate(time.Second)

@@ -42,7 +42,7 @@ var ends = []struct {
 		b.cancel()
 		finish()
 	}, "unknown_then_cancelled"},
-	{"cancelled, and its worker has died", func(b *bundle, prove func()) {
+	{"cancelled, and its worker has crashed", func(b *bundle, prove func()) {
 		b.claim(b.sender())
 		prove()
 		b.cancel()

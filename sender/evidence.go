@@ -20,7 +20,7 @@ func (s *Sender) keepEvidence(ctx context.Context, c *claim, done []outcome) err
 		known = append(known, events.Event{ProviderID: c.providerID, Source: events.SourceResponse,
 			SourceID: fmt.Sprintf("%s/%d/%d", c.root, o.ordinal, c.attempt),
 			OriginID: c.OriginID, BatchID: c.root, Ordinal: o.ordinal, Attempt: c.attempt, Kind: events.Kind(o.kind), Code: o.code,
-			CarrierID: clip(o.carrierID), Detail: clip(o.detail), OccurredAt: c.at(o.at)})
+			CarrierID: clip(o.carrierID), Detail: clip(o.detail), OccurredAt: o.at})
 	}
 	err := s.persist(c, func() error { _, err := events.Record(ctx, s.pool, c.WorkspaceID, known); return err })
 	if err != nil {

@@ -90,7 +90,7 @@ func TestAStatementThatArrivesLateMovesNothing(t *testing.T) {
 	if _, err := s.commitOnce(bg, &late, nil, first); err != nil {
 		t.Fatal(err)
 	}
-	b.reap(s) // the worker has died
+	b.reap(s) // the worker has crashed
 	b.work(s)
 	b.wantCalledOnce(30)
 	b.wantCounts(notifications.Counts{Sent: 20, Orphaned: 10})

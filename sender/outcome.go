@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"lemma/notifications"
 )
 
@@ -25,7 +27,7 @@ type outcome struct {
 	code      int
 	carrierID string
 	detail    string
-	at        time.Time // of a response, by the clock of this process
+	at        time.Time // of a response, by the clock of the database; zero: that of the commit
 }
 
 // tally is what outcomes add to a batch's counters. The view notification_status
@@ -66,6 +68,7 @@ func orphaned(attempt int16, done []outcome) (ordinals []int16) {
 type columns struct {
 	ordinals, codes                            []int16
 	kinds, bases, reasons, carrierIDs, details []string
+	times                                      []pgtype.Timestamptz
 }
 
 func outcomeColumns(done []outcome) columns {
@@ -79,6 +82,12 @@ func outcomeColumns(done []outcome) columns {
 	c.codes = column(done, func(o *outcome) int16 { return int16(o.code) })
 	c.carrierIDs = column(done, func(o *outcome) string { return clip(o.carrierID) })
 	c.details = column(done, func(o *outcome) string { return clip(o.detail) })
+	c.times = column(done, func(o *outcome) pgtype.Timestamptz {
+		if o.at.IsZero() {
+			return pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true} // that of the commit
+		}
+		return pgtype.Timestamptz{Time: o.at, Valid: true}
+	})
 	return c
 }
 
@@ -110,9 +119,10 @@ func repeated[T any](column []T, n int) []T {
 const outcomeRows = `(
 			select o.ordinal, coalesce(o.kind, (@kinds::text[])[1]) as kind, coalesce(o.basis, (@bases::text[])[1]) as basis,
 				coalesce(o.reason, (@reasons::text[])[1]) as reason, coalesce(o.code, (@codes::smallint[])[1]) as code,
-				coalesce(o.carrier_id, (@carrier_ids::text[])[1]) as carrier_id, coalesce(o.detail, (@details::text[])[1]) as detail
+				coalesce(o.carrier_id, (@carrier_ids::text[])[1]) as carrier_id, coalesce(o.detail, (@details::text[])[1]) as detail,
+				coalesce(o.at, (@times::timestamptz[])[1]) as at
 			from unnest(@ordinals::smallint[], @kinds::text[], @bases::text[], @reasons::text[], @codes::smallint[], @carrier_ids::text[],
-				@details::text[]) as o (ordinal, kind, basis, reason, code, carrier_id, detail)) o`
+				@details::text[], @times::timestamptz[]) as o (ordinal, kind, basis, reason, code, carrier_id, detail, at)) o`
 
 // clip shortens a carrier's text and makes it valid for a text column.
 func clip(s string) string {

@@ -235,7 +235,7 @@ func decideAll(b stale, called []int16, evidence map[int16]events.Evidence, sum 
 		switch decide(b, proof != nil) {
 		case settle:
 			o = settled(ordinal, *proof)
-			if b.Attempt == 2 && proof.Kind == events.Rejected && e.Rejects(1) {
+			if b.Attempt == 2 && proof.Kind == events.Rejected && e.Of(1) != nil {
 				o.reason = notifications.ReasonFirstRejected // both were rejected: nothing was delivered
 			}
 			sum.Settled++

@@ -131,6 +131,61 @@ func TestARejectionWithoutAnAttemptProvesNothingOfTheFirst(t *testing.T) {
 	}
 }
 
+// The second attempt was called and refused for now. A rejection that names no attempt may be
+// of that call: the first stays unknown, and the second is called again.
+func TestARejectionWithoutAnAttemptSettlesNoSecondThatWasCalled(t *testing.T) {
+	for name, c := range map[string]struct {
+		before bool // the rejection comes before the second call
+		end    func(b *bundle, s *Sender)
+		want   derived
+		most   int
+	}{
+		"called again": {false, func(b *bundle, s *Sender) { b.makeDue(); b.work(s) }, derived{"sent", "", 2, true}, 2},
+		"its worker died": {false, func(b *bundle, s *Sender) {
+			b.makeDue()
+			b.claim(s)
+			b.reap(s)
+		}, derived{"pending", "", 1, false}, 1},
+		"expired": {false, func(b *bundle, s *Sender) { b.makeDue(); b.pastDeadline(); b.work(s) },
+			derived{"orphaned", "unknown_then_expired", 1, true}, 1},
+		"cancelled": {false, func(b *bundle, _ *Sender) { b.cancel() }, derived{"orphaned", "unknown_then_cancelled", 1, true}, 1},
+		"rejected before the second call": {true, func(*bundle, *Sender) {},
+			derived{"failed", notifications.ReasonFirstRejected, 1, true}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.kill(b.insert(1, 1, 2)[0], "called", 1)
+			b.carrier.then[address(0)] = []Outcome{Accepted, NotAccepted, Accepted}
+			s := b.sender()
+			b.reap(s)
+			b.makeDue()
+			if c.before {
+				b.report(0, 0, events.TypeRejected, time.Now())
+			}
+			b.work(s)
+			if !c.before {
+				b.report(0, 0, events.TypeRejected, time.Now())
+			}
+			possible := b.explain()
+			c.end(b, s)
+			if got := b.derived(0); got != c.want {
+				t.Errorf("it is %+v, want %+v", got, c.want)
+			}
+			e := b.explain()
+			if e.DeliveriesAtMost != c.most || e.DeliveriesAtMost > possible.DeliveriesPossible {
+				t.Errorf("%d deliveries at most, before %d possible: %s", e.DeliveriesAtMost, possible.DeliveriesPossible, e.Summary)
+			}
+			b.inTx(func(tx pgx.Tx) error {
+				n, err := notifications.ResolveByEvidence(bg, tx, b.Workspace, []notifications.Row{{OriginID: b.origin, BatchID: b.batches("attempt = 1")[0].BatchID}})
+				if n > 0 {
+					t.Error("the rejection resolves it")
+				}
+				return err
+			})
+		})
+	}
+}
+
 func TestTheReaperLeavesALivingLeaseAlone(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)

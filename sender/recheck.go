@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"lemma"
 	addresses "lemma/address"
+	"lemma/loop"
 	"lemma/notifications"
 )
 
@@ -302,7 +302,7 @@ func (a *audienceReads) pause() time.Duration {
 // acquire takes a slot, or returns how long to wait.
 func (a *audienceReads) acquire() (wait time.Duration) {
 	if wait := a.pause(); wait > 0 {
-		return wait + jitter(readRetry)
+		return wait + loop.Jitter(readRetry)
 	}
 	timer := time.NewTimer(readWait)
 	defer timer.Stop()
@@ -310,7 +310,7 @@ func (a *audienceReads) acquire() (wait time.Duration) {
 	case a.slots <- struct{}{}:
 		return 0
 	case <-timer.C:
-		return jitter(readRetry)
+		return loop.Jitter(readRetry)
 	}
 }
 
@@ -328,7 +328,5 @@ func (a *audienceReads) release(err error) time.Duration {
 		a.failures++
 		a.pausedUntil = now.Add(wait)
 	}
-	return wait + jitter(readRetry)
+	return wait + loop.Jitter(readRetry)
 }
-
-func jitter(d time.Duration) time.Duration { return d/2 + time.Duration(rand.Int64N(int64(d))) }

@@ -169,6 +169,7 @@ type Sender struct {
 	fairness   fairness
 
 	directFairness fairness // of direct notifications
+	late           lateBatches
 
 	// Hook, when set, is called at named points of the work on a batch. Only tests set
 	// it.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma/loop"
 	"lemma/notifications"
 )
 
@@ -283,5 +283,5 @@ func (s *Sender) throttled(ctx context.Context, ref notifications.Ref, provider 
 			s.log.Error("waiting batches not recorded", "provider_id", provider, "error", err)
 		}
 	}
-	return later/2 + rand.N(later)
+	return loop.Jitter(later)
 }

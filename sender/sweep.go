@@ -3,12 +3,12 @@ package sender
 import (
 	"context"
 	"errors"
-	"fmt"
+	"sync"
 
-	"lemma"
-
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma"
 	"lemma/notifications"
 )
 
@@ -35,20 +35,23 @@ func (s *Sender) Sweep(ctx context.Context) (int, error) {
 	return enqueued, failed
 }
 
-// expireAmong is how many batches, whose deadlines passed first, expireLate chooses from at
-// random, so that processes expire different ones.
-const expireAmong = 10 * sweepMost
+const (
+	expireWorkspaces = 1_000         // that a sweep visits at most; the next one goes on after them
+	expireAmong      = 2 * sweepMost // batches of a workspace, whose deadlines passed first, that a sweep chooses from
+)
+
+// lateBatches is where the next sweep begins to look for batches to expire.
+type lateBatches struct {
+	sync.Mutex
+	after uuid.UUID // workspace
+}
 
 // expireLate ends waiting batches whose send deadline has passed, so that they do not
 // keep a campaign open. One that fails does not stop the others.
 func (s *Sender) expireLate(ctx context.Context) error {
-	rows, _ := s.pool.Query(ctx, `
-		select workspace_id, origin_id, id from (
-			select workspace_id, origin_id, id from batches where status = 'ready' and expires_at <= now() order by expires_at limit $2
-		) b order by random() limit $1`, sweepMost, expireAmong)
-	late, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	late, err := s.readLate(ctx)
 	if err != nil {
-		return fmt.Errorf("find expired batches: %w", err)
+		return err
 	}
 	var failed error
 	for _, ref := range late {
@@ -60,8 +63,51 @@ func (s *Sender) expireLate(ctx context.Context) error {
 	return failed
 }
 
+// readLate returns batches whose send deadline has passed, round robin by workspace: those of
+// one do not delay those of another. At random within a workspace, so that processes
+// expire different ones.
+func (s *Sender) readLate(ctx context.Context) ([]notifications.Ref, error) {
+	s.late.Lock()
+	defer s.late.Unlock()
+	rows, _ := s.pool.Query(ctx, `
+		with recursive w as (
+			(select workspace_id, expires_at, 1 as n from batches
+			where status = 'ready' and expires_at is not null and workspace_id > $1 order by workspace_id, expires_at limit 1)
+			union all
+			select b.workspace_id, b.expires_at, w.n + 1 from w cross join lateral (
+				select workspace_id, expires_at from batches
+				where status = 'ready' and expires_at is not null and workspace_id > w.workspace_id
+				order by workspace_id, expires_at limit 1) b
+			where w.n < $2
+		), late as (
+			select b.workspace_id, b.origin_id, b.id, row_number() over (partition by b.workspace_id order by random()) as n
+			from w cross join lateral (
+				select b.workspace_id, b.origin_id, b.id from batches b
+				where b.workspace_id = w.workspace_id and b.status = 'ready' and b.expires_at <= now()
+				order by b.expires_at limit $3) b
+			where w.expires_at <= now()
+		)
+		select workspace_id, null::uuid, null::uuid from w where n = $2
+		union all
+		(select workspace_id, origin_id, id from late order by n limit $4)`,
+		s.late.after, expireWorkspaces, expireAmong, sweepMost)
+	var late []notifications.Ref
+	s.late.after = uuid.Nil
+	var workspace uuid.UUID
+	var origin, id *uuid.UUID
+	_, err := pgx.ForEachRow(rows, []any{&workspace, &origin, &id}, func() error {
+		if id == nil { // the last of as many workspaces as are visited
+			s.late.after = workspace
+			return nil
+		}
+		late = append(late, notifications.Ref{WorkspaceID: workspace, OriginID: *origin, BatchID: *id})
+		return nil
+	})
+	return late, lemma.Wrap(err, "find expired batches")
+}
+
 // withoutJob reads due batches without a waiting job. A running job does not count:
-// its worker may be dead, and a live worker holds the lease. A job that is scheduled for
+// its worker may have crashed, and a running worker holds the lease. A job that is scheduled for
 // another time does not count either: River schedules jobs, and makes them available, by
 // clocks of processes, which may be wrong. Batches behind an open circuit count when their
 // probe is overdue.

@@ -5,7 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
 	"lemma/notifications"
+	"lemma/pgtest"
 )
 
 func TestSweepEnqueuesBatchesWithoutAJob(t *testing.T) {
@@ -40,6 +44,47 @@ func TestSweepEnqueuesBatchesWhoseJobIsScheduledForAnotherTime(t *testing.T) {
 		b.Exec(`update river_job set state = 'scheduled', scheduled_at = now() + $1::interval`, c.scheduled)
 		if n, err := s.Sweep(context.Background()); err != nil || n != c.want {
 			t.Errorf("%s from now: enqueued %d times, want %d, %v", c.scheduled, n, c.want, err)
+		}
+	}
+}
+
+// A workspace with more batches whose deadlines passed than one sweep expires, all of them
+// earlier, does not delay those of another.
+func TestManyLateBatchesDelayNoOtherWorkspace(t *testing.T) {
+	b := setup(t)
+	late := func(ws uuid.UUID, n int, ago string) {
+		b.Exec(`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at)
+			select $1, $1, id, id, $1, $1, 1, 2, now() - $3::interval
+			from (select gen_random_uuid() as id from generate_series(1, $2::int)) b`, ws, n, ago)
+	}
+	late(b.Workspace, expireAmong+sweepMost, "2 hours")
+	others := []uuid.UUID{pgtest.Workspace(t, b.Pool), pgtest.Workspace(t, b.Pool)}
+	late(others[0], 3, "1 hour")
+	late(others[1], 1, "1 second")
+	late(pgtest.Workspace(t, b.Pool), 5, "-1 hour")
+	found, err := b.sender().readLate(t.Context())
+	b.Must(err)
+	of := map[uuid.UUID]int{}
+	for _, ref := range found {
+		of[ref.WorkspaceID]++
+	}
+	if diff := cmp.Diff(map[uuid.UUID]int{b.Workspace: sweepMost - 4, others[0]: 3, others[1]: 1}, of); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A sweep visits a bounded number of workspaces, and the next one those after them.
+func TestLateBatchesOfManyWorkspaces(t *testing.T) {
+	b := setup(t)
+	b.Exec(`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at)
+		select ws, ws, ws, ws, ws, ws, 1, 2, now() - interval '1 second' * (1 + i % 2 * $2)
+		from (select i, gen_random_uuid() as ws from generate_series(1, $1::int) i) b`, expireWorkspaces+sweepMost, 3600)
+	s := b.sender()
+	for _, want := range []bool{true, false} {
+		found, err := s.readLate(t.Context())
+		b.Must(err)
+		if len(found) != sweepMost || (s.late.after != uuid.Nil) != want {
+			t.Errorf("%d batches, the next sweep begins after %s", len(found), s.late.after)
 		}
 	}
 }

@@ -173,6 +173,9 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 	p.adjust(len(w.messages), took)
 	s.metrics.called(len(w.messages), took)
 	w.receipts = receipts[:min(len(receipts), len(w.rows))]
+	for i := range w.receipts {
+		w.receipts[i].At = c.answered(w.receipts[i].At)
+	}
 	w.run = runOf(w.receipts)
 	w.run.countHangs(w.receipts, func(i int) bool { return c.refusals.of(w.rows[i]) == 0 })
 	done = slices.Grow(done, len(w.rows))

@@ -222,12 +222,9 @@ func TestAServiceThatHangs(t *testing.T) {
 	}
 	begun := time.Now()
 	slog.New(r.Handler(slog.DiscardHandler)).Error("a batch failed")
-	if took := time.Since(begun); took > time.Second {
-		t.Errorf("logging took %v", took)
-	}
 	r.Flush()
-	if took := time.Since(begun); took > 3*flushTimeout {
-		t.Errorf("the end took %v", took)
+	if took := time.Since(begun); took > callTimeout-time.Second { // what waits for the call takes callTimeout
+		t.Errorf("a log and the end took %v", took)
 	}
 }
 

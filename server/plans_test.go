@@ -67,6 +67,7 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"webhooks.readReady", "outbox_ready", "skips from one endpoint with messages to the next"},
 	{"webhooks.readReady", "outbox_woken", "the first by due_at, whose wait is over"},
+	{"(*readyEndpoints).wakeInTurn", "outbox_waiting", "skips from one endpoint with waiting messages to the next"},
 	{"(*Sender).claimAs", "suppressions_", "whether the workspace has any"},
 	{"(*Sender).claimAs", "topic_unsubscribes_", "whether the workspace has any"},
 	{"suppression.check", "suppressions_", "whether the workspace has any"},

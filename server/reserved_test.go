@@ -31,7 +31,7 @@ func TestAuthenticationHasConnectionsOfItsOwn(t *testing.T) {
 		defer c.Release()
 	}
 	for path, want := range map[string]int{"/readyz": http.StatusOK, "/v1/flows": http.StatusForbidden} {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		r := httptest.NewRequestWithContext(ctx, "GET", path, nil)
 		r.Header.Set("Authorization", "Bearer "+token)

@@ -273,7 +273,7 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 		FetchCooldown:     5 * time.Millisecond, // the default of 100 ms caps throughput at ten fetches a second
 		FetchPollInterval: 500 * time.Millisecond,
 		// Rescue must come after the longest job. It is not needed: the sweep
-		// enqueues a job for each batch that a dead worker left.
+		// enqueues a job for each batch that a crashed worker left.
 		JobTimeout:                  timeout,
 		RescueStuckJobsAfter:        timeout + time.Minute,
 		CompletedJobRetentionPeriod: time.Hour,

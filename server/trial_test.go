@@ -35,30 +35,15 @@ import (
 	"lemma/workspaces"
 )
 
-// betrayer is a mail server that repeats what it was sent, as it was and decoded.
-func betrayer(t *testing.T, mechanism string) (host, port string) {
+// echoer is a mail server that repeats what it was sent, as it was and decoded.
+func echoer(t *testing.T, mechanism string) (host, port string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go betray(conn, mechanism)
-		}
-	}()
-	host, port, _ = net.SplitHostPort(listener.Addr().String())
+	host, port, _ = net.SplitHostPort(listenWith(t, func(conn net.Conn) { echo(conn, mechanism) }))
 	return host, port
 }
 
-func betray(conn net.Conn, mechanism string) {
-	defer conn.Close()
-	fmt.Fprintf(conn, "220 betrayer\r\n")
+func echo(conn net.Conn, mechanism string) {
+	fmt.Fprintf(conn, "220 echoer\r\n")
 	echoed := ""
 	in := bufio.NewReader(conn)
 	for {
@@ -130,11 +115,11 @@ func TestNoSecretIsInTheAnswerOfAProviderTest(t *testing.T) {
 	const password, token = `p4ss"wörd & <more>/+?`, "tok-5e9e-deadbeef/77"
 	for _, mechanism := range []string{"PLAIN", "LOGIN"} {
 		t.Run("smtp "+mechanism, func(t *testing.T) {
-			host, port := betrayer(t, mechanism)
+			host, port := echoer(t, mechanism)
 			answer := b.test(t, "smtp", fmt.Sprintf(`{"host":%q,"port":%s,"tls":"none","username":"lemma"}`, host, port),
 				map[string]any{"password": password})
 			b.clean(t, answer, password)
-			b.shows(t, answer, `"outcome":"rejected"`, `"reason":"recipient_rejected"`, `"failure_of":"message"`, "220 betrayer",
+			b.shows(t, answer, `"outcome":"rejected"`, `"reason":"recipient_rejected"`, `"failure_of":"message"`, "220 echoer",
 				"RCPT TO:<ada@shop.example>", map[string]string{"PLAIN": "AUTH PLAIN [redacted]", "LOGIN": "AUTH LOGIN"}[mechanism])
 		})
 	}
@@ -245,11 +230,13 @@ func TestAnswersOfPrivateAddressesAreHidden(t *testing.T) {
 	answer := b.test(t, "http", fmt.Sprintf(`{"url":%q}`, web.URL), map[string]any{"signing_secret": secret})
 	b.shows(t, answer, "HTTP/2.0 404", "[hidden: the server has a private address]", `"version":"TLS 1.3"`, `"certificate_names":[]`)
 	b.clean(t, answer, "internal-header", "internal page", "example.com", "Acme")
-	host, port := betrayer(t, "PLAIN")
+	host, port := echoer(t, "PLAIN")
 	answer = b.test(t, "smtp", fmt.Sprintf(`{"host":%q,"port":%s,"tls":"none"}`, host, port), nil)
 	b.shows(t, answer, "220 [hidden: the server has a private address]", "550 5.1.1 RCPT TO")
-	b.clean(t, answer, "betrayer", "250-hello")
-	quiet := listenWith(t, "-ERR unknown command; redis 7.2 at db-17.internal\r\n")
+	b.clean(t, answer, "echoer", "250-hello")
+	quiet := listenWith(t, func(conn net.Conn) {
+		_, _ = io.WriteString(conn, "-ERR unknown command; redis 7.2 at db-17.internal\r\n")
+	})
 	host, port, _ = net.SplitHostPort(quiet)
 	answer = b.test(t, "smtp", fmt.Sprintf(`{"host":%q,"port":%s,"tls":"none"}`, host, port), nil)
 	b.shows(t, answer, `"reason":"greeting_refused"`)
@@ -259,8 +246,8 @@ func TestAnswersOfPrivateAddressesAreHidden(t *testing.T) {
 	b.shows(t, answer, `"reason":"connect_failed"`, "the host name cannot be resolved")
 }
 
-// listenWith sends a text to each connection.
-func listenWith(t *testing.T, text string) (address string) {
+// listenWith calls serve with each connection.
+func listenWith(t *testing.T, serve func(net.Conn)) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -273,8 +260,10 @@ func listenWith(t *testing.T, text string) (address string) {
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(conn, text)
-			_ = conn.Close()
+			go func() {
+				serve(conn)
+				_ = conn.Close()
+			}()
 		}
 	}()
 	return listener.Addr().String()

@@ -4,7 +4,7 @@
 \*
 \* Modelled: a provider that fails, recovers or refuses the account, workers
 \* that claim batches while the circuit is closed and probe while it is open, a
-\* prober that dies or ends without a result, calls that are answered late,
+\* prober that crashes or ends without a result, calls that are answered late,
 \* work that is due or not, and the pause after a long outage. Time is a tick:
 \* a time of the meter is modelled as the ticks since or until then.
 \*
@@ -26,7 +26,7 @@ CONSTANTS
   MaxGap,       \* ticks between two failures that are not idle: the back-off and the delay of a probe
   ForgetAfter,  \* idle ticks after which a failure begins a new outage
   PauseAfter,   \* ticks of an outage that pause
-  Crashes,      \* how many probers and callers die
+  Crashes,      \* how many probers and callers crash
   CallsInTime   \* assumption: work that is due is called and answered within MaxGap
 
 CONSTANTS             \* Guards. TRUE in the design; each is FALSE in its own mutant
@@ -166,7 +166,7 @@ EndProbe(w) ==
   /\ crashes > 0 /\ crashes' = crashes - 1
   /\ UNCHANGED <<provider, due, open, probes, openFor, sinceFailure, firstError, paused, outageTicks, realCause, calledWhileOpen,
                  twoProbes, sinceProbe, probedEarly, closedByOther, pausedEarly, refusalIgnored>>
-\* Crash: a caller or prober dies.
+\* Crash: a caller or prober crashes.
 Crash(w) ==
   /\ pc[w] = "calling" /\ crashes > 0 /\ crashes' = crashes - 1 /\ EndCall(w) /\ gapBefore' = [gapBefore EXCEPT ![w] = 0]
   /\ UNCHANGED <<provider, due, open, backOff, probes, token, probeLeft, openFor, sinceFailure, firstError, paused, outageTicks,

@@ -130,7 +130,7 @@ PutBack(w) ==
   /\ calledAgain' = (calledAgain \/ (Final(answer[w]) /\ ~KeepsAnswer))
   /\ lease' = 0 /\ holder' = NoWorker /\ At(w, "idle") /\ ClearClaim(w)
   /\ UNCHANGED <<status, due, calls, received, resumed, resumedWith, crashes, foreignSettle, failedEarly>>
-\* Crash: a worker dies; its lease stays.
+\* Crash: a worker crashes; its lease stays.
 Crash(w) ==
   /\ pc[w] # "idle" /\ crashes > 0 /\ crashes' = crashes - 1 /\ At(w, "idle") /\ ClearClaim(w)
   /\ UNCHANGED <<status, lease, holder, due, keptAnswer, calls, received, resumed, resumedWith, failures, foreignSettle, calledAgain,
@@ -140,7 +140,7 @@ BackOffEnds ==
   /\ status = "pending" /\ lease = 0 /\ ~due /\ due' = TRUE
   /\ UNCHANGED <<status, lease, holder, keptAnswer, calls, pc, token, answer, received, resumed, resumedWith, crashes, failures,
                  foreignSettle, calledAgain, failedEarly>>
-\* Expire: a lease expires, in the design only if its holder is dead.
+\* Expire: a lease expires, in the design only if its holder has crashed.
 Expire ==
   /\ ReclaimsExpired /\ status = "pending" /\ lease # 0 /\ ~due
   /\ LeaseOutlivesWork => (\A w \in Workers : token[w] # lease)

@@ -32,22 +32,22 @@ async function checker() {
   return tla
 }
 
-// check returns {verdict, property, states, seconds, trace, error}.
+// check returns {outcome, property, states, seconds, trace, error}.
 function check(tla, run) {
   const began = performance.now()
   const result = JSON.parse(tla.check_spec_with_options(run.source, JSON.stringify({
     cfg_source: run.cfg, max_states: run.limit, max_depth: 1_000_000,
   })))
   const got = { states: result.states_explored, seconds: (performance.now() - began) / 1000 }
-  if (result.success) return { ...got, verdict: 'pass' }
+  if (result.success) return { ...got, outcome: 'pass' }
   if (result.error_type === 'InvariantViolation') {
     const index = Number(result.error_message.match(/\d+/)[0])
-    return { ...got, verdict: 'fail', property: run.invariants[index], trace: traceOf(tla, run, result.trace) }
+    return { ...got, outcome: 'fail', property: run.invariants[index], trace: traceOf(tla, run, result.trace) }
   }
   if (result.error_type === 'LivenessViolation') {
-    return { ...got, verdict: 'fail', property: run.properties.join(), trace: traceOf(tla, run, result.trace) }
+    return { ...got, outcome: 'fail', property: run.properties.join(), trace: traceOf(tla, run, result.trace) }
   }
-  return { ...got, verdict: 'error', error: `${result.error_type}: ${result.error_message}` }
+  return { ...got, outcome: 'error', error: `${result.error_type}: ${result.error_message}` }
 }
 
 const statesOf = part => part.split(/^State \d+\n/m).slice(1).map(normal)
@@ -121,11 +121,11 @@ function tlc(jar, run) {
     const out = spawnSync('java', ['-XX:+UseParallelGC', '-cp', jar, 'tlc2.TLC', '-workers', '1', '-noTE',
       '-config', 'run.cfg', `${run.spec}.tla`], { cwd: dir, encoding: 'utf8', maxBuffer: 1 << 28 })
     const states = Number(out.stdout.match(/(\d+) distinct states found/g)?.at(-1)?.match(/\d+/)[0] ?? 0)
-    if (out.status === 0) return { verdict: 'pass', states }
+    if (out.status === 0) return { outcome: 'pass', states }
     const invariant = out.stdout.match(/Invariant (\w+) is violated/)
-    if (invariant) return { verdict: 'fail', property: invariant[1], states }
-    if (/Temporal propert(y|ies) .*violated/.test(out.stdout)) return { verdict: 'fail', property: run.properties.join(), states }
-    return { verdict: 'error', error: (out.stdout.match(/^(Error|\*\*\*).*[\s\S]{0,400}/m)?.[0] ?? out.stderr).slice(0, 600), states }
+    if (invariant) return { outcome: 'fail', property: invariant[1], states }
+    if (/Temporal propert(y|ies) .*violated/.test(out.stdout)) return { outcome: 'fail', property: run.properties.join(), states }
+    return { outcome: 'error', error: (out.stdout.match(/^(Error|\*\*\*).*[\s\S]{0,400}/m)?.[0] ?? out.stderr).slice(0, 600), states }
   } finally {
     rmSync(dir, { recursive: true, force: true })
   }
@@ -282,15 +282,15 @@ async function main() {
   for (const [i, run] of todo.entries()) {
     const got = results[i]
     const wanted = run.expect === 'pass' ? 'pass' : `${run.property} violated`
-    const seen = got.verdict === 'fail' ? `${got.property} violated` : got.verdict === 'error' ? got.error : 'pass'
+    const seen = got.outcome === 'fail' ? `${got.property} violated` : got.outcome === 'error' ? got.error : 'pass'
     const wrong = []
-    if (wanted !== seen) wrong.push('verdict')
+    if (wanted !== seen) wrong.push('outcome')
     if (run.expect === 'pass' && !run.control && !flag('--record') && got.states !== run.states) wrong.push(`states, not ${run.states}`)
     if (run.expect !== 'pass' && !(got.trace?.length > 1)) wrong.push('no trace')
     if (jar) {
       const t = tlc(jar, run)
-      const same = t.verdict === got.verdict && t.property === got.property && (t.verdict !== 'pass' || t.states === got.states)
-      if (!same) wrong.push(`TLC: ${t.verdict} ${t.property ?? t.error ?? ''} ${t.states}`)
+      const same = t.outcome === got.outcome && t.property === got.property && (t.outcome !== 'pass' || t.states === got.states)
+      if (!same) wrong.push(`TLC: ${t.outcome} ${t.property ?? t.error ?? ''} ${t.states}`)
     }
     if (wrong.length) problems.push(`${run.id}: ${wrong.join('; ')}`)
     rows.push([run.spec, run.run, wanted, seen, String(got.states), got.seconds.toFixed(1),
@@ -312,8 +312,8 @@ async function main() {
 // line for each run instead, so that a log of some hours can be read meanwhile.
 function progress(run, result, left) {
   if (process.argv.includes('--deep')) {
-    const { verdict, states, seconds } = result
-    return process.stderr.write(`${left} left, ${seconds.toFixed(0)} s: ${run.id}, ${verdict}, ${states} states\n`)
+    const { outcome, states, seconds } = result
+    return process.stderr.write(`${left} left, ${seconds.toFixed(0)} s: ${run.id}, ${outcome}, ${states} states\n`)
   }
   if (process.stderr.isTTY) process.stderr.write(`\x1b[2K\r${left ? `${left} runs left` : ''}`)
 }
@@ -363,7 +363,7 @@ function record(todo, got) {
     spec = line.match(/^  "(\w+)": \{/)?.[1] ?? spec
     const name = line.match(/"run": "([^"]+)"/)?.[1]
     const i = todo.findIndex(r => r.spec === spec && r.run === name)
-    if (i < 0 || todo[i].expect !== 'pass' || got[i].verdict !== 'pass') return line
+    if (i < 0 || todo[i].expect !== 'pass' || got[i].outcome !== 'pass') return line
     return line.replace(/, "states": \d+/, '').replace(/( ?\})(,?)$/, `, "states": ${got[i].states}$1$2`)
   })
   writeFileSync(join(here, 'manifest.json'), lines.join('\n'))
@@ -422,7 +422,7 @@ if (isMainThread) {
     try {
       result = check(tla, run)
     } catch (error) {
-      result = { verdict: 'error', error: String(error), states: 0, seconds: 0 }
+      result = { outcome: 'error', error: String(error), states: 0, seconds: 0 }
     }
     parentPort.postMessage(result)
   })

@@ -240,16 +240,13 @@ func TestOneCheckLoads(t *testing.T) {
 	if _, err := l.checker.Check(ctx, l.ws, Message{Channel: lemma.Email}, []string{person(3)}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a check beside a load ends with %v", err)
 	}
+	other, waits := pgtest.Waits(t.Context())
 	got := make(chan *filter)
 	go func() {
-		f, _ := l.checker.filter(t.Context(), w, 1000)
+		f, _ := l.checker.filter(other, w, 1000)
 		got <- f
 	}()
-	pgtest.Eventually(t, time.Minute, "another check finds that the filter is due", func() bool {
-		l.checker.mu.Lock()
-		defer l.checker.mu.Unlock()
-		return w.checked > 1000
-	})
+	<-waits
 	f := &filter{database: "another", bits: newBloom(0, 0), since: nothing}
 	l.checker.keep(w, f)
 	<-w.loading

@@ -47,6 +47,8 @@ func (a *application) match(ctx context.Context) error {
 	return err
 }
 
+// matching: a click is fast only if the time of the acceptance is known. That of an attempt
+// with an unknown outcome is not: it may have been accepted long before the second.
 const matching = `
 	select r.i::int - 1, b.content_id, coalesce(r.at < sent.at + $6::interval, false)
 	from unnest($2::uuid[], $3::uuid[], $4::boolean[], $5::timestamptz[]) with ordinality as r (origin_id, key, click, at, i)
@@ -60,7 +62,7 @@ const matching = `
 	left join lateral (
 		select min(a.at) as at from attempts a
 		where r.click and a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal
-		  and a.outcome = 'accepted' and a.basis = 'response'
+		having bool_and(a.outcome = 'accepted' and a.basis = 'response')
 	) sent on true`
 
 // isPersons reports whether it is a click that does not show by itself to be a machine's.

@@ -79,8 +79,8 @@ func (t *Tracking) QueueSettled(ctx context.Context, age time.Duration) (read in
 		cross join lateral (
 			select v.received_at, v.key from trigger_events v
 			where v.workspace_id = a.workspace_id and v.profile_key = n.profile_key and v.name = c.conversion_event
-			  and v.received_at >= sent.occurred_at
-			  and v.occurred_at >= sent.occurred_at and v.occurred_at < sent.occurred_at + c.conversion_within
+			  and v.received_at >= sent.occurred_at and v.occurred_at >= sent.occurred_at
+			  and least(v.occurred_at, v.received_at) < sent.occurred_at + c.conversion_within
 			order by v.received_at limit 1
 		) v
 		where a.basis = 'evidence' and a.outcome = 'accepted' and a.at > $1 and a.at <= $2

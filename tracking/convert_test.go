@@ -54,15 +54,18 @@ func TestConversionsWithinTheirTime(t *testing.T) {
 			conversion_event, conversion_within)
 		values ($1, $2, 'email', $2, 1, 'Shop', 'news@shop.example', '', '{}', 'looked', '1 hour')`, b.Workspace, b.provider)
 	now := time.Now()
-	b.triggerEvent(0, "bought", b.sent, now)                                      // at the send
-	b.triggerEvent(1, "bought", b.sent.Add(30*time.Minute-time.Millisecond), now) // at the end
-	b.triggerEvent(2, "bought", b.sent.Add(-time.Millisecond), now)               // before the message
-	b.triggerEvent(3, "bought", b.sent.Add(30*time.Minute), now)                  // too late
-	b.triggerEvent(4, "looked", b.sent.Add(time.Minute), now)                     // an event of other messages
-	b.triggerEvent(99, "bought", b.sent.Add(time.Minute), now)                    // of no profile with a message
+	b.triggerEvent(0, "bought", b.sent, now)                                       // at the send
+	b.triggerEvent(1, "bought", b.sent.Add(30*time.Minute-time.Millisecond), now)  // at the end
+	b.triggerEvent(2, "bought", b.sent.Add(-time.Millisecond), now)                // before the message
+	b.triggerEvent(3, "bought", b.sent.Add(30*time.Minute), now)                   // too late
+	b.triggerEvent(4, "looked", b.sent.Add(time.Minute), now)                      // an event of other messages
+	b.triggerEvent(99, "bought", b.sent.Add(time.Minute), now)                     // of no profile with a message
+	b.triggerEvent(5, "bought", b.sent.Add(time.Minute), b.sent.Add(-time.Second)) // dated ahead, received before the message
+	b.triggerEvent(6, "bought", now.Add(time.Hour), b.sent.Add(10*time.Minute))    // dated ahead, received in time
 	b.convert(0)
-	if n := b.conversions(); n != 2 {
-		t.Errorf("%d conversions, want those of profiles 0 and 1", n)
+	for i := range 7 {
+		want := i == 0 || i == 1 || i == 6
+		b.WantCount(map[bool]int{true: 1}[want], `select count(*) from engagements where key = $1 and conversions = 1`, keyOf(i))
 	}
 }
 
@@ -121,7 +124,7 @@ func TestOneProcessMatchesEvents(t *testing.T) {
 		if n := b.convert(0) + int(b.conversions()); n != 0 {
 			t.Errorf("a second process matched %d events", n)
 		}
-		b.Must(tx.Rollback(t.Context())) // it dies
+		b.Must(tx.Rollback(t.Context())) // it crashes
 	}
 	stopped(func(tx pgx.Tx) int {
 		_, _, n, err := advance(t.Context(), tx, nextEvents, 0)
@@ -171,7 +174,7 @@ func TestAWorkspaceThatFailsStopsNoConversions(t *testing.T) {
 	b.triggerEvent(0, "bought", b.sent.Add(time.Minute), time.Now())
 	other := pgtest.Workspace(t, b.Pool)
 	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at)
-		values ($1, $1, 'p', 'n', 'infinity')`, other) // is no time of Go
+		values ($1, $1, 'p', 'n', '-infinity')`, other) // is no time of Go
 	b.Exec(`insert into conversion_queue (workspace_id, received_at, key) values ($1, now(), $1)`, other)
 	_, err := b.QueueEvents(t.Context(), 0)
 	b.Must(err)
@@ -182,7 +185,7 @@ func TestAWorkspaceThatFailsStopsNoConversions(t *testing.T) {
 	b.WantCount(1, `select count(*) from conversion_queue where workspace_id = $1`, other)
 }
 
-// The carrier accepts a message, and its worker dies. The recipient buys before evidence
+// The carrier accepts a message, and its worker crashes. The recipient buys before evidence
 // settles the notification.
 func TestAnEventBeforeTheSettlementConverts(t *testing.T) {
 	b := setup(t)

@@ -44,7 +44,7 @@ func (t *Tracking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	to, ok := parse(payload, click)
 	if err != nil || !ok {
-		plain(w, http.StatusNotFound, "There is no such page.")
+		plain(w, http.StatusNotFound, "This link is not valid, or no longer valid.")
 		return
 	}
 	t.record(r, ws, to, click)

@@ -2,6 +2,7 @@ package tracking
 
 import (
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -36,6 +37,29 @@ func TestMachinesByTheirRequest(t *testing.T) {
 			t.Errorf("%q: a prefetch is a person's", agent)
 		}
 	}
+}
+
+// A click is too fast only if it is known when the message was accepted: not before the
+// outcome is committed, nor if evidence proves the acceptance, nor by the second attempt if
+// the first may have been accepted.
+func TestAClickIsTooFastOnlyAfterAKnownAcceptance(t *testing.T) {
+	b := setup(t)
+	b.Exec(`delete from attempts where workspace_id = $1`, b.Workspace)
+	for profile, attempts := range [][]string{
+		{`1, 'accepted', true, 'response'`},
+		{},
+		{`1, 'accepted', true, 'evidence'`},
+		{`1, 'unknown', false, 'reaper'`, `2, 'accepted', true, 'response'`},
+	} {
+		for _, attempt := range attempts {
+			b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
+				select workspace_id, batch_id, ordinal, `+attempt+`, $3 from notifications where workspace_id = $1 and profile_key = $2`,
+				b.Workspace, strconv.Itoa(profile), b.sent)
+		}
+		b.put(b.event(profile, clicked, 1, -time.Minute), b.event(profile, clicked, 1, fast-time.Millisecond))
+	}
+	b.applyAll()
+	b.wantCounts(notifications.Engagement{Clicks: 6, UniqueClicks: 3, MachineClicks: 2})
 }
 
 // One rule for each notification; half of the events are in one chunk with those that

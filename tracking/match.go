@@ -52,7 +52,8 @@ func (t *Tracking) Convert(ctx context.Context) (matched int, err error) {
 // named is an event of a profile by its name.
 type named struct{ profile, event string }
 
-// occurrences are the times of events, in order.
+// occurrences are the times of events, in order. An event has occurred at the latest when it
+// was received: one that is dated ahead cannot be the effect of a message that was sent after it.
 type occurrences map[named][]time.Time
 
 // takeEvents deletes the oldest events of the queue. Events that another transaction takes,
@@ -64,8 +65,8 @@ func takeEvents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, most int) (n int, 
 				select ctid from conversion_queue where workspace_id = $1 order by received_at, key limit $2 for update skip locked))
 			returning q.key
 		)
-		select v.profile_key, v.name, v.occurred_at from taken q left join lateral (
-			select profile_key, name, occurred_at from trigger_events where workspace_id = $1 and key = q.key offset 0) v on true`, ws, most)
+		select v.profile_key, v.name, v.at from taken q left join lateral (
+			select profile_key, name, least(occurred_at, received_at) as at from trigger_events where workspace_id = $1 and key = q.key offset 0) v on true`, ws, most)
 	all = occurrences{}
 	var profile, event *string
 	var at *time.Time

@@ -221,7 +221,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 func (p *Pages) fail(ctx context.Context, w http.ResponseWriter, err error) {
 	switch {
 	case lemma.KindOf(err) == lemma.NotFound:
-		plain(w, http.StatusNotFound, "There is no such page.")
+		plain(w, http.StatusNotFound, "This link is not valid, or no longer valid. To unsubscribe, write to the sender of the message.")
 	case errors.Is(err, errForm):
 		plain(w, http.StatusBadRequest, "The form cannot be read.")
 	case errors.Is(err, errTooOften):

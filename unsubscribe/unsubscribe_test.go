@@ -151,7 +151,7 @@ func TestLinksThatAreRefused(t *testing.T) {
 		"with the head of another one": foreign[:len(unsubscribe.Path)+25] + path[len(unsubscribe.Path)+25:],
 	} {
 		for _, got := range []answer{f.get(wrong), f.post(wrong, url.Values{"List-Unsubscribe": {"One-Click"}})} {
-			if got.StatusCode != http.StatusNotFound || got.body != "There is no such page.\n" {
+			if got.StatusCode != http.StatusNotFound || !strings.HasPrefix(got.body, "This link is not valid, or no longer valid.") {
 				t.Errorf("%s: %d %q", what, got.StatusCode, got.body)
 			}
 		}

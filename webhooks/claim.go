@@ -52,7 +52,7 @@ func (m claimed) answer() result {
 // fewer calls come first, so that many endpoints of one workspace do not use up the
 // calls of the others; then endpoints with fewer calls, then a random order. By age,
 // the backlog of a slow endpoint would win each call that it has just released.
-// A message whose lease has expired is due too: its worker died, perhaps after the call.
+// A message whose lease has expired is due too: its worker crashed, perhaps after the call.
 func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 	if w.limiter.free() <= 0 {
 		return nil, nil

@@ -124,27 +124,31 @@ func TestBodiesAreForgottenAfterTheCall(t *testing.T) {
 	b := setup(t, nil)
 	b.large(20, 10_000)
 	b.settler.writers = settlers // no settlement starts before all messages wait
+	var ended sync.WaitGroup
+	ended.Add(20)
+	b.hook = func(stage string) {
+		if stage == "waits for settlement" {
+			ended.Done()
+		}
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	var process sync.WaitGroup
 	process.Go(func() { b.Loop(ctx) })
 	defer process.Wait()
 	defer stop()
-	waiting := func() []*settlement {
-		b.settler.mu.Lock()
-		defer b.settler.mu.Unlock()
-		return append([]*settlement(nil), b.settler.waiting...)
-	}
-	b.Eventually("all calls wait to be settled", func() bool { return len(waiting()) == 20 })
-	for _, one := range waiting() {
+	ended.Wait()
+	b.settler.mu.Lock()
+	for _, one := range b.settler.waiting {
 		if one.Body != nil || one.event != nil {
-			t.Fatalf("a call that has ended keeps %d bytes", len(one.Body)+len(one.event))
+			t.Errorf("a call that has ended keeps %d bytes", len(one.Body)+len(one.event))
 		}
 	}
-	b.Eventually("nothing is counted", func() bool {
-		b.buffers.mu.Lock()
-		defer b.buffers.mu.Unlock()
-		return b.buffers.bytes == 0
-	})
+	b.settler.mu.Unlock()
+	b.buffers.mu.Lock()
+	if n := b.buffers.bytes; n != 0 {
+		t.Errorf("%d bytes are counted after all calls", n)
+	}
+	b.buffers.mu.Unlock()
 	b.settleWaiting()
 	b.WantCount(20, `select count(*) from outbox where status = 'delivered'`)
 }

@@ -116,17 +116,19 @@ func (w *Webhooks) Pending(ctx context.Context, ws uuid.UUID, ids []uuid.UUID) (
 }
 
 // Erase deletes the messages of enrollments in the caller's transaction. Messages
-// that are being called stay and are counted in inFlight; a later call deletes them.
-func (w *Webhooks) Erase(ctx context.Context, tx pgx.Tx, ws uuid.UUID, enrollments []uuid.UUID) (erased, inFlight int64, err error) {
+// that are being called stay, and inFlight has the enrollment of each; a later call deletes them.
+func (w *Webhooks) Erase(ctx context.Context, tx pgx.Tx, ws uuid.UUID, enrollments []uuid.UUID) (
+	erased int64, inFlight []uuid.UUID, err error) {
 	of := pgUUIDs(enrollments)
 	deleted, err := tx.Exec(ctx, `
 		delete from outbox where workspace_id = $1 and enrollment_id = any($2)
 		  and (lease_until is null or lease_until <= now())`, ws, of)
 	if err != nil {
-		return 0, 0, fmt.Errorf("erase messages: %w", err)
+		return 0, nil, fmt.Errorf("erase messages: %w", err)
 	}
-	err = tx.QueryRow(ctx, `select count(*) from outbox where workspace_id = $1 and enrollment_id = any($2)`, ws, of).Scan(&inFlight)
-	return deleted.RowsAffected(), inFlight, lemma.Wrap(err, "count messages in flight")
+	rows, _ := tx.Query(ctx, `select enrollment_id from outbox where workspace_id = $1 and enrollment_id = any($2)`, ws, of)
+	inFlight, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return deleted.RowsAffected(), inFlight, lemma.Wrap(err, "find messages in flight")
 }
 
 // cleanPage is how many rows one statement of Clean reads, besides those of the same time as

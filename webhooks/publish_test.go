@@ -212,7 +212,7 @@ func TestASubscriptionWaitsForOlderTransactions(t *testing.T) {
 	b.publish(1)
 }
 
-// Several publishers, some of which die before their commit, publish each event once,
+// Several publishers, some of which crash before their commit, publish each event once,
 // with numbers without gaps.
 func TestPublishersNumberWithoutGaps(t *testing.T) {
 	t.Parallel()
@@ -292,7 +292,7 @@ func TestAnEventHasOneMessageForEachEndpoint(t *testing.T) {
 
 // A receiver that fails 30 % of requests, redirects some, answers some after the time,
 // and drops connections after it has processed others, has each event once in the end,
-// while processes die between call and settlement.
+// while processes crash between call and settlement.
 func TestAnUnreliableReceiverHasEachEventOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) {

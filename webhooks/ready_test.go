@@ -73,6 +73,40 @@ func TestWaitsEndInOrder(t *testing.T) {
 	b.WantCount(0, `select count(*) from outbox where waits`)
 }
 
+// While one workspace has more messages whose waits are over than claims end, those of
+// others that were over later end, too: each endpoint has its turn.
+func TestManyWaitsDelayNoOtherWorkspace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	wait := func(ws uuid.UUID, endpoints, messages int, ago string) {
+		b.Exec(`insert into outbox (workspace_id, id, endpoint_id, body, waits, due_at)
+			select $1::uuid, gen_random_uuid(), md5(i % $2 || ($1::uuid)::text)::uuid, '{}', true, now() - $4::interval from generate_series(1, $3::int) i`,
+			ws, endpoints, messages, ago)
+	}
+	wait(b.Workspace, mostInTurn, 6*mostWoken, "2 hours")
+	var others []uuid.UUID
+	for range 3 {
+		others = append(others, pgtest.Workspace(t, b.Pool))
+		wait(others[len(others)-1], 1, 1, "1 hour")
+	}
+	for range 3 { // the first finds that there are many, and two turns visit all endpoints
+		_, err := b.ready.next(t.Context(), b.Pool)
+		b.Must(err)
+	}
+	b.WantCount(0, `select count(*) from outbox where waits and workspace_id = any($1)`, others)
+	if n := b.Count(`select count(*) from outbox where waits`); n < 6*mostWoken-3*mostWoken-2*mostInTurn*mostOfEach {
+		t.Errorf("only %d wait", n)
+	}
+	for range 4 {
+		_, err := b.ready.next(t.Context(), b.Pool)
+		b.Must(err)
+	}
+	b.WantCount(0, `select count(*) from outbox where waits`)
+	if b.wantReady(mostInTurn + len(others)); b.ready.crowded {
+		t.Error("no more are due")
+	}
+}
+
 // A workspace whose calls are all of messages that no other message follows has its calls.
 func TestCallsOfAWorkspaceCountWithoutFurtherMessages(t *testing.T) {
 	t.Parallel()

@@ -69,6 +69,7 @@ func (w *Webhooks) settleSoon(m claimed, v result, done func(*settlement)) {
 		s.writers++
 	}
 	s.mu.Unlock()
+	w.reached("waits for settlement")
 	if start {
 		go w.settleWaiting()
 	}

@@ -4,7 +4,7 @@
 //   - Every call for a message has the same body and the same webhook-id.
 //   - The outcome of a message is settled once, in one transaction with its effects.
 //
-// A worker can die between the call and the settlement, so a message may arrive
+// A worker can crash between the call and the settlement, so a message may arrive
 // twice. Receivers deduplicate by webhook-id. The writer of a message decides its
 // content and the effects of its outcome.
 package webhooks

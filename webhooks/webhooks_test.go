@@ -115,9 +115,9 @@ func TestKilledBetweenCallAndSettle(t *testing.T) {
 	}
 	b.run(b.Webhooks, 1)
 	b.hook = nil
-	b.run(b.Webhooks, 0) // the dead worker's lease has not expired
+	b.run(b.Webhooks, 0) // the lease of the crashed worker has not expired
 	if len(b.settled.list()) != 0 || b.Count(`select count(*) from outbox where leased_by is not null`) != 1 {
-		t.Fatal("a dead worker has settled")
+		t.Fatal("a crashed worker has settled")
 	}
 	b.due()
 	b.run(b.Webhooks, 1)

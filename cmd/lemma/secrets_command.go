@@ -18,9 +18,10 @@ import (
 	"lemma/webhooks"
 )
 
-// secretsCommand is for a change of LEMMA_SECRET_KEY.
+// secretsCommand is for a change of LEMMA_SECRET_KEY, and for its loss.
 type secretsCommand struct {
-	Reseal resealCommand `cmd:"" help:"Encrypt all secrets with the first key of LEMMA_SECRET_KEY."`
+	Reseal         resealCommand         `cmd:"" help:"Encrypt all secrets with the first key of LEMMA_SECRET_KEY."`
+	DeleteLinkKeys deleteLinkKeysCommand `cmd:"" help:"Delete link keys that open with no key of LEMMA_SECRET_KEY, so that new ones are made."`
 }
 
 type resealCommand struct{}

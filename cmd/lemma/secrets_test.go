@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/audience"
+	"lemma/links"
 	"lemma/pgtest"
 	"lemma/providers"
 	"lemma/secrets"
@@ -112,6 +114,63 @@ func TestSecretsThatDoNotOpen(t *testing.T) {
 	}
 	if out := mustRun(t, on(pool), "doctor", "--allow-no-fsync"); !strings.Contains(out, "not checked: LEMMA_SECRET_KEY is not set") {
 		t.Errorf("doctor without a key: %s", out)
+	}
+}
+
+// The steps of docs/guides/rotate-the-secret-key.md after the key was lost: link keys that
+// cannot be read are deleted, those that can be read stay.
+func TestDeleteLinkKeys(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	lost, key := secrets.NewKey(), secrets.NewKey()
+	sign := func(keys string, ws uuid.UUID) (verify func() error) {
+		box, err := secrets.ParseKeys(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := links.New(pool, box, nil).Signer(t.Context(), ws, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := s.Sign(links.Unsubscribe, []byte("p"))
+		return func() error {
+			_, _, err := links.New(pool, box, nil).Verify(t.Context(), links.Unsubscribe, token)
+			return err
+		}
+	}
+	first, second := pgtest.Workspace(t, pool), pgtest.Workspace(t, pool)
+	sign(lost, first)
+	env := append(on(pool), "LEMMA_SECRET_KEY="+key)
+	if out := mustRun(t, env, "secrets", "delete-link-keys", "--confirm"); !strings.Contains(out, "1 link keys are deleted, 0 are left") {
+		t.Errorf("of the only secret: %s", out)
+	}
+	old := sign(lost, first)
+	sealed(t, pool, lost, first, "lost")
+	if _, err := lemmaWith(t, env, "secrets", "delete-link-keys", "--confirm"); err == nil || !strings.Contains(err.Error(), "opens no secret") {
+		t.Errorf("with a key that opens nothing: %v", err)
+	}
+	sealed(t, pool, key, second, "kept")
+	kept := sign(key, second)
+	if out := mustRun(t, env, "secrets", "delete-link-keys"); !strings.Contains(out, "1 of 2 link keys are unreadable") {
+		t.Errorf("without --confirm: %s", out)
+	}
+	if err := old(); err != nil {
+		t.Errorf("a key is deleted without --confirm: %v", err)
+	}
+	if out := mustRun(t, env, "secrets", "delete-link-keys", "--confirm"); !strings.Contains(out, "1 link keys are deleted, 1 are left") {
+		t.Errorf("with --confirm: %s", out)
+	}
+	if err := old(); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("an old link: %v", err)
+	}
+	fresh := sign(key, first)
+	for _, verify := range []func() error{kept, fresh} {
+		if err := verify(); err != nil {
+			t.Error(err)
+		}
+	}
+	if out := mustRun(t, env, "secrets", "delete-link-keys", "--confirm"); !strings.Contains(out, "All 2 link keys are readable") {
+		t.Errorf("again: %s", out)
 	}
 }
 

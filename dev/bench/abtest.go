@@ -13,7 +13,6 @@ import (
 	"lemma"
 	"lemma/abtest"
 	"lemma/campaigns"
-	"lemma/sender"
 )
 
 // assign measures assignments of a profile to a variant on one core.
@@ -41,11 +40,11 @@ func (b *benchmarks) assign(_ context.Context, e *env, print func(figure) error)
 func (b *benchmarks) fanoutVariants(ctx context.Context, e *env, print func(figure) error) error {
 	const rounds = 12 // an even number: each kind is as often the first of its round
 	n := b.n(1_200_000) / rounds
-	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	m, err := process.materials(ctx, e, n, "null", []byte(`{}`), nil)
 	if err != nil {
 		return err
@@ -110,11 +109,11 @@ func fourVariants() *campaigns.Experiment {
 // million events, while its sample is being sent: 1 % was sent before.
 func (b *benchmarks) evaluate(ctx context.Context, e *env, print func(figure) error) error {
 	n, events := b.n(5_000_000), b.n(2_000_000)
-	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	it, err := process.sampled(ctx, e, n)
 	if err != nil {
 		return err

@@ -97,11 +97,11 @@ func (b *benchmarks) campaignNull(ctx context.Context, e *env, print func(figure
 // receiver got, and reset clears it before.
 func (e *env) oneCampaign(ctx context.Context, name string, n int, kind sender.Kind, config, secret []byte,
 	seen func() (missing, duplicates int), reset func() error) (figure, error) {
-	process, err := e.fresh(ctx, []sender.Kind{kind})
+	process, err := e.fresh(ctx, kind)
 	if err != nil {
 		return figure{}, err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	id, err := process.campaign(ctx, e, n, kind.Name, config, secret)
 	if err != nil {
 		return figure{}, err
@@ -202,11 +202,11 @@ func (b *benchmarks) campaignSES(ctx context.Context, e *env, print func(figure)
 // claim measures how long a claim takes in an empty table, and with five
 // million finished notifications in it.
 func (b *benchmarks) claim(ctx context.Context, e *env, print func(figure) error) error {
-	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	e.null.reset(10_000_000)
 	var empty figure
 	for _, finished := range []int{0, b.n(5_000_000)} {

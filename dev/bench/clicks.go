@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"lemma/message"
-	"lemma/sender"
 	"lemma/sender/gateway"
 	"lemma/sender/wire"
 )
@@ -20,11 +19,11 @@ import (
 func (b *benchmarks) clicks(ctx context.Context, e *env, print func(figure) error) error {
 	const clients = 128
 	n := b.n(60_000)
-	process, err := e.fresh(ctx, []sender.Kind{gateway.Kind(wire.Operator{})})
+	process, err := e.fresh(ctx, gateway.Kind(wire.Operator{}))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	target, err := process.hookTarget(ctx, n, genericFormat)
 	if err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"lemma"
-	"lemma/sender"
 	"lemma/sender/smtp"
 )
 
@@ -29,7 +28,7 @@ func (e *env) directTo(ctx context.Context, clients int, send bool) (d *directTa
 		return nil, err
 	}
 	kind, config := smtp.Kind(smtp.Options{AllowPrivate: true}), fmt.Sprintf(`{"host": "127.0.0.1", "port": %d, "tls": "none"}`, d.sink.port)
-	if d.instance, err = e.fresh(ctx, []sender.Kind{kind}); err != nil {
+	if d.instance, err = e.fresh(ctx, kind); err != nil {
 		return nil, err
 	}
 	if d.materials, err = d.instance.materials(ctx, e, 1000, "smtp", []byte(config), nil); err != nil {
@@ -46,7 +45,7 @@ func (e *env) directTo(ctx context.Context, clients int, send bool) (d *directTa
 	d.stop = func() {
 		d.api.stop()
 		_ = d.Stop()
-		_ = e.drop(context.WithoutCancel(ctx), d.instance)
+		d.instance.drop()
 		d.sink.stop()
 	}
 	return d, d.Direct.BeginPeriod(ctx)

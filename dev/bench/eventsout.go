@@ -10,7 +10,6 @@ import (
 
 	"lemma"
 	"lemma/eventsout"
-	"lemma/sender"
 	"lemma/webhooks"
 )
 
@@ -19,11 +18,11 @@ import (
 func (b *benchmarks) webhookOut(ctx context.Context, e *env, print func(figure) error) error {
 	n := b.n(40_000)
 	e.cfg.Webhooks.AllowPrivate = true
-	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	to, err := startSink(ctx)
 	if err != nil {
 		return err

@@ -17,11 +17,11 @@ import (
 // notifications, whose status is computed, in each format. Memory is the peak of this
 // process.
 func (b *benchmarks) export(ctx context.Context, e *env, print func(figure) error) error {
-	process, err := e.fresh(ctx, nil)
+	process, err := e.fresh(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	dir, err := os.MkdirTemp("", "lemma-exports-")
 	if err != nil {
 		return err

@@ -12,18 +12,17 @@ import (
 	"lemma"
 	"lemma/campaigns"
 	"lemma/notifications"
-	"lemma/sender"
 )
 
 // fanout measures inserting notifications alone, against a plain COPY into the same
 // table with as many writers, and then the same fan-out again, which adds nothing.
 func (b *benchmarks) fanout(ctx context.Context, e *env, print func(figure) error) error {
 	n, writers := b.n(500_000), 2
-	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	copied, err := e.copyReference(ctx, process, n, writers)
 	if err != nil {
 		return err

@@ -18,7 +18,6 @@ import (
 
 	"lemma"
 	"lemma/flows"
-	"lemma/sender"
 	"lemma/workspaces"
 )
 
@@ -159,11 +158,11 @@ func (b *benchmarks) eventsBulk(ctx context.Context, e *env, print func(figure) 
 
 // withFlow calls work with a new instance that has a live flow, and its API.
 func (e *env) withFlow(ctx context.Context, clients int, work func(*instance, *apiServer) error) error {
-	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	if _, err := process.flow(ctx, e, 1000, "P30D"); err != nil {
 		return err
 	}
@@ -241,11 +240,11 @@ func (b *benchmarks) flowAdvance(ctx context.Context, e *env, print func(figure)
 }
 
 func (e *env) advance(ctx context.Context, name string, n, waiting int, analyzed bool) (figure, error) {
-	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return figure{}, err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	flow, err := process.flow(ctx, e, n, "P30D")
 	if err != nil {
 		return figure{}, err
@@ -294,11 +293,11 @@ func (b *instance) due(ctx context.Context, flow uuid.UUID) (is bool, err error)
 func (b *benchmarks) flowExecution(ctx context.Context, e *env, print func(figure) error) error {
 	const bulk = 1000
 	n := b.n(50_000) / bulk * bulk
-	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	if _, err := process.flow(ctx, e, n, "PT1S"); err != nil {
 		return err
 	}

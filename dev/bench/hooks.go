@@ -15,7 +15,6 @@ import (
 	"lemma"
 	"lemma/notifications"
 	"lemma/providers"
-	"lemma/sender"
 )
 
 // hookTarget is a provider that receives webhooks, and notifications that they are about.
@@ -46,11 +45,11 @@ func (b *benchmarks) hooks(ctx context.Context, e *env, print func(figure) error
 func (b *benchmarks) hooksAs(ctx context.Context, e *env, format hookFormat, print func(figure) error) error {
 	const clients = 64
 	n := b.n(60_000)
-	process, err := e.fresh(ctx, []sender.Kind{format.kind})
+	process, err := e.fresh(ctx, format.kind)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	target, err := process.hookTarget(ctx, n, format)
 	if err != nil {
 		return err

@@ -22,17 +22,16 @@ type pair struct {
 
 // openPair makes an instance with two workspaces. close drops it.
 func (e *env) openPair(ctx context.Context, n int) (p *pair, drop func(), err error) {
-	without, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	without, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return nil, nil, err
 	}
-	drop = func() { _ = e.drop(context.WithoutCancel(ctx), without) }
 	ws, err := without.Workspaces.Create(ctx, "with")
 	if err != nil {
-		drop()
+		without.drop()
 		return nil, nil, err
 	}
-	return &pair{env: e, n: n, without: without, with: &instance{without.Server, without.name, ws.ID}}, drop, nil
+	return &pair{env: e, n: n, without: without, with: &instance{e, without.Server, without.name, ws.ID}}, without.drop, nil
 }
 
 // measure sends campaigns and prints a figure of each. The last that are compared have the

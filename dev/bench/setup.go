@@ -41,13 +41,14 @@ type env struct {
 
 // instance is the database and the process of one figure.
 type instance struct {
+	env *env
 	*server.Server
 	name      string
 	workspace uuid.UUID
 }
 
-// fresh creates a migrated database and a process on it.
-func (e *env) fresh(ctx context.Context, kinds []sender.Kind) (*instance, error) {
+// fresh creates a migrated database and a process on it, until drop.
+func (e *env) fresh(ctx context.Context, kinds ...sender.Kind) (*instance, error) {
 	e.runs++
 	name := fmt.Sprintf("bench_%d", e.runs)
 	if _, err := e.admin.Exec(ctx, "create database "+name); err != nil {
@@ -64,7 +65,7 @@ func (e *env) fresh(ctx context.Context, kinds []sender.Kind) (*instance, error)
 	if err != nil {
 		return nil, err
 	}
-	return &instance{n, name, ws.ID}, nil
+	return &instance{e, n, name, ws.ID}, nil
 }
 
 // process is a process on a database.
@@ -79,15 +80,15 @@ func (e *env) process(ctx context.Context, database string, kinds []sender.Kind)
 	return server.New(server.Deps{Pool: pool, Box: e.box, Log: slog.New(slog.DiscardHandler), Kinds: kinds}, cfg)
 }
 
-func (e *env) drop(ctx context.Context, b *instance) error {
-	stop, cancel := context.WithTimeout(ctx, 30*time.Second)
+// drop ends the process and drops its database. A database that cannot be dropped is left.
+func (b *instance) drop() {
+	stop, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := b.Drain(stop); err != nil {
-		return err
+	if b.Drain(stop) != nil {
+		return
 	}
 	b.Pool.Close()
-	_, err := e.admin.Exec(ctx, "drop database "+b.name+" with (force)")
-	return err
+	_, _ = b.env.admin.Exec(context.Background(), "drop database "+b.name+" with (force)")
 }
 
 // people creates the customer's database: n rows with the columns that a

@@ -11,7 +11,6 @@ import (
 	"lemma"
 	"lemma/flows"
 	"lemma/flows/intake"
-	"lemma/sender"
 	"lemma/webhooks"
 )
 
@@ -25,11 +24,11 @@ const benchWebhook = `{"triggers":[{"type":"event","event":"signed_up"}],"recurr
 func (b *benchmarks) webhookDelivery(ctx context.Context, e *env, print func(figure) error) error {
 	n := b.n(30_000)
 	e.cfg.Webhooks.AllowPrivate = true
-	process, err := e.fresh(ctx, []sender.Kind{e.null.kind()})
+	process, err := e.fresh(ctx, e.null.kind())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = e.drop(context.WithoutCancel(ctx), process) }()
+	defer process.drop()
 	to, err := startSink(ctx)
 	if err != nil {
 		return err

@@ -3,7 +3,7 @@ package postgres
 import "syscall"
 
 // attributes give the process its user, its own process group (so that Ctrl-C in the
-// terminal does not reach it) and SIGINT, Postgres's fast shutdown, when this process dies.
+// terminal does not reach it) and SIGINT, Postgres's fast shutdown, when this process ends.
 func (a account) attributes() *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGINT}
 	if a.lent {

@@ -23,7 +23,7 @@ type server struct {
 // starts it again while its predecessor still ends.
 func (c *Cluster) launch(ctx context.Context) (*server, error) {
 	const predecessor = `lock file "postmaster.pid" already exists`
-	patience := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(15 * time.Second)
 	for {
 		s, err := c.spawn()
 		if err != nil {
@@ -34,7 +34,7 @@ func (c *Cluster) launch(ctx context.Context) (*server, error) {
 			return s, nil
 		}
 		log, _ := os.ReadFile(c.logFile())
-		if !strings.Contains(string(log), predecessor) || time.Now().After(patience) {
+		if !strings.Contains(string(log), predecessor) || time.Now().After(deadline) {
 			return nil, fmt.Errorf("%w; its log ends: %s", err, lastLines(string(log), 5))
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {

@@ -29,7 +29,7 @@ type breaker struct {
 	failures int       // in a row; a slow answer counts as one
 	closedTo time.Time // no query before
 	used     time.Time // for the last time
-	asking   *gate
+	running  *gate
 
 	about     Blocked   // the enrollments that it delays, or would
 	recovered bool      // it answers again, and these enrollments are not released yet
@@ -39,8 +39,8 @@ type breaker struct {
 const (
 	leastStates = 1000            // states of sources and branches that a process keeps in any case
 	keepFor     = time.Minute     // after its last use, a state is kept
-	askAtOnce   = 2               // callers that may wait for one source
-	askPatience = time.Second     // how long a caller waits for a slot
+	queryAtOnce = 2               // callers that may wait for one source
+	slotWait    = time.Second     // how long a caller waits for a slot
 	slowAfter   = 2 * time.Second // an answer that takes longer counts as a failure, though it is used
 	shutFor     = 2 * time.Second // after a failure, doubled each time
 	shutMost    = time.Minute
@@ -53,14 +53,14 @@ func NewBreakers(workers int) *Breakers {
 	return &Breakers{states: map[uuid.UUID]*breaker{}, all: newGate(max(1, workers/2)), risky: newGate(max(1, workers/4))}
 }
 
-// Ask queries a source unless its breaker is open.
-func (b *Breakers) Ask(ctx context.Context, source uuid.UUID, question func() error) error {
+// Query queries a source unless its breaker is open.
+func (b *Breakers) Query(ctx context.Context, source uuid.UUID, question func() error) error {
 	return b.admit(ctx, source, question, nil, nil)
 }
 
-// AskForWorker is Ask for workers: it also keeps to the process's limits, so that some
+// QueryForWorker is Query for workers: it also keeps to the process's limits, so that some
 // workers are always free for enrollments that need no source.
-func (b *Breakers) AskForWorker(ctx context.Context, source uuid.UUID, question func() error) error {
+func (b *Breakers) QueryForWorker(ctx context.Context, source uuid.UUID, question func() error) error {
 	return b.admit(ctx, source, question, b.all, b.risky)
 }
 
@@ -95,12 +95,12 @@ func (b *Breakers) admit(ctx context.Context, source uuid.UUID, question func() 
 	if closed {
 		return leftAlone()
 	}
-	gates := []*gate{s.asking, all}
+	gates := []*gate{s.running, all}
 	var patience <-chan time.Time // none for a failing source: a request that waits for it occupies a worker
 	if blocked {
-		gates = []*gate{s.asking, risky, all}
+		gates = []*gate{s.running, risky, all}
 	} else {
-		timer := time.NewTimer(askPatience)
+		timer := time.NewTimer(slotWait)
 		defer timer.Stop()
 		patience = timer.C
 	}
@@ -113,7 +113,7 @@ func (b *Breakers) admit(ctx context.Context, source uuid.UUID, question func() 
 		}
 		defer g.leave()
 	}
-	if !b.mayAsk(s) {
+	if !b.mayQuery(s) {
 		return leftAlone()
 	}
 	begun := time.Now()
@@ -136,7 +136,7 @@ func (b *Breakers) of(source uuid.UUID) *breaker {
 		if len(b.states) >= b.tidyAt {
 			b.tidy()
 		}
-		s = &breaker{asking: newGate(askAtOnce)}
+		s = &breaker{running: newGate(queryAtOnce)}
 		b.states[source] = s
 	}
 	s.used = time.Now()
@@ -147,7 +147,7 @@ func (b *Breakers) of(source uuid.UUID) *breaker {
 // has such a state goes on with it.
 func (b *Breakers) tidy() {
 	maps.DeleteFunc(b.states, func(_ uuid.UUID, s *breaker) bool {
-		return s.failures == 0 && !s.recovered && len(s.asking.places) == 0
+		return s.failures == 0 && !s.recovered && len(s.running.places) == 0
 	})
 	b.tidyAt = max(leastStates, 2*len(b.states))
 }
@@ -158,9 +158,9 @@ func (b *Breakers) state(s *breaker) (blocked, closed bool) {
 	return s.failures > 0, time.Now().Before(s.closedTo)
 }
 
-// mayAsk reports whether the source may be queried. After the delay one caller queries it,
+// mayQuery reports whether the source may be queried. After the delay one caller queries it,
 // and the others wait for that result.
-func (b *Breakers) mayAsk(s *breaker) bool {
+func (b *Breakers) mayQuery(s *breaker) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()

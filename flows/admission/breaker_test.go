@@ -21,7 +21,7 @@ type sourceClient struct {
 func (a sourceClient) wants(source uuid.UUID, takes time.Duration, answer error, code string, within time.Duration) {
 	a.t.Helper()
 	begun := time.Now()
-	err := a.AskForWorker(context.Background(), source, func() error { time.Sleep(takes); return answer })
+	err := a.QueryForWorker(context.Background(), source, func() error { time.Sleep(takes); return answer })
 	got := ""
 	if e := new(lemma.Error); errors.As(err, &e) {
 		got = e.Code
@@ -34,7 +34,7 @@ func (a sourceClient) wants(source uuid.UUID, takes time.Duration, answer error,
 // hang queries a source that does not answer until the time is over.
 func (a sourceClient) hang(source uuid.UUID, d time.Duration) {
 	go func() {
-		_ = a.AskForWorker(context.Background(), source, func() error { time.Sleep(d); return sourceGone })
+		_ = a.QueryForWorker(context.Background(), source, func() error { time.Sleep(d); return sourceGone })
 	}()
 	synctest.Wait()
 }
@@ -77,8 +77,8 @@ func TestQuestionsAreHalfOfTheWorkers(t *testing.T) {
 		a, one, two, three := sourceClient{NewBreakers(4), t}, lemma.NewID(), lemma.NewID(), lemma.NewID()
 		a.hang(one, 10*time.Second)
 		a.hang(two, 10*time.Second)
-		a.wants(three, 0, nil, "source_busy", askPatience) // it is healthy, and the caller has waited
-		a.wants(three, 0, nil, "source_busy", 0)           // one caller has waited for all
+		a.wants(three, 0, nil, "source_busy", slotWait) // it is healthy, and the caller has waited
+		a.wants(three, 0, nil, "source_busy", 0)        // one caller has waited for all
 		a.wants(lemma.NewID(), 0, nil, "source_busy", 0)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -99,7 +99,7 @@ func TestAHungSourceCostsOneWait(t *testing.T) {
 		a, hung := sourceClient{NewBreakers(40), t}, lemma.NewID()
 		a.hang(hung, 10*time.Second)
 		a.hang(hung, 10*time.Second)
-		a.wants(hung, 0, nil, "source_busy", askPatience)
+		a.wants(hung, 0, nil, "source_busy", slotWait)
 		a.wants(hung, 0, nil, "source_busy", 0)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -119,7 +119,7 @@ func TestSourcesThatAnswerAreForgotten(t *testing.T) {
 			time.Sleep(keepFor / (leastStates / 2))
 			id := lemma.NewID()
 			b.Remember(id, Blocked{Source: id})
-			err := b.Ask(t.Context(), id, func() error {
+			err := b.Query(t.Context(), id, func() error {
 				if n%100 == 0 {
 					failing = append(failing, id)
 					return down

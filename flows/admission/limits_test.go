@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // Waiting bulks are bounded, of one workspace and of all, and single requests are not
@@ -21,19 +22,19 @@ func TestBulksThatWaitAreBounded(t *testing.T) {
 	var waiting sync.WaitGroup
 	fill := func(ws uuid.UUID) {
 		for range mostBulksOfWorkspace {
+			ctx, waits := pgtest.Waits(ctx)
 			waiting.Go(func() {
 				if place, err := b.Acquire(ctx, ws, 2); err == nil {
 					<-ctx.Done()
 					place.Leave()
 				}
 			})
-		}
-		for b.Waiting(ws) < mostBulksOfWorkspace {
+			<-waits
 		}
 	}
 	refused := func(what string, ws uuid.UUID) {
 		t.Helper()
-		short, cancel := context.WithTimeout(ctx, 5*time.Second) // for a bulk that waits after all
+		short, cancel := context.WithTimeout(ctx, 20*time.Second) // for a bulk that waits after all
 		defer cancel()
 		if _, err := b.Acquire(short, ws, 2); !IsOverloaded(err) {
 			t.Errorf("%s: %v", what, err)

@@ -117,13 +117,14 @@ func FindMissedEvents(ctx context.Context, tx pgx.Tx, moved []*Execution) error 
 // EntersWait reports whether a wait for an event begins with this move.
 func (t *Execution) EntersWait() bool { return t.WaitsFor != "" && !t.waited() }
 
-// accepts evaluates the condition of the wait that the execution is in.
-func (t *Execution) accepts(event map[string]any) bool {
+// accepts evaluates the condition of the wait that the execution is in, at the time at which
+// an event was received.
+func (t *Execution) accepts(event map[string]any, received time.Time) bool {
 	node, ok := t.Node(t.NodeID)
 	if !ok {
 		return false
 	}
-	is, _ := node.Condition.Holds(event, t.trigger.value(), t.Now)
+	is, _ := node.Condition.Holds(event, t.trigger.value(), received)
 	return is
 }
 
@@ -186,7 +187,7 @@ func filterAccepted(rows pgx.Rows, asked []question, accept acceptance) (again [
 		seen[i-1]++
 		a.after = received
 		event := eventFact(a.name, id, at, properties)
-		if !found[i-1] && a.accepts(event.value()) {
+		if !found[i-1] && a.accepts(event.value(), received) {
 			found[i-1] = true
 			event.forget()
 			accept(a.Execution, key.Bytes, event, received)

@@ -27,12 +27,12 @@ type unanswered struct {
 	err   error
 }
 
-// askAbout queries a source for executions, and blocks only those without a result.
-func (e *Evaluator) askAbout(ctx context.Context, source uuid.UUID, about admission.Blocked, execs []*Execution,
+// queryFor queries a source for executions, and blocks only those without a result.
+func (e *Evaluator) queryFor(ctx context.Context, source uuid.UUID, about admission.Blocked, execs []*Execution,
 	question func([]*Execution) error) {
 	e.Sources.Remember(source, about)
 	var left []unanswered
-	err := e.Sources.AskForWorker(ctx, source, func() (err error) {
+	err := e.Sources.QueryForWorker(ctx, source, func() (err error) {
 		left, err = bisect(execs, question)
 		return err
 	})

@@ -70,7 +70,7 @@ func TestASourceThatHangsUnderManyBranches(t *testing.T) {
 func TestABranchThatHungIsAskedLast(t *testing.T) {
 	b := setup(t, 40)
 	flow := b.manyBranches(40, func(i int) bool { return i == 0 })
-	_ = b.Execution.Sources.Ask(bg, lemma.Key("branch/1", string(b.Source[:]), string(flow[:]), "b0#0"),
+	_ = b.Execution.Sources.Query(bg, lemma.Key("branch/1", string(b.Source[:]), string(flow[:]), "b0#0"),
 		func() error { return &lemma.Error{Kind: lemma.Unavailable, Code: audience.CodeUnavailable} })
 	b.Execution.Sources.Reopen()
 	b.locked(func() {

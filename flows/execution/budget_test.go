@@ -67,8 +67,8 @@ func TestTheFactsOfAChunkAreBounded(t *testing.T) {
 				t.Errorf("%d enrollments are blocked", n)
 			}
 			for i := range 3 {
-				if e := b.Enrollment(flow, fmt.Sprint("c", i+1)); strings.Contains(b.Story(e.ID), "timed_out") || e.Status != "completed" {
-					t.Errorf("%s: %s", e.Status, b.Story(e.ID))
+				if e := b.Enrollment(flow, fmt.Sprint("c", i+1)); strings.Contains(b.Trace(e.ID), "timed_out") || e.Status != "completed" {
+					t.Errorf("%s: %s", e.Status, b.Trace(e.ID))
 				}
 			}
 		})

@@ -69,7 +69,7 @@ func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skippe
 		e.readProfiles(ctx, execs, b)
 		return nil
 	case needMatch:
-		e.askSource(ctx, execs, skipped)
+		e.querySource(ctx, execs, skipped)
 		return nil
 	case needTrigger:
 		return e.readTriggers(ctx, execs, b)
@@ -87,7 +87,7 @@ func (e *Evaluator) find(ctx context.Context, n need, execs []*Execution, skippe
 // readProfiles reads the profiles of executions of each version.
 func (e *Evaluator) readProfiles(ctx context.Context, execs []*Execution, b *budget) {
 	for r, some := range byRoute(execs) {
-		e.askAbout(ctx, r.source, admission.Blocked{Workspace: r.WorkspaceID, Source: r.source}, some,
+		e.queryFor(ctx, r.source, admission.Blocked{Workspace: r.WorkspaceID, Source: r.source}, some,
 			func(some []*Execution) error { return e.readRows(ctx, r, some, b) })
 	}
 }

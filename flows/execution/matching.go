@@ -19,15 +19,15 @@ type skips struct {
 	of    map[uuid.UUID]error
 }
 
-// askedFor bounds how long the branches of one execution query a source that answers.
-const askedFor = 10 * time.Second
+// queryTime bounds how long the branches of one execution query a source that answers.
+const queryTime = 10 * time.Second
 
 // record records the result of a branch's query.
 func (s skips) record(source uuid.UUID, err error) {
 	switch {
 	case err != nil && lemma.KindOf(err) == lemma.Unavailable:
 		s.of[source] = err
-	case time.Since(s.begun) > askedFor:
+	case time.Since(s.begun) > queryTime:
 		s.of[source] = admission.Busy()
 	}
 }
@@ -39,10 +39,10 @@ type sqlCase struct {
 	at   int
 }
 
-// askSource runs the SQL queries of branches: one for each case, with the profiles of the
+// querySource runs the SQL queries of branches: one for each case, with the profiles of the
 // chunk. Queries that failed or were slow before come last, so that they block no
 // others.
-func (e *Evaluator) askSource(ctx context.Context, execs []*Execution, skipped skips) {
+func (e *Evaluator) querySource(ctx context.Context, execs []*Execution, skipped skips) {
 	asked := map[sqlCase][]*Execution{}
 	for _, t := range execs {
 		if at, left := t.unmatched(); left {
@@ -52,7 +52,7 @@ func (e *Evaluator) askSource(ctx context.Context, execs []*Execution, skipped s
 	}
 	var calm, blocked []sqlCase
 	for q := range asked {
-		if e.Sources.Failing(q.asks()) {
+		if e.Sources.Failing(q.breaker()) {
 			blocked = append(blocked, q)
 		} else {
 			calm = append(calm, q)
@@ -94,15 +94,15 @@ func (r *Route) sourceOf(node string) uuid.UUID {
 	return r.source
 }
 
-// asks is the breaker of a query. A slow query counts against its node and not against its
+// breaker is the breaker of a query. A slow query counts against its node and not against its
 // source: other queries to the source are not delayed.
-func (c sqlCase) asks() uuid.UUID {
+func (c sqlCase) breaker() uuid.UUID {
 	source := c.sourceOf(c.node)
 	return lemma.Key("branch/1", string(source[:]), string(c.FlowID[:]), caseKey(c.node, c.at))
 }
 
 func (e *Evaluator) match(ctx context.Context, q sqlCase, execs []*Execution, skipped skips) {
-	e.askAbout(ctx, q.asks(), admission.Blocked{Workspace: q.WorkspaceID, Flow: q.FlowID, Node: q.node}, execs,
+	e.queryFor(ctx, q.breaker(), admission.Blocked{Workspace: q.WorkspaceID, Flow: q.FlowID, Node: q.node}, execs,
 		func(some []*Execution) error {
 			err := e.matchRows(ctx, q.Route, q.node, q.at, some)
 			skipped.record(q.sourceOf(q.node), err)

@@ -123,7 +123,7 @@ func (s *simulation) refusedAtOnce() string {
 			continue
 		}
 		if t.Condition != nil && !t.Condition.Uses().Profile {
-			if ok, err := t.Condition.Eval(graph.Vars{Trigger: s.t.trigger.value(), Now: s.Trigger.At}); err != nil {
+			if ok, err := t.Condition.Eval(graph.Vars{Trigger: s.t.trigger.value(), Now: s.Begin}); err != nil {
 				return enrollment.ConditionError
 			} else if !ok {
 				return enrollment.Filtered
@@ -245,9 +245,9 @@ func (s *simulation) answerTo(ctx context.Context, n need) error {
 	switch n {
 	case needProfile:
 		b := &budget{most: s.cfg.ChunkBytes}
-		return s.Sources.Ask(ctx, s.t.source, func() error { return s.readRows(ctx, s.t.Route, []*Execution{s.t}, b) })
+		return s.Sources.Query(ctx, s.t.source, func() error { return s.readRows(ctx, s.t.Route, []*Execution{s.t}, b) })
 	case needMatch:
-		return s.ask(ctx)
+		return s.query(ctx)
 	case needEvents:
 		s.sumUpMatched()
 	case needMatchedEvent:
@@ -264,13 +264,13 @@ func (s *simulation) answerTo(ctx context.Context, n need) error {
 	return nil
 }
 
-// ask runs the query of the first undecided case.
-func (s *simulation) ask(ctx context.Context) error {
+// query runs the query of the first undecided case.
+func (s *simulation) query(ctx context.Context) error {
 	at, left := s.t.unmatched()
 	if !left {
-		return fmt.Errorf("node %s has no case to ask about", s.t.NodeID)
+		return fmt.Errorf("node %s has no case to query", s.t.NodeID)
 	}
-	return s.Sources.Ask(ctx, s.t.sourceOf(s.t.NodeID),
+	return s.Sources.Query(ctx, s.t.sourceOf(s.t.NodeID),
 		func() error { return s.matchRows(ctx, s.t.Route, s.t.NodeID, at, []*Execution{s.t}) })
 }
 

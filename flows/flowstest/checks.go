@@ -34,18 +34,18 @@ func (b *Fixture) Enrollments(flow uuid.UUID, profile string) []query.Enrollment
 	return all
 }
 
-// Story is an enrollment's history in short: event@node.
-func (b *Fixture) Story(id uuid.UUID) string {
+// Trace is an enrollment's history in short: event@node.
+func (b *Fixture) Trace(id uuid.UUID) string {
 	b.T.Helper()
 	all := pgtest.Column[string](b.T, b.Pool, `select event || '@' || node from enrollment_steps where workspace_id = $1
 		and enrollment_id = $2 order by step`, b.Workspace, id)
 	return strings.Join(all, " ")
 }
 
-// WantStory checks an enrollment's history in short.
-func (b *Fixture) WantStory(id uuid.UUID, want string) {
+// WantTrace checks an enrollment's history in short.
+func (b *Fixture) WantTrace(id uuid.UUID, want string) {
 	b.T.Helper()
-	if got := b.Story(id); got != want {
+	if got := b.Trace(id); got != want {
 		b.T.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -3,7 +3,6 @@ package flowstest
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -12,12 +11,12 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma/flows"
 	"lemma/flows/intake"
+	"lemma/pgerr"
 	"lemma/pgtest"
 )
 
@@ -150,24 +149,24 @@ func (b *Fixture) StealShards() {
 // Stages are those of a worker, in their order.
 var Stages = []string{"read", "evaluated", "locked", "acted", "committed"}
 
-// Scene is a flow with c1, which a worker is about to move, and c2, which waits. With
+// Pair is a flow with c1, which a worker is about to move, and c2, which waits. With
 // awakes, c1's wait is over; otherwise c1 has not entered the first node.
-type Scene struct {
+type Pair struct {
 	*Fixture
 	FlowID uuid.UUID
 	C1, C2 uuid.UUID
 }
 
-// NewScene sets up a scene of TwoMessages.
-func (b *Fixture) NewScene(awakes bool) *Scene {
+// NewPair sets up the pair of TwoMessages.
+func (b *Fixture) NewPair(awakes bool) *Pair {
 	b.T.Helper()
-	return b.SceneOf(TwoMessages, awakes)
+	return b.PairOf(TwoMessages, awakes)
 }
 
-// SceneOf sets up a scene of any flow.
-func (b *Fixture) SceneOf(text string, awakes bool) *Scene {
+// PairOf sets up the pair of any flow.
+func (b *Fixture) PairOf(text string, awakes bool) *Pair {
 	b.T.Helper()
-	s := &Scene{Fixture: b, FlowID: b.Live(text)}
+	s := &Pair{Fixture: b, FlowID: b.Live(text)}
 	enroll := func(profile string) uuid.UUID {
 		r, err := b.Enroll(context.Background(), b.Workspace, s.FlowID, intake.Enrolling{ProfileKey: profile}, false)
 		b.Must(err)
@@ -198,7 +197,7 @@ func (b *Fixture) Row(id uuid.UUID) string {
 }
 
 // Finish advances all enrollments to their end.
-func (s *Scene) Finish() {
+func (s *Pair) Finish() {
 	s.T.Helper()
 	if s.Fixture.Flow(s.FlowID).Status == flows.Paused {
 		_, err := s.Resume(context.Background(), s.Workspace, s.FlowID, new(time.Duration(0)), nil)
@@ -252,8 +251,7 @@ func (t *Tracer) see(sql string) {
 }
 
 func (t *Tracer) end(err error) {
-	var detail *pgconn.PgError
-	if errors.As(err, &detail) && (detail.Code == "40P01" || detail.Code == "40001") {
+	if pgerr.Retryable(err) {
 		t.Deadlocks.Add(1)
 	}
 }

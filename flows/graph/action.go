@@ -23,11 +23,11 @@ const (
 // Action is what a publish does to enrollments on a node of another version. Plan shows it
 // and the move carries it out; nothing else decides it.
 type Action struct {
-	Kind     string
-	Node     string // move: the target node
-	Timer    string // move: what happens to the wait, if there is one
-	Shift    time.Duration
-	AskAgain bool // it waits for a webhook's answer, which names the old step: the wait has to be registered again
+	Kind          string
+	Node          string // move: the target node
+	Timer         string // move: what happens to the wait, if there is one
+	Shift         time.Duration
+	RegisterAgain bool // it waits for a webhook's answer, which names the old step: the wait has to be registered again
 }
 
 // ActionFor maps a node of one version to another version. An enrollment that has not
@@ -52,7 +52,7 @@ func ActionFor(from *Definition, node string, to *Definition, nodes map[string]*
 	f := Action{Kind: Moves, Node: there, Timer: TimerRestarted}
 	if there == node { // another node is another wait
 		f.Timer, f.Shift = timerOf(from.Nodes[node], next)
-		f.AskAgain = f.Timer == TimerKept && next.Type == Webhook
+		f.RegisterAgain = f.Timer == TimerKept && next.Type == Webhook
 	}
 	return f
 }

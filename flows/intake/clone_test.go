@@ -30,7 +30,7 @@ func TestAChunkKeepsNoMemoryOfItsRows(t *testing.T) {
 	if err := forecast.add(t.Context(), audience.Row{Key: key, Payload: rows}); err != nil {
 		t.Fatal(err)
 	}
-	for name, kept := range map[string]string{"a poll": polled.asking[0].profile, "a forecast": forecast.asking[0].ProfileKey} {
+	for name, kept := range map[string]string{"a poll": polled.pending[0].profile, "a forecast": forecast.pending[0].ProfileKey} {
 		if kept != key || unsafe.StringData(kept) == unsafe.StringData(rows) {
 			t.Errorf("%s keeps %q, a part of its rows", name, kept)
 		}

@@ -41,7 +41,7 @@ func TestABulkThatWaitsForAVersionHasNoPlace(t *testing.T) {
 		done <- flowstest.Second(n.RecordAll(bg, b.Workspace, []intake.Event{{ProfileKey: "c1", Name: "signed_up"}}))
 	}()
 	<-compiles
-	ctx, cancel := context.WithTimeout(bg, 5*time.Second)
+	ctx, cancel := context.WithTimeout(bg, 20*time.Second)
 	defer cancel()
 	var places []*admission.Place
 	for range 4 {
@@ -131,7 +131,7 @@ func TestEventsOfActiveEnrollmentsThatWaitForAVersion(t *testing.T) {
 	if done[0].Exited != 1 || done[1].Err != nil || done[2].Err != nil {
 		t.Errorf("again: %+v", done)
 	}
-	if got := b.Story(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ exited@w" {
+	if got := b.Trace(b.Enrollment(flow, "c1").ID); got != "enrolled@ checked@ exited@w" {
 		t.Error(got)
 	}
 }

@@ -54,20 +54,20 @@ func (t *transaction) admit(ctx context.Context, candidates []*candidate, done [
 	slices.SortFunc(candidates, func(a, b *candidate) int {
 		return cmp.Or(strings.Compare(a.profile, b.profile), bytes.Compare(a.flow.id[:], b.flow.id[:]), bytes.Compare(a.key[:], b.key[:]))
 	})
-	asking := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c.outcome != "" })
-	if asking, err = t.refuseTooMany(ctx, asking); err != nil {
+	pending := slices.DeleteFunc(slices.Clone(candidates), func(c *candidate) bool { return c.outcome != "" })
+	if pending, err = t.refuseTooMany(ctx, pending); err != nil {
 		return fmt.Errorf("count active enrollments: %w", err)
 	}
-	if asking, err = t.refuseOverlap(ctx, asking); err != nil {
+	if pending, err = t.refuseOverlap(ctx, pending); err != nil {
 		return fmt.Errorf("find enrollments of the same fields: %w", err)
 	}
-	if asking, err = t.refuseRepeated(ctx, asking); err != nil {
+	if pending, err = t.refuseRepeated(ctx, pending); err != nil {
 		return fmt.Errorf("find enrollments of another recurrence: %w", err)
 	}
-	if err := t.insert(ctx, asking); err != nil {
+	if err := t.insert(ctx, pending); err != nil {
 		return fmt.Errorf("insert enrollments: %w", err)
 	}
-	if err := t.findConflicts(ctx, asking); err != nil {
+	if err := t.findConflicts(ctx, pending); err != nil {
 		return fmt.Errorf("find active enrollments: %w", err)
 	}
 	if err := t.write(ctx, candidates); err != nil {
@@ -145,7 +145,7 @@ func (t *transaction) decide(ctx context.Context, c *candidate) error {
 		if c.source != enrollment.FromEvent || trigger.Event != c.Name || trigger.Condition == nil || trigger.Condition.Uses().Profile {
 			continue // a condition on the profile is checked when the enrollment enters
 		}
-		if ok, err := t.evaluate(trigger.Condition, graph.Vars{Trigger: c.Data(), Now: c.At}); err != nil {
+		if ok, err := t.evaluate(trigger.Condition, graph.Vars{Trigger: c.Data(), Now: t.recordedAt(c.Trigger)}); err != nil {
 			c.refuse(enrollment.ConditionError, "the condition cannot be decided: %s", err)
 			return nil
 		} else if !ok {

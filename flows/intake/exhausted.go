@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
@@ -67,12 +68,18 @@ func (t *transaction) evaluate(c *graph.Condition, v graph.Vars) (bool, error) {
 }
 
 // forgetOverloaded deletes the events that follow after the transaction was exhausted. They
-// had no effect.
+// had no effect. A repetition of one in the transaction repeats nothing that is recorded.
 func (t *transaction) forgetOverloaded(ctx context.Context, all []*Trigger, done []Recorded) error {
 	var keys []pgtype.UUID
+	forgotten := map[uuid.UUID]bool{}
 	for i, o := range all {
 		if done[i].Overloaded() {
-			keys = append(keys, enrollment.PgUUID(o.Key))
+			keys, forgotten[o.Key] = append(keys, enrollment.PgUUID(o.Key)), true
+		}
+	}
+	for i, o := range all {
+		if done[i].Duplicate && forgotten[o.Key] {
+			done[i] = Recorded{Key: o.Key, Err: errConditionTime}
 		}
 	}
 	return lemma.Wrap(t.forget(ctx, keys), "delete events whose conditions were not evaluated")

@@ -62,11 +62,37 @@ func TestBulksEndWhenTheirConditionsTakeTooLong(t *testing.T) {
 	}
 	for i := range profiles {
 		profile := fmt.Sprint("c", i)
-		if got := b.Story(b.Enrollment(waits, profile).ID); got != "enrolled@ checked@ resumed@buy completed@end" {
+		if got := b.Trace(b.Enrollment(waits, profile).ID); got != "enrolled@ checked@ resumed@buy completed@end" {
 			t.Errorf("%s waits: %s", profile, got)
 		}
-		if got := b.Story(b.Enrollment(ends, profile).ID); got != "enrolled@ checked@ exited@wait" {
+		if got := b.Trace(b.Enrollment(ends, profile).ID); got != "enrolled@ checked@ exited@wait" {
 			t.Errorf("%s: %s", profile, got)
 		}
+	}
+}
+
+// A repetition, in one bulk, of an event that was not recorded since conditions took too long
+// is not recorded either: it must be sent again.
+func TestRepetitionsOfEventsThatWereNotRecorded(t *testing.T) {
+	b := setup(t, 0)
+	b.Live(`{"triggers":[{"type":"event","event":"cart","condition":"trigger.properties.?n.orValue(1) > 0"}],
+		"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
+	b.SetConditionTime(time.Nanosecond)
+	var all []intake.Event
+	for range 2 {
+		for i := range 3 {
+			all = append(all, intake.Event{ProfileKey: fmt.Sprint("c", i), Name: "cart", ID: fmt.Sprint("event ", i)})
+		}
+	}
+	done, err := b.RecordAll(bg, b.Workspace, all)
+	b.Must(err)
+	for i, r := range done {
+		recorded := b.Count(`select count(*) from trigger_events where source_id = $1`, all[i].ID) == 1
+		if r.Overloaded() == recorded || r.Duplicate != (recorded && i >= 3) {
+			t.Errorf("%d: recorded %t, overloaded %t, duplicate %t", i, recorded, r.Overloaded(), r.Duplicate)
+		}
+	}
+	if !done[1].Overloaded() {
+		t.Error("the conditions did not take too long")
 	}
 }

@@ -111,7 +111,7 @@ func (t *transaction) exits(exits []graph.CompiledExit, o, event *Trigger) bool 
 		if exit.Event != event.Name || exit.Condition == nil {
 			return exit.Event == event.Name
 		}
-		is, err := t.evaluate(exit.Condition, graph.Vars{Event: event.Data(), Trigger: o.Data(), Now: event.At})
+		is, err := t.evaluate(exit.Condition, graph.Vars{Event: event.Data(), Trigger: o.Data(), Now: event.received})
 		return is && err == nil
 	})
 }

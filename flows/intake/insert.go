@@ -16,15 +16,15 @@ import (
 // first enrollment, both in the order of the candidates, so that no two transactions wait
 // for each other: see "filter in order" in enrollment/plans.go. The key of an active
 // profile is released again: see releaseKeys.
-func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
-	if len(asking) == 0 {
+func (t *transaction) insert(ctx context.Context, pending []*candidate) error {
+	if len(pending) == 0 {
 		return nil
 	}
-	n := len(asking)
+	n := len(pending)
 	ids, flows, keys, overlapKeys := make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n), make([]pgtype.UUID, n)
 	versions, shards, profiles, places := make([]int32, n), make([]int16, n), make([]string, n), make([]int32, n)
 	times := make([]pgtype.Timestamptz, n)
-	for i, c := range asking {
+	for i, c := range pending {
 		ids[i], flows[i], keys[i] = enrollment.PgUUID(c.id), enrollment.PgUUID(c.flow.id), enrollment.PgUUID(c.key)
 		versions[i], shards[i], profiles[i] = int32(c.flow.version), enrollment.ShardOf(c.id), c.profile
 		places[i], times[i] = int32(c.place), pgtype.Timestamptz{Time: c.applied, Valid: !c.applied.IsZero()}
@@ -46,14 +46,14 @@ func (t *transaction) insert(ctx context.Context, asking []*candidate) error {
 			as r (id, flow_id, key, overlap_key, version, shard, profile_key, place, at)
 		where (r.id in (select enrollment_id from held)) is true
 		on conflict (workspace_id, profile_key, flow_id, overlap_key) where status = 'active' do nothing returning id`,
-		t.ws, ids, flows, keys, enrollment.OrNone(overlapKeys), versions, shards, profiles, asking[0].source, places,
+		t.ws, ids, flows, keys, enrollment.OrNone(overlapKeys), versions, shards, profiles, pending[0].source, places,
 		enrollment.OrNone(times), t.base, uuid.Nil)
 	inserted := make(map[uuid.UUID]bool, n)
 	var id pgtype.UUID
 	if _, err := pgx.ForEachRow(rows, []any{&id}, func() error { inserted[id.Bytes] = true; return nil }); err != nil {
 		return err
 	}
-	for _, c := range asking {
+	for _, c := range pending {
 		if inserted[c.id] {
 			c.outcome = enrollment.Enrolled
 		}
@@ -68,16 +68,16 @@ const MaxActive = 1000
 
 // refuseTooMany refuses profiles with so many active enrollments in all flows, where the
 // version allows overlap.
-func (t *transaction) refuseTooMany(ctx context.Context, asking []*candidate) ([]*candidate, error) {
+func (t *transaction) refuseTooMany(ctx context.Context, pending []*candidate) ([]*candidate, error) {
 	var overlapping []*candidate
 	var profiles []string
-	for _, c := range asking {
+	for _, c := range pending {
 		if c.overlap {
 			overlapping, profiles = append(overlapping, c), append(profiles, c.profile)
 		}
 	}
 	if len(overlapping) == 0 {
-		return asking, nil
+		return pending, nil
 	}
 	rows, _ := t.tx.Query(ctx, `
 		select r.i::int from unnest($2::text[]) with ordinality as r (profile_key, i)
@@ -90,24 +90,24 @@ func (t *transaction) refuseTooMany(ctx context.Context, asking []*candidate) ([
 		overlapping[i-1].refuse(enrollment.TooManyActive, "the profile has %d active enrollments", t.mostActive)
 		return nil
 	})
-	return slices.DeleteFunc(asking, func(c *candidate) bool { return c.outcome != "" }), err
+	return slices.DeleteFunc(pending, func(c *candidate) bool { return c.outcome != "" }), err
 }
 
 // refuseOverlap refuses profiles with an active enrollment that has its own overlap key:
 // they enrolled while a version of the flow allowed overlap, which the live version does
 // not. The change of the version excluded concurrent enrollments of that kind, so one
 // query is enough.
-func (t *transaction) refuseOverlap(ctx context.Context, asking []*candidate) ([]*candidate, error) {
+func (t *transaction) refuseOverlap(ctx context.Context, pending []*candidate) ([]*candidate, error) {
 	var overlapping []*candidate
 	var flows []pgtype.UUID
 	var profiles []string
-	for _, c := range asking {
+	for _, c := range pending {
 		if c.flow.overlapped && !c.overlap {
 			overlapping, flows, profiles = append(overlapping, c), append(flows, enrollment.PgUUID(c.flow.id)), append(profiles, c.profile)
 		}
 	}
 	if len(overlapping) == 0 {
-		return asking, nil
+		return pending, nil
 	}
 	rows, _ := t.tx.Query(ctx, `
 		select r.i::int, e.id from unnest($2::uuid[], $3::text[]) with ordinality as r (flow_id, profile_key, i)
@@ -124,7 +124,7 @@ func (t *transaction) refuseOverlap(ctx context.Context, asking []*candidate) ([
 		overlapping[i-1].refuse(enrollment.AlreadyActive, "the profile has an active enrollment in the flow")
 		return nil
 	})
-	return slices.DeleteFunc(asking, func(c *candidate) bool { return c.outcome != "" }), err
+	return slices.DeleteFunc(pending, func(c *candidate) bool { return c.outcome != "" }), err
 }
 
 // findConflicts finds the conflicting enrollment of each candidate that the insert
@@ -132,8 +132,8 @@ func (t *transaction) refuseOverlap(ctx context.Context, asking []*candidate) ([
 // transaction has just committed. It runs once; a conflicting enrollment that has ended
 // meanwhile is no reason to retry. An enrollment of an erased profile is not named. See
 // "order by the index" in enrollment/plans.go.
-func (t *transaction) findConflicts(ctx context.Context, asking []*candidate) error {
-	left := slices.DeleteFunc(slices.Clone(asking), func(c *candidate) bool { return c.outcome != "" })
+func (t *transaction) findConflicts(ctx context.Context, pending []*candidate) error {
+	left := slices.DeleteFunc(slices.Clone(pending), func(c *candidate) bool { return c.outcome != "" })
 	if len(left) == 0 {
 		return nil
 	}

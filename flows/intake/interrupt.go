@@ -184,7 +184,7 @@ func (t *transaction) holds(c *graph.Condition, u activeEnrollment, o *Trigger) 
 	if c == nil {
 		return true
 	}
-	is, err := t.evaluate(c, graph.Vars{Event: o.Data(), Trigger: u.trigger, Now: o.At})
+	is, err := t.evaluate(c, graph.Vars{Event: o.Data(), Trigger: u.trigger, Now: t.recordedAt(o)})
 	if err != nil {
 		t.log.Debug("condition on event not decided", "flow_id", u.flow, "node", u.node, "error", err)
 	}

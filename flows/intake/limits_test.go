@@ -16,6 +16,7 @@ import (
 	"lemma/flows/execution"
 	"lemma/flows/flowstest"
 	"lemma/flows/intake"
+	"lemma/pgtest"
 	"lemma/webhooks"
 )
 
@@ -26,15 +27,16 @@ func TestBulksThatWaitAreRefused(t *testing.T) {
 	ctx, stop := context.WithCancel(bg)
 	var waiting sync.WaitGroup
 	for range 16 {
+		ctx, waits := pgtest.Waits(ctx)
 		waiting.Go(func() {
 			if place, err := b.Bulks().Acquire(ctx, b.Workspace, 2); err == nil {
 				<-ctx.Done()
 				place.Leave()
 			}
 		})
+		<-waits
 	}
-	b.Eventually("all bulks wait", func() bool { return b.Bulks().Waiting(b.Workspace) == 16 })
-	bg, cancel := context.WithTimeout(bg, 5*time.Second) // for a bulk that waits after all
+	bg, cancel := context.WithTimeout(bg, 20*time.Second) // for a bulk that waits after all
 	defer cancel()
 	if _, err := b.RecordAll(bg, b.Workspace,
 		[]intake.Event{{ProfileKey: "c1", Name: "x"}, {ProfileKey: "c2", Name: "x"}}); !admission.IsOverloaded(err) {
@@ -120,7 +122,7 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 	b.ExecDB(`update customers set name = $1`, strings.Repeat("\x01", webhooks.MaxBody/4)) // each is six bytes in JSON
 	b.RecordEvent("c1", "go")
 	b.Settle()
-	b.WantStory(b.Enrollment(large, "c1").ID, "enrolled@ checked@ skipped@call completed@lost")
+	b.WantTrace(b.Enrollment(large, "c1").ID, "enrolled@ checked@ skipped@call completed@lost")
 	b.ExecDB(`update customers set name = 'N1'`)
 	_, err = b.Archive(bg, b.Workspace, large, nil)
 	b.Must(err)
@@ -130,5 +132,5 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 	b.Exec(`delete from outbox where workspace_id = $1`, b.Workspace)
 	b.Pass(execution.AnswerWithin + time.Hour)
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ webhook@call answered@call completed@lost")
+	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ webhook@call answered@call completed@lost")
 }

@@ -198,7 +198,7 @@ func (in *Intake) pollAudience(ctx context.Context, p poll) (polled, error) {
 	}
 	done.rows, err = in.audiences.Stream(ctx, p.ws, from, columns, func(row audience.Row) error {
 		c.add(row)
-		if len(c.asking)+len(c.refused) < pollChunk {
+		if len(c.pending)+len(c.refused) < pollChunk {
 			return nil
 		}
 		return c.write(ctx)

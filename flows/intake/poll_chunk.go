@@ -22,7 +22,7 @@ type chunk struct {
 	condition *graph.Condition
 	done      *polled
 
-	asking  []*Trigger
+	pending []*Trigger
 	refused []*candidate // excluded by the condition
 }
 
@@ -37,13 +37,13 @@ func (c *chunk) add(row audience.Row) {
 	}
 	o := c.occurrence(strings.Clone(row.Key)) // a part of the memory of many rows
 	if c.condition == nil {
-		c.asking = append(c.asking, o)
+		c.pending = append(c.pending, o)
 		return
 	}
 	person := execution.Profile{Row: row}
 	is, err := c.condition.Eval(graph.Vars{Trigger: o.Data(), Profile: person.Columns(), Now: c.start})
 	if is && err == nil {
-		c.asking = append(c.asking, o)
+		c.pending = append(c.pending, o)
 		return
 	}
 	no := &candidate{Trigger: o}
@@ -69,7 +69,7 @@ func (c *chunk) occurrence(profile string) *Trigger {
 // before or wholly after the chunk. A poll whose lease expired enrolls nothing: what it
 // read may be outdated.
 func (c *chunk) write(ctx context.Context) error {
-	if len(c.asking)+len(c.refused) == 0 {
+	if len(c.pending)+len(c.refused) == 0 {
 		return nil
 	}
 	c.hook.At("poll: chunk")
@@ -87,12 +87,12 @@ func (c *chunk) write(ctx context.Context) error {
 			return err
 		}
 		c.hook.At("poll: held")
-		recorded = make([]Recorded, len(c.asking))
-		if _, err := t.lockProfiles(ctx, c.asking); err != nil {
+		recorded = make([]Recorded, len(c.pending))
+		if _, err := t.lockProfiles(ctx, c.pending); err != nil {
 			return err
 		}
-		for _, round := range rounds(c.asking) {
-			if err := t.enroll(ctx, round, c.asking, recorded); err != nil {
+		for _, round := range rounds(c.pending) {
+			if err := t.enroll(ctx, round, c.pending, recorded); err != nil {
 				return err
 			}
 		}
@@ -116,7 +116,7 @@ func (c *chunk) write(ctx context.Context) error {
 	for _, no := range c.refused {
 		c.count(no.outcome, no.reason)
 	}
-	c.asking, c.refused = nil, nil
+	c.pending, c.refused = nil, nil
 	c.waker.WakeShards(due)
 	return nil
 }

@@ -51,7 +51,7 @@ type forecastChunk struct {
 	recurred  bool
 	now       time.Time
 
-	asking  []Repetition
+	pending []Repetition
 	enrolls int64
 }
 
@@ -72,7 +72,7 @@ func (c *forecastChunk) add(ctx context.Context, row audience.Row) error {
 	if err != nil {
 		return err
 	}
-	if c.asking = append(c.asking, Repetition{c.graph, c.flow, profile, key}); len(c.asking) < pollChunk {
+	if c.pending = append(c.pending, Repetition{c.graph, c.flow, profile, key}); len(c.pending) < pollChunk {
 		return nil
 	}
 	return c.count(ctx)
@@ -80,7 +80,7 @@ func (c *forecastChunk) add(ctx context.Context, row audience.Row) error {
 
 // count counts the profiles of the chunk that an insert would not refuse.
 func (c *forecastChunk) count(ctx context.Context) error {
-	left, err := c.notEnrolled(ctx, c.ws, c.flow, c.asking, c.graph.Definition().Overlap == "allow")
+	left, err := c.notEnrolled(ctx, c.ws, c.flow, c.pending, c.graph.Definition().Overlap == "allow")
 	if err != nil {
 		return err
 	}
@@ -88,18 +88,18 @@ func (c *forecastChunk) count(ctx context.Context) error {
 	if c.recurred {
 		again, err = Repeated(ctx, c.pool, c.ws, left)
 	}
-	c.enrolls, c.asking = c.enrolls+int64(len(left)-len(again)), c.asking[:0]
+	c.enrolls, c.pending = c.enrolls+int64(len(left)-len(again)), c.pending[:0]
 	return err
 }
 
 // notEnrolled returns the profiles that neither a uniqueness key nor an active
 // enrollment would refuse.
-func (in *Intake) notEnrolled(ctx context.Context, ws, flow uuid.UUID, asking []Repetition, overlap bool) ([]Repetition, error) {
-	if len(asking) == 0 {
+func (in *Intake) notEnrolled(ctx context.Context, ws, flow uuid.UUID, pending []Repetition, overlap bool) ([]Repetition, error) {
+	if len(pending) == 0 {
 		return nil, nil
 	}
-	profiles, keys := make([]string, len(asking)), make([]pgtype.UUID, len(asking))
-	for i, a := range asking {
+	profiles, keys := make([]string, len(pending)), make([]pgtype.UUID, len(pending))
+	for i, a := range pending {
 		profiles[i], keys[i] = a.ProfileKey, enrollment.PgUUID(a.Key)
 	}
 	rows, _ := in.pool.Query(ctx, `
@@ -110,6 +110,6 @@ func (in *Intake) notEnrolled(ctx context.Context, ws, flow uuid.UUID, asking []
 				and e.status = 'active' order by e.overlap_key limit 1) is null)`, ws, flow, profiles, keys, overlap, uuid.Nil)
 	var left []Repetition
 	var i int
-	_, err := pgx.ForEachRow(rows, []any{&i}, func() error { left = append(left, asking[i-1]); return nil })
+	_, err := pgx.ForEachRow(rows, []any{&i}, func() error { left = append(left, pending[i-1]); return nil })
 	return left, err
 }

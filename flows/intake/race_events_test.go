@@ -27,7 +27,7 @@ func TestAnEventComesWhileItsWaitIsEntered(t *testing.T) {
 		id := b.Enrollment(flow, "c1").ID
 		b.Wake(id)
 		r := b.boughtAt(stage)
-		if got, want := b.Story(id), "enrolled@ checked@ resumed@first resumed@buy completed@thanks"; got != want {
+		if got, want := b.Trace(id), "enrolled@ checked@ resumed@first resumed@buy completed@thanks"; got != want {
 			t.Errorf("%s, %d woken: %s", stage, r.Woken, got)
 		}
 		b.Invariants(stage)
@@ -48,7 +48,7 @@ func TestAWaitIsEnteredWhileItsEventComes(t *testing.T) {
 	b.Must(tx.Commit(bg))
 	b.Must(w.End())
 	b.Settle()
-	if got, want := b.Story(id), "enrolled@ checked@ resumed@first resumed@buy completed@thanks"; got != want {
+	if got, want := b.Trace(id), "enrolled@ checked@ resumed@first resumed@buy completed@thanks"; got != want {
 		t.Errorf("%d woken: %s", r[0].Woken, got)
 	}
 	b.Invariants()
@@ -64,7 +64,7 @@ func TestAnEventComesBeforeTheFirstChunk(t *testing.T) {
 	b.RecordEvent("c1", "cart")
 	b.RecordEvent("c1", "bought")
 	b.Settle()
-	b.WantStory(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@buy completed@thanks")
+	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ resumed@buy completed@thanks")
 }
 
 // The event arrives just before the wait for it times out, while a worker is about to end
@@ -80,7 +80,7 @@ func TestAnEventComesWhileItsWaitTimesOut(t *testing.T) {
 		b.Wake(id)
 		r := b.boughtAt(stage)
 		want := "enrolled@ checked@ resumed@first timed_out@buy sent@nudge completed@end" // the event came after the time
-		if got := b.Story(id); got != want || r.Woken != 0 {
+		if got := b.Trace(id); got != want || r.Woken != 0 {
 			t.Errorf("%s: %d woken, %s", stage, r.Woken, got)
 		}
 		b.Invariants(stage)
@@ -94,7 +94,7 @@ func TestAGoalIsReachedBesideAWorker(t *testing.T) {
 	for _, awakes := range []bool{false, true} {
 		for _, stage := range flowstest.Stages {
 			goal := fmt.Sprintf("goal %s %v", stage, awakes)
-			s := b.SceneOf(strings.Replace(flowstest.TwoMessages, `"start"`, `"exit_on":[{"event":"`+goal+`","goal":true}],"start"`, 1),
+			s := b.PairOf(strings.Replace(flowstest.TwoMessages, `"start"`, `"exit_on":[{"event":"`+goal+`","goal":true}],"start"`, 1),
 				awakes)
 			w := b.StopAt(stage)
 			b.Reached(w)

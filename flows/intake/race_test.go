@@ -32,7 +32,7 @@ func TestTwoWorkersWithTheSameChunk(t *testing.T) {
 				for _, two := range flowstest.Stages {
 					for _, first := range []int{0, 1} {
 						when := fmt.Sprintf("one %s, two %s, let go first: %d", one, two, first)
-						s := b.NewScene(awakes)
+						s := b.NewPair(awakes)
 						w := [2]*flowstest.Stopped{b.StopAt(one)}
 						b.Reached(w[0])
 						b.StealShards()
@@ -52,7 +52,7 @@ func TestTwoWorkersWithTheSameChunk(t *testing.T) {
 						if awakes {
 							want += " resumed@wait sent@nudge completed@end"
 						}
-						if got := b.Story(s.C1); got != want {
+						if got := b.Trace(s.C1); got != want {
 							t.Errorf("%s: %s", when, got)
 						}
 						both := w[1].N > 0 // the second has read c1 too
@@ -241,10 +241,10 @@ func TestBulksThatCrossOver(t *testing.T) {
 	b.Invariants()
 }
 
-// A worker dies at each stage, in each possible way. The next worker continues, and
+// A worker crashes at each stage, in each possible way. The next worker continues, and
 // everything happens once.
-func TestAWorkerDies(t *testing.T) {
-	for name, dies := range map[string]func(b *bundle, w *flowstest.Stopped){
+func TestAWorkerCrashes(t *testing.T) {
+	for name, crashes := range map[string]func(b *bundle, w *flowstest.Stopped){
 		"killed":          func(*bundle, *flowstest.Stopped) { runtime.Goexit() },
 		"cancelled":       func(_ *bundle, w *flowstest.Stopped) { w.Cancel() },
 		"its connections": func(b *bundle, _ *flowstest.Stopped) { b.Cut("victim") },
@@ -256,14 +256,14 @@ func TestAWorkerDies(t *testing.T) {
 			for _, stage := range flowstest.Stages {
 				for _, awakes := range []bool{false, true} {
 					when := fmt.Sprintf("%s, awakes: %v", stage, awakes)
-					s := b.NewScene(awakes)
+					s := b.NewPair(awakes)
 					var w *flowstest.Stopped
-					w = b.StopProcess(flowstest.NewProcess(deps, b.Config), stage, func() { dies(b, w) })
+					w = b.StopProcess(flowstest.NewProcess(deps, b.Config), stage, func() { crashes(b, w) })
 					b.Reached(w)
 					close(w.Leave)
 					<-w.Done
 					b.Invariants(when)
-					// The dead worker released no lease.
+					// The crashed worker released no lease.
 					b.StealShards()
 					b.Exec(`update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace) // also after a lost connection
 					b.Exec(`update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'
@@ -273,7 +273,7 @@ func TestAWorkerDies(t *testing.T) {
 					if awakes {
 						want += " resumed@wait sent@nudge completed@end"
 					}
-					if got := b.Story(s.C1); got != want {
+					if got := b.Trace(s.C1); got != want {
 						t.Errorf("%s: %s", when, got)
 					}
 					s.Finish()
@@ -325,7 +325,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 	}
 	b.Settle()
 	for i := range 8 {
-		if got, want := b.Story(b.Enrollment(flow,
+		if got, want := b.Trace(b.Enrollment(flow,
 			fmt.Sprintf("c%d", i+1)).ID), "enrolled@ checked@ sent@hello resumed@wait sent@nudge completed@end"; got != want {
 			t.Errorf("%s", got)
 		}
@@ -337,7 +337,7 @@ func TestACommitWhoseAnswerIsLost(t *testing.T) {
 // the message is not duplicated.
 func TestAConflictOfMessagesIsAnAnswer(t *testing.T) {
 	b := setup(t, 2)
-	s := b.NewScene(true)
+	s := b.NewPair(true)
 	b.Exec(`
 		insert into notifications (workspace_id, origin_id, key, batch_id, ordinal, profile_key, address, payload, enrollment_id)
 		select workspace_id, origin_id, $2, batch_id, ordinal + 100, profile_key, address, payload, enrollment_id

@@ -17,38 +17,38 @@ import (
 
 // Each verb is called while a worker has stopped at each stage.
 func TestAnAdminBesideAWorker(t *testing.T) {
-	version2 := func(s *flowstest.Scene, in flows.InFlight) error {
+	version2 := func(s *flowstest.Pair, in flows.InFlight) error {
 		v, err := s.CreateVersion(bg, s.Workspace, s.FlowID, s.Definition(flowstest.TwoMessagesOtherwise))
 		s.Must(err)
 		_, err = s.Publish(bg, s.Workspace, s.FlowID, v.Version, nil, in, nil)
 		return err
 	}
 	type verb struct {
-		do    func(s *flowstest.Scene) error
+		do    func(s *flowstest.Pair) error
 		takes bool // c1 is changed under a worker that has read it
 		stops bool // the worker stops without a change to c1
 	}
 	for name, v := range map[string]verb{
-		"publishes, all stay": {do: func(s *flowstest.Scene) error { return version2(s, flows.InFlight{Mode: "stay"}) }},
-		"publishes, all move": {do: func(s *flowstest.Scene) error {
+		"publishes, all stay": {do: func(s *flowstest.Pair) error { return version2(s, flows.InFlight{Mode: "stay"}) }},
+		"publishes, all move": {do: func(s *flowstest.Pair) error {
 			defer s.FinishMoves()
 			return version2(s, flows.InFlight{Mode: "move", Map: map[string]*string{"nudge": new("other")}})
 		}, takes: true},
-		"publishes, all exit": {do: func(s *flowstest.Scene) error {
+		"publishes, all exit": {do: func(s *flowstest.Pair) error {
 			defer s.FinishMoves()
 			return version2(s, flows.InFlight{Mode: "exit"})
 		}, takes: true},
-		"moves by hand": {do: func(s *flowstest.Scene) error { _, err := s.Move(bg, s.Workspace, s.C1, nil, "wait"); return err },
+		"moves by hand": {do: func(s *flowstest.Pair) error { _, err := s.Move(bg, s.Workspace, s.C1, nil, "wait"); return err },
 			takes: true},
-		"moves back": {do: func(s *flowstest.Scene) error { _, err := s.Move(bg, s.Workspace, s.C1, nil, "hello"); return err },
+		"moves back": {do: func(s *flowstest.Pair) error { _, err := s.Move(bg, s.Workspace, s.C1, nil, "hello"); return err },
 			takes: true},
-		"exits by hand": {do: func(s *flowstest.Scene) error { _, err := s.Exit(bg, s.Workspace, s.C1, ""); return err }, takes: true},
-		"pauses": {do: func(s *flowstest.Scene) error { _, err := s.Pause(bg, s.Workspace, s.FlowID, nil); return err },
+		"exits by hand": {do: func(s *flowstest.Pair) error { _, err := s.Exit(bg, s.Workspace, s.C1, ""); return err }, takes: true},
+		"pauses": {do: func(s *flowstest.Pair) error { _, err := s.Pause(bg, s.Workspace, s.FlowID, nil); return err },
 			stops: true},
-		"drains": {do: func(s *flowstest.Scene) error { _, err := s.Drain(bg, s.Workspace, s.FlowID, nil); return err }},
-		"archives": {do: func(s *flowstest.Scene) error { _, err := s.Archive(bg, s.Workspace, s.FlowID, nil); return err },
+		"drains": {do: func(s *flowstest.Pair) error { _, err := s.Drain(bg, s.Workspace, s.FlowID, nil); return err }},
+		"archives": {do: func(s *flowstest.Pair) error { _, err := s.Archive(bg, s.Workspace, s.FlowID, nil); return err },
 			stops: true},
-		"archives, exit": {do: func(s *flowstest.Scene) error {
+		"archives, exit": {do: func(s *flowstest.Pair) error {
 			defer s.FinishMoves()
 			_, err := s.Archive(bg, s.Workspace, s.FlowID, nil)
 			return err
@@ -59,7 +59,7 @@ func TestAnAdminBesideAWorker(t *testing.T) {
 			for _, stage := range flowstest.Stages {
 				for _, awakes := range []bool{false, true} {
 					when := fmt.Sprintf("%s, awakes: %v", stage, awakes)
-					s := b.NewScene(awakes)
+					s := b.NewPair(awakes)
 					bystander := b.Row(s.C2)
 					w := b.StopAt(stage)
 					b.Reached(w)

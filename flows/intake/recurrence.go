@@ -139,10 +139,10 @@ const enrolledBefore = "the recurrence of the flow lets this profile enroll no m
 // current one treats as the same. The change of the version excluded concurrent
 // enrollments of that kind, so one query is enough; the key decides between those of one
 // recurrence.
-func (t *transaction) refuseRepeated(ctx context.Context, asking []*candidate) ([]*candidate, error) {
+func (t *transaction) refuseRepeated(ctx context.Context, pending []*candidate) ([]*candidate, error) {
 	var compared []*candidate
 	var asked []Repetition
-	for _, c := range asking {
+	for _, c := range pending {
 		if !c.flow.recurred {
 			continue
 		}
@@ -153,7 +153,7 @@ func (t *transaction) refuseRepeated(ctx context.Context, asking []*candidate) (
 		compared, asked = append(compared, c), append(asked, Repetition{g, c.flow.id, c.profile, c.key})
 	}
 	if len(compared) == 0 {
-		return asking, nil
+		return pending, nil
 	}
 	found, err := Repeated(ctx, t.tx, t.ws, asked)
 	if err != nil {
@@ -165,5 +165,5 @@ func (t *transaction) refuseRepeated(ctx context.Context, asking []*candidate) (
 		}
 		compared[i].refuse(enrollment.AlreadyEnrolled, enrolledBefore)
 	}
-	return slices.DeleteFunc(asking, func(c *candidate) bool { return c.outcome != "" }), nil
+	return slices.DeleteFunc(pending, func(c *candidate) bool { return c.outcome != "" }), nil
 }

@@ -104,6 +104,34 @@ func TestAnotherRecurrenceWithoutSteps(t *testing.T) {
 	}
 }
 
+// An enrollment whose steps were dropped cannot be compared by fields: its profile enrolls
+// once more for the same values, of which validate warns, and not again.
+func TestFieldsWithoutSteps(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.Recurring(`{"policy":"per_event"}`))
+	order := flowstest.Properties(`{"order":"4711"}`)
+	b.RecordEvent("c1", "go", order)
+	b.Settle()
+	b.Exec(`delete from enrollment_steps`)
+	b.Exec(`delete from events_out`)
+	fields := flowstest.Recurring(`{"policy":"fields","fields":["order"]}`)
+	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(fields))
+	b.Must(err)
+	if got, err := b.Validate(bg, b.Workspace, flow, v.Version); err != nil ||
+		!strings.Contains(strings.Join(got.Warnings, " "), "once more for the same values") {
+		t.Errorf("%q, %v", got.Warnings, err)
+	}
+	b.Must(b.DeleteVersion(bg, b.Workspace, flow, v.Version, nil))
+	b.PublishNext(flow, fields, flows.InFlight{})
+	for i, want := range []string{"", enrollment.AlreadyEnrolled, enrollment.AlreadyEnrolled} {
+		if got := b.RecordEvent("c1", "go", order).Results[0]; got.Reason != want {
+			t.Errorf("event %d: %+v", i, got)
+		}
+		b.Settle()
+	}
+	b.WantCount(2, `select count(*) from enrollments where profile_key = 'c1'`)
+}
+
 // An active enrollment counts, one that was refused at the entry does not, and one of an
 // erased profile does.
 func TestCountsOfAnotherRecurrence(t *testing.T) {

@@ -232,6 +232,21 @@ func byOrder(base string) string {
 	return `coalesce(` + base + `::timestamptz, now()) + r.place * interval '1 microsecond'`
 }
 
+// recordedAt is the time at which a trigger was or will be recorded, which its conditions have
+// as now: so the answer does not depend on when they are evaluated.
+func (t *transaction) recordedAt(o *Trigger) time.Time {
+	switch {
+	case !o.received.IsZero():
+		return o.received
+	case !o.applied.IsZero():
+		return o.applied
+	case t.base.Valid:
+		return t.base.Time.Add(time.Duration(o.place) * time.Microsecond)
+	default:
+		return t.now.Add(time.Duration(o.place) * time.Microsecond)
+	}
+}
+
 // keep locks buckets of profiles in share mode and inserts the events. The insert decides
 // which are new, not a query before it; of two with one id in a chunk the first is.
 func (t *transaction) keep(ctx context.Context, all []*Trigger, shared []int32) (fresh []bool, err error) {

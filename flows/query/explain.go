@@ -199,7 +199,7 @@ func (q *inquiry) readProfile(ctx context.Context) error {
 		return err
 	}
 	var found audience.Found
-	err = q.exec.Sources.Ask(ctx, a.DataSourceID, func() (err error) {
+	err = q.exec.Sources.Query(ctx, a.DataSourceID, func() (err error) {
 		found, err = q.audiences.Lookup(ctx, q.flow.WorkspaceID, from, execution.ColumnsOf(q.graph, &a), []string{q.key}, 0)
 		return err
 	})
@@ -297,7 +297,7 @@ func (q *inquiry) decide() {
 		if t.Type == enrollment.FromEvent {
 			if i := slices.IndexFunc(q.triggering, func(e StoredEvent) bool { return e.Name == t.Event }); i >= 0 {
 				v.event = &q.triggering[i]
-				trigger = enrollment.TriggerData(v.event.Name, v.event.ID, v.event.OccurredAt, v.event.Properties)
+				trigger = enrollment.TriggerData(v.event.Name, v.event.ID, q.at, v.event.Properties)
 			}
 		}
 		v.decide(q, trigger)

@@ -178,7 +178,7 @@ func TestAnUnknownZoneIsAnError(t *testing.T) {
 		}
 		b.Wake(e.ID)
 		b.Settle()
-		if got := b.Story(e.ID); got != want {
+		if got := b.Trace(e.ID); got != want {
 			t.Errorf("%s: %s", profile, got)
 		}
 	}

@@ -66,6 +66,24 @@ const grand = `{"audience_id":"$audience","triggers":[{"type":"event","event":"s
 	"lost":{"type":"exit"},
 	"end":{"type":"exit","goal":true}}}`
 
+// An event is recorded when the simulation begins, whenever it occurred. An explanation
+// foretells what an event that occurs now would do.
+func TestASimulatedEventIsRecordedNow(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(`{"triggers":[{"type":"event","event":"order","condition":"now - trigger.at < duration('24h')"}],
+		"recurrence":{"policy":"once"},"start":"end","nodes":{"end":{"type":"exit"}}}`)
+	for ago, want := range map[time.Duration]string{23 * time.Hour: "completed", 25 * time.Hour: "refused filtered"} {
+		path := brief(b.simulate(flow, 0, query.Simulation{ProfileKey: "c1",
+			Trigger: intake.Event{Name: "order", OccurredAt: noon.Add(-ago)}}))
+		if got := path[len(path)-1]; got != want {
+			t.Errorf("an order of %s ago: %s, want %s", ago, got, want)
+		}
+	}
+	b.RecordEvent("c1", "order", flowstest.At(time.Now().Add(-25*time.Hour)))
+	b.whyIs(flow, "c1", "The profile is not enrolled: the trigger of T was refused as filtered (the trigger's condition is false).",
+		"The event order now, like its last one, would enroll the profile.")
+}
+
 // A simulation executes the real profile through the real graph, and time advances from
 // wait to wait, also over the change to summer time.
 func TestSimulate(t *testing.T) {

@@ -150,6 +150,19 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// The ids of many services have 64 bits.
+func TestLongNumbersOfAnswers(t *testing.T) {
+	t.Parallel()
+	r := responses{id: "/id", field: "/id", values: outcomes{accepted: []string{"9007199254740993"}, rejected: []string{"9007199254740992"}}}
+	for id, want := range map[string]sender.Outcome{"9007199254740993": sender.Accepted, "9007199254740992": sender.Rejected,
+		"9007199254740993} {}": sender.Unknown} {
+		got := r.receipt(&wire.Answer{Status: 200, Header: http.Header{}, Body: []byte(`{"id":` + id + `}`), Whole: true}, &sender.Message{To: "x"})
+		if got.Outcome != want || want == sender.Accepted && got.CarrierID != id {
+			t.Errorf("%s: %+v", id, got)
+		}
+	}
+}
+
 func TestMappedAnswers(t *testing.T) {
 	t.Parallel()
 	s, err := parse(json.RawMessage(`{"url":"https://gw.example/send","responses":{

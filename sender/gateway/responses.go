@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -86,10 +87,7 @@ func (r *responses) check(f *form.Form) {
 
 // receipt is the table in the package's comment.
 func (r *responses) receipt(a *wire.Answer, m *sender.Message) sender.Receipt {
-	var body any
-	if a.Whole && json.Unmarshal(a.Body, &body) != nil {
-		body = nil
-	}
+	body := answered(a)
 	one := r.classify(a, body)
 	one.At = time.Now()
 	if one.Outcome == sender.Accepted {
@@ -98,6 +96,17 @@ func (r *responses) receipt(a *wire.Answer, m *sender.Message) sender.Receipt {
 	}
 	one.Code, one.RetryAfter, one.Detail = a.Status, a.RetryAfter(), sender.Detail(scalar(body, r.failure), m.To)
 	return one
+}
+
+// answered is the JSON value of an answer, or nil. Numbers stay as they are written: an id may
+// have more digits than a float64.
+func answered(a *wire.Answer) (body any) {
+	d := json.NewDecoder(bytes.NewReader(a.Body))
+	d.UseNumber()
+	if !a.Whole || !json.Valid(a.Body) || d.Decode(&body) != nil {
+		return nil
+	}
+	return body
 }
 
 func (r *responses) classify(a *wire.Answer, body any) sender.Receipt {
@@ -138,7 +147,8 @@ func byStatus(a *wire.Answer) sender.Receipt {
 	return sender.Receipt{Outcome: sender.Unknown, Reason: "server_error"}
 }
 
-// scalar is the text, number or boolean at a JSON pointer (RFC 6901); empty for none.
+// scalar is the text, number (as it is written) or boolean at a JSON pointer (RFC 6901); empty
+// for none.
 func scalar(value any, pointer string) string {
 	if pointer == "" {
 		return ""
@@ -163,8 +173,8 @@ func scalar(value any, pointer string) string {
 		return value
 	case bool:
 		return strconv.FormatBool(value)
-	case float64:
-		return strconv.FormatFloat(value, 'f', -1, 64)
+	case json.Number:
+		return value.String()
 	}
 	return ""
 }

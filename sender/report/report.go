@@ -29,9 +29,10 @@ func Short(id string) string {
 	return id
 }
 
-// Notification is the id of a notification, or empty if the text has another form.
+// Notification is the id of a notification or of a test message, or empty if the text has
+// another form.
 func Notification(text string) string {
-	if _, _, ok := lemma.ParseNotificationID(text); !ok {
+	if _, _, ok := lemma.ParseNotificationID(text); !ok && !lemma.IsTestID(text) {
 		return ""
 	}
 	return text

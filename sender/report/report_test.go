@@ -78,6 +78,22 @@ func TestMessageID(t *testing.T) {
 	}
 }
 
+// An id of another form is none; that of a provider test is kept, so that its reports are
+// recognised.
+func TestIDsOfNotifications(t *testing.T) {
+	real, test := lemma.FormatNotificationID(lemma.NewID(), lemma.NewID()), lemma.FormatID(lemma.PrefixNotification, lemma.NewID())
+	for _, id := range []string{real, test} {
+		if got := report.Notification(id); got != id {
+			t.Errorf("%q is %q", id, got)
+		}
+	}
+	for _, id := range []string{"", "ntf_", real + "0", strings.ToUpper(test), lemma.FormatID(lemma.PrefixProvider, lemma.NewID())} {
+		if got := report.Notification(id); got != "" || lemma.IsTestID(id) {
+			t.Errorf("%q is %q", id, got)
+		}
+	}
+}
+
 func FuzzReport(f *testing.F) {
 	for _, s := range []string{"", "smtp; 550 5.1.1 x", "<ntf_0.1@x>", "MailboxFull", "\x00\xff"} {
 		f.Add(s)

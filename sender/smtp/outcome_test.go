@@ -140,7 +140,7 @@ func TestNoConnection(t *testing.T) {
 	}
 }
 
-// A connection that was used before and died is replaced before a message's
+// A connection that was used before and broke is replaced before a message's
 // body has begun, once; a new connection that is lost is not.
 func TestReplacesADeadConnectionOnce(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,72 @@
+package audience
+
+import (
+	"testing"
+)
+
+// readings are the ways to read a source, each of five rows.
+var readings = map[string]func(r *run) (int, error){
+	"a stream": func(r *run) (int, error) {
+		c, err := r.open(r.ctx, "select id, email from customers", []string{"id", "email"}, 5)
+		return rowsOf(c, 2, err)
+	},
+	"a lookup": func(r *run) (int, error) {
+		c, _, err := r.lookup(r.ctx, "select id, email from customers", "id", []string{"id", "email"}, []string{"1", "2", "3", "4", "5"})
+		return rowsOf(c, 2, err)
+	},
+	"a matching query": func(r *run) (int, error) {
+		c, _, err := r.matching(r.ctx, "select id from customers where id < 6", []Person{{Key: "1"}})
+		return rowsOf(c, 1, err)
+	},
+	"an own statement": func(r *run) (int, error) {
+		tables, err := r.tables(r.ctx)
+		if err != nil || len(tables) == 0 || len(tables[0].Columns) < 10 {
+			return 0, err
+		}
+		return 5, nil
+	},
+}
+
+// TestResultsThatAreCut ends the connection at each byte of a result: a read has all rows
+// or an error.
+func TestResultsThatAreCut(t *testing.T) {
+	t.Parallel()
+	my, _ := mariadbShop(t, dev)
+	for kind, b := range map[string]bundle{MySQL: my, Postgres: setup(t, dev)} {
+		source, err := parseDSN(kind, b.DSN, b.options)
+		b.Must(err)
+		source.tls = "disable"
+		for name, read := range readings {
+			t.Run(kind+", "+name, func(t *testing.T) {
+				t.Parallel()
+				const whole = 1 << 30
+				if rows, left, err := readVia(t, b, source, whole, read); rows != 5 || err != nil {
+					t.Fatalf("%d rows, %v", rows, err)
+				} else {
+					size := int(whole - left)
+					atOnce(size, func(bytes int) {
+						if rows, _, err := readVia(t, b, source, int64(bytes), read); err == nil {
+							t.Errorf("%d of %d bytes: %d rows and no error", bytes, size, rows)
+						}
+					})
+				}
+			})
+		}
+	}
+}
+
+// readVia reads through a proxy that closes the connection after so many bytes of the result.
+func readVia(t *testing.T, b bundle, source target, bytes int64, read func(r *run) (int, error)) (rows int, left int64, err error) {
+	t.Helper()
+	l := newLine(t, source)
+	defer l.close()
+	l.cut.Store(true)
+	source.host, source.port, source.socket = "127.0.0.1", portOf(l.listener), ""
+	err = b.within(t.Context(), openedSource{target: source}, b.readSpan(), func(r *run) (err error) {
+		l.limit.Store(bytes)
+		rows, err = read(r)
+		left = l.limit.Load()
+		return err
+	})
+	return rows, left, err
+}
