@@ -38,7 +38,6 @@ func Notification(text string) string {
 	return text
 }
 
-
 // Attempt is the number of an attempt, or 0.
 func Attempt(text string) int {
 	if text == "1" || text == "2" {
