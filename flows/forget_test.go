@@ -2,6 +2,8 @@ package flows_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +32,33 @@ func TestForget(t *testing.T) {
 	b.WantCount(1, `select count(*) from refusals where workspace_id = $1 and profile_key = 'c2'`, b.Workspace)
 	if n, err = b.Forget(context.Background()); n != 0 || err != nil {
 		t.Fatalf("%d %v", n, err)
+	}
+}
+
+// Rows of one time are one page, so that a page that begins after a time leaves out none of
+// that time. A statement reads no more than that.
+func TestForgetReadsPages(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
+	flow := b.NewDraft(flowstest.Minimal).ID
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), 'c1', 'e', now(), now() - interval '50 hours' - i / 25 * interval '1 minute'
+		from generate_series(0, 99) i`, b.Workspace)
+	for i := range 30 {
+		b.Refuse(flow, fmt.Sprint("c", i), enrollment.Filtered, 50*time.Hour)
+	}
+	b.Exec(`update refusals set at = now() - interval '50 hours'`)
+	p, seen := b.Traced()
+	read := 0
+	seen.Stop = func(sql string) {
+		if strings.Contains(sql, "with ties") && strings.Contains(sql, "from trigger_events") {
+			read++
+		}
+	}
+	p.SetForgetPage(10)
+	n, err := p.Forget(context.Background())
+	b.Must(err)
+	if n != 130 || read != 5 { // four times, and nothing
+		t.Errorf("%d forgotten by %d statements", n, read)
 	}
 }
 
