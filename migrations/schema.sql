@@ -451,6 +451,7 @@ create table event_queue (
     ordinal smallint,
     type text not null,
     attempt smallint,
+    channel text,
     address text,
     detail text,
     occurred_at timestamp with time zone not null,
