@@ -92,7 +92,7 @@ func TestAWriterLowersTheBoundThatWasRaised(t *testing.T) {
 // Enrollments that are seeded for a benchmark are found, also if no worker reads their shards.
 func TestSeededEnrollmentsLowerTheBounds(t *testing.T) {
 	b := setup(t, 2)
-	s := b.NewScene(false)
+	s := b.NewPair(false)
 	b.Settle()
 	b.idle()
 	b.Must(b.SeedWaiting(bg, b.Workspace, s.FlowID, "wait", "seeded", 20, 0))
