@@ -110,7 +110,8 @@ type regionCounts struct {
 // first stays.
 func (m *members) tabulate(region int, list []uint64) (c regionCounts) {
 	slots := m.region(region)
-	c.list = append(list[:0], slots[:m.listed[region]]...)
+	list = append(list[:0], slots[:m.listed[region]]...)
+	c.list = list
 	clear(slots)
 	for _, slot := range c.list {
 		at, found := m.find(slot)

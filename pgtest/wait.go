@@ -34,7 +34,7 @@ func Waits(ctx context.Context) (context.Context, <-chan struct{}) {
 }
 
 type waits struct {
-	context.Context
+	context.Context //nolint:containedctx // it is a context
 	once  sync.Once
 	begun chan struct{}
 }

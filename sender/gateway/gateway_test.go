@@ -156,7 +156,8 @@ func TestLongNumbersOfAnswers(t *testing.T) {
 	r := responses{id: "/id", field: "/id", values: outcomes{accepted: []string{"9007199254740993"}, rejected: []string{"9007199254740992"}}}
 	for id, want := range map[string]sender.Outcome{"9007199254740993": sender.Accepted, "9007199254740992": sender.Rejected,
 		"9007199254740993} {}": sender.Unknown} {
-		got := r.receipt(&wire.Answer{Status: 200, Header: http.Header{}, Body: []byte(`{"id":` + id + `}`), Whole: true}, &sender.Message{To: "x"})
+		a := &wire.Answer{Status: 200, Header: http.Header{}, Body: []byte(`{"id":` + id + `}`), Whole: true}
+		got := r.receipt(a, &sender.Message{To: "x"})
 		if got.Outcome != want || want == sender.Accepted && got.CarrierID != id {
 			t.Errorf("%s: %+v", id, got)
 		}
