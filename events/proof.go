@@ -88,7 +88,8 @@ func secondsCalled(ctx context.Context, db DB, ws, origin, rootBatch uuid.UUID, 
 // proofs reads one event of each row, kind and attempt, however many there are.
 const proofs = `
 	select distinct on (r.ordinal, k.kind, coalesce(p.attempt, 1)) r.ordinal, coalesce(p.attempt, 1)::smallint as attempt,
-		p.attempt is not null as named, k.kind, coalesce(p.code, 0)::int as code, coalesce(p.carrier_id, '') as carrier_id, coalesce(p.detail, '') as detail
+		p.attempt is not null as named, k.kind, coalesce(p.code, 0)::int as code, coalesce(p.carrier_id, '') as carrier_id,
+		coalesce(p.detail, '') as detail
 	from unnest($3::smallint[]) as r (ordinal)
 	cross join lateral (
 		select from provider_events p where ` + ofRow + ` order by p.kind limit 1

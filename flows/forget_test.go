@@ -125,6 +125,42 @@ func TestEventsOfAnExperimentAreKept(t *testing.T) {
 	}
 }
 
+// What keeps events is read once for a profile and a name, and not once for each event: else
+// one workspace ends the retention of all.
+func TestWhatKeepsEventsIsReadOnce(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
+	const many, events = 40, 500
+	b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"per_event"},"overlap":"allow","start":"wait","nodes":{
+		"wait":{"type":"delay","for":"P60D","next":"end"},"end":{"type":"exit"}}}`)
+	for range many {
+		b.RecordEvent("c1", "go")
+	}
+	b.Settle()
+	b.Exec(`alter table iterations drop constraint iterations_workspace_id_campaign_id_fkey`) // without a campaign
+	b.Exec(`insert into iterations (workspace_id, id, campaign_id, status, sample_percent, holdout_percent, metric, event_name, duration,
+			started_at, cut_off_at)
+		select $1, gen_random_uuid(), gen_random_uuid(), 'running', 10, 0, 'event', 'bought', '17 days', now(), now() + interval '17 days'
+		from generate_series(1, $2)`, b.Workspace, many)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), 'c1', 'bought', now(), now() - interval '50 days' from generate_series(1, $2)`, b.Workspace, events)
+	tx, err := b.Pool.Begin(bg)
+	b.Must(err)
+	defer func() { _ = tx.Rollback(bg) }()
+	rows := func() (n int) {
+		t.Helper()
+		b.Must(tx.QueryRow(bg, `select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int from pg_stat_xact_user_tables
+			where relname in ('enrollments', 'iterations')`).Scan(&n))
+		return n
+	}
+	before := rows()
+	if n, gone, err := b.FindOldEvents(bg, tx); n != events || gone != events || err != nil {
+		t.Errorf("%d events, of which %d go: %v", n, gone, err)
+	}
+	if n := rows() - before; n > 10*many {
+		t.Errorf("%d rows are read of %d enrollments and %d experiments", n, many, many)
+	}
+}
+
 // Events that are kept for an enrollment hold up no others, also if they fill pages.
 func TestKeptEventsHoldUpNoOthers(t *testing.T) {
 	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
