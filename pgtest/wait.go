@@ -35,8 +35,8 @@ func Waits(ctx context.Context) (context.Context, <-chan struct{}) {
 
 type waits struct {
 	context.Context //nolint:containedctx // it is a context
-	once  sync.Once
-	begun chan struct{}
+	once            sync.Once
+	begun           chan struct{}
 }
 
 // Done is that of the context.
