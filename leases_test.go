@@ -36,6 +36,7 @@ var unfenced = map[string]string{
 	"campaigns.restartSample fanouts":          "a variant is stopped: the holder finds at its next chunk that it has lost its lease",
 	"campaigns.Extend iterations":              "the cut-off of an iteration that is not evaluated; no check of its guardrail reads it",
 	"webhooks.readReady outbox":                "only the mark that a retry is due, which no holder reads",
+	"webhooks.wakeInTurn outbox":               "as readReady",
 	"webhooks.Resend outbox":                   "only of a message that has ended, which no process leases",
 	"webhooks.ResendAll outbox":                "only of messages that have ended, which no process leases",
 	"campaigns.SeedCutOff iterations":          "benchmarks; only of an iteration that no process evaluates",

@@ -60,9 +60,14 @@ func (s Split) bucketOf(hash uint64) uint64 {
 }
 
 // Hash is xxhash64 of the salt, a zero byte and the profile key.
-func (s Split) Hash(profileKey string) uint64 {
+func (s Split) Hash(profileKey string) uint64 { return hash(s.salt, profileKey) }
+
+// HashBytes is Hash of a profile key that is read as bytes.
+func (s Split) HashBytes(profileKey []byte) uint64 { return hash(s.salt, profileKey) }
+
+func hash[K string | []byte](salt []byte, profileKey K) uint64 {
 	var scratch [128]byte
-	form := append(scratch[:0], s.salt...)
+	form := append(scratch[:0], salt...)
 	form = append(form, profileKey...)
 	return xxhash.Sum64(form)
 }

@@ -34,7 +34,7 @@ func TestGoldenAssignments(t *testing.T) {
 		"rest 2 2111 3791 85", "rest 1 3086 2293 64", "sample 0 6174 318 6", "sample 1 1837 402 57"}, got); d != "" {
 		t.Error(d)
 	}
-	if got := s.Hash("anna"); got%10 != s.Bucket("anna") || got != 7275276241644634722 {
+	if got := s.Hash("anna"); got%10 != s.Bucket("anna") || got != 7275276241644634722 || s.HashBytes([]byte("anna")) != got {
 		t.Errorf("the hash is %d", got)
 	}
 }

@@ -71,6 +71,8 @@ func TestRefusedWebhooks(t *testing.T) {
 		{`{"type":"bounced","code":"550"}`, "/code", "must be a whole number, not string"},
 		{`{"type":"delivered","occurred_at":"yesterday"}`, "/occurred_at", "RFC 3339"},
 		{`{"events":[{"type":"delivered","notification_id":"n"},{"type":"x"}]}`, "/events/1/type", "must be one of"},
+		{`{"events":[{"type":"delivered","notification_id":"n"},{"type":"unsubscribed","address":"ada"}]}`, "/events/1/address",
+			"must be one email address"},
 		{`{"events":[]}`, "", "must have a type"},
 		{`hello`, "", "must be one JSON object"},
 	} {

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/message"
 )
 
 // checkTracking loads the pixel of a message and follows a link.
 func (b *bundle) checkTracking() {
 	b.T.Helper()
-	s, err := b.tracking.Signer(b.T.Context(), b.Workspace, time.Now())
+	s, err := b.tracking.Signer(b.T.Context(), b.Workspace, time.Now(), message.Track{Opens: true, Clicks: true})
 	b.Must(err)
 	to := s.Of(publicURL, "", lemma.NewID(), lemma.NewID())
 	b.do("GET", strings.TrimPrefix(to.Open, publicURL), nil, header("Authorization", "")).is(200)

@@ -42,7 +42,7 @@ type Entry struct {
 	ID        uuid.UUID
 	Partition string
 	Table     string
-	Month     time.Time
+	Month     time.Time // its first instant, in UTC whatever the zone of this process
 	RowCount  int64
 	Bytes     int64
 	StoredAt  time.Time
@@ -191,7 +191,7 @@ func (a *Archive) publish(ctx context.Context, e Entry) error {
 	return err
 }
 
-const columns = `id, partition, source, month::timestamp at time zone 'UTC', row_count, bytes, stored_at`
+const columns = `id, partition, source, month, row_count, bytes, stored_at`
 
 // List lists what was archived, the oldest month first.
 func (a *Archive) List(ctx context.Context) ([]Entry, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/abtest"
 	"lemma/audience"
 )
 
@@ -30,7 +31,7 @@ func (c *Campaigns) readConverted(ctx context.Context, it Iteration, until time.
 
 // readKeys reads the keys that the SQL of a metric returns.
 func (c *Campaigns) readKeys(ctx context.Context, it Iteration, until time.Time, m *members) error {
-	found := conversions{members: m, hash: fingerprint(it)}
+	found := conversionsOf(it, m)
 	defer found.end()
 	period := audience.Period{StartedAt: *it.StartedAt, CutOffAt: until}
 	return c.audiences.Keys(ctx, it.WorkspaceID, it.Metric.DataSourceID, it.Metric.SQL, period, found.add)
@@ -71,7 +72,7 @@ func (c *Campaigns) readEvents(ctx context.Context, it Iteration, until time.Tim
 func (c *Campaigns) readSomeEvents(ctx context.Context, it Iteration, until time.Time, m *members, perRow int) error {
 	parts := partsOf(period{*it.StartedAt, until}, eventParts)
 	return inReaders(ctx, c.reading, parts, func(ctx context.Context, p period) error {
-		found := conversions{members: m, hash: fingerprint(it)}
+		found := conversionsOf(it, m)
 		defer found.end()
 		for {
 			last, err := c.readReceived(ctx, it, p, perRow, found.add)
@@ -85,37 +86,58 @@ func (c *Campaigns) readSomeEvents(ctx context.Context, it Iteration, until time
 
 // readReceived reads the profile keys of the first events of a period, in the order in
 // which they were received, and all that were received at the time of the last of them.
-// That time is nil if there are no more. A zero byte, which no key has, divides the keys.
-func (c *Campaigns) readReceived(ctx context.Context, it Iteration, p period, most int, read func(key []byte)) (
-	last *time.Time, err error) {
+// That time is nil if there are no more. A separator divides the keys. Their number shows
+// whether a key has it: then a zero byte, which no key has, divides them. As text, the keys
+// cost Postgres a third less.
+func (c *Campaigns) readReceived(ctx context.Context, it Iteration, p period, most int, read func(key []byte)) (*time.Time, error) {
+	last, divided, err := c.readDivided(ctx, it, p, most, `string_agg(profile_key, E'\x1f')`, '\x1f', read)
+	if err == nil && !divided {
+		last, _, err = c.readDivided(ctx, it, p, most, `string_agg(textsend(profile_key), '\x00'::bytea)`, 0, read)
+	}
+	return last, err
+}
+
+// readDivided is readReceived with keys that a byte divides. It reads nothing if a key has
+// that byte.
+func (c *Campaigns) readDivided(ctx context.Context, it Iteration, p period, most int, keysBy string, by byte, read func(key []byte)) (
+	last *time.Time, divided bool, err error) {
 	rows, _ := c.pool.Query(ctx, `
-		select string_agg(textsend(profile_key), '\x00'::bytea), case when count(*) >= $6::int then max(received_at) end
+		select `+keysBy+`, count(*), max(received_at)
 		from (
 			select profile_key, received_at from trigger_events
 			where workspace_id = $1 and name = $2 and received_at >= $3 and received_at < $4 and occurred_at >= $5
 			order by received_at fetch first ($6::int) rows with ties
 		) e`, it.WorkspaceID, it.Metric.Event, p.from, p.to, it.StartedAt, most)
 	var keys []byte
-	_, err = pgx.ForEachRow(rows, []any{(*pgtype.DriverBytes)(&keys), &last}, func() error {
-		if len(keys) > 0 {
-			for key := range bytes.SplitSeq(keys, []byte{0}) {
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{(*pgtype.DriverBytes)(&keys), &n, &last}, func() error {
+		if n < most {
+			last = nil
+		}
+		divider := []byte{by}
+		if divided = n == 0 || bytes.Count(keys, divider) == n-1; divided && n > 0 {
+			for key := range bytes.SplitSeq(keys, divider) {
 				read(key)
 			}
 		}
 		return nil
 	})
-	return last, err
+	return last, divided, err
 }
 
 // conversions records which members have converted, some at a time.
 type conversions struct {
 	members *members
-	hash    func(profileKey string) uint64
+	split   abtest.Split // of the fingerprints
 	found   []uint64
 }
 
+func conversionsOf(it Iteration, m *members) conversions {
+	return conversions{members: m, split: assignmentPlan(it.ID, it.Experiment).Variant}
+}
+
 func (f *conversions) add(key []byte) {
-	if f.found = append(f.found, f.hash(string(key))); len(f.found) >= together {
+	if f.found = append(f.found, f.split.HashBytes(key)); len(f.found) >= together {
 		f.end()
 	}
 }

@@ -281,7 +281,10 @@ func recordHold(ctx context.Context, tx pgx.Tx, it Iteration, token string, d de
 	if err != nil || tag.RowsAffected() == 0 {
 		return false, err
 	}
-	return true, logIteration(ctx, tx, it.WorkspaceID, it.ID, "held", d.detail)
+	if err := logIteration(ctx, tx, it.WorkspaceID, it.ID, "held", d.detail); err != nil {
+		return false, err
+	}
+	return true, recordInconclusive(ctx, tx, it.WorkspaceID, it.ID, it.CampaignID, d.reason, d.detail)
 }
 
 // recordStop ends an experiment without a rollout.
@@ -318,17 +321,29 @@ func (c *Campaigns) evaluationFailed(ctx context.Context, workspaceID, id uuid.U
 	kind := lemma.KindOf(cause)
 	permanent := kind != lemma.Unavailable && kind != lemma.Internal
 	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `
+		var status IterationStatus
+		var campaign uuid.UUID
+		err := tx.QueryRow(ctx, `
 			update iterations set evaluating_by = null, evaluating_until = null, failures = failures + $4::boolean::int,
 				status_reason = $5, status_detail = $6,
 				retry_at = now() + case when $4 then $7::interval * (1 << failures) else interval '0' end,
 				status = case when $8 or failures + 1 >= $9 and $4 then 'inconclusive' else status end
-			where workspace_id = $1 and id = $2 and evaluating_by = $3 and status = 'evaluating'`,
-			workspaceID, id, token, !stopped, reasonOf(cause), lemma.Public(cause), c.cfg.RetryFor, permanent && !stopped, evaluationFailures)
-		if err != nil || tag.RowsAffected() == 0 || stopped {
+			where workspace_id = $1 and id = $2 and evaluating_by = $3 and status = 'evaluating' returning status, campaign_id`,
+			workspaceID, id, token, !stopped, reasonOf(cause), lemma.Public(cause), c.cfg.RetryFor, permanent && !stopped, evaluationFailures).
+			Scan(&status, &campaign)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil || stopped {
 			return err
 		}
-		return logIteration(ctx, tx, workspaceID, id, "evaluation_failed", lemma.Public(cause))
+		if err := logIteration(ctx, tx, workspaceID, id, "evaluation_failed", lemma.Public(cause)); err != nil {
+			return err
+		}
+		if status != IterationInconclusive {
+			return nil
+		}
+		return recordInconclusive(ctx, tx, workspaceID, id, campaign, reasonOf(cause), lemma.Public(cause))
 	})
 	if err != nil {
 		return fmt.Errorf("record that evaluation of %s failed: %w", id, err)

@@ -360,3 +360,22 @@ func TestExtend(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// Each extension is an entry of the timeline, so their number is limited.
+func TestExtensionsAreLimited(t *testing.T) {
+	b := experiments(t, 10)
+	ctx := context.Background()
+	c, it := b.sampled(ab(func(*Experiment) {}))
+	b.Exec(`update iterations set extensions = $2 where id = $1`, it.ID, MaxExtensions-1)
+	at := *it.CutOffAt
+	if _, err := b.Extend(ctx, b.Workspace, it.ID, at.Add(time.Hour), uuid.Nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Extend(ctx, b.Workspace, it.ID, at.Add(2*time.Hour), uuid.Nil)
+	if lemma.KindOf(err) != lemma.Conflict || reasonOf(err) != "too_many_extensions" {
+		t.Error(err)
+	}
+	if got := b.iteration(c); !got.CutOffAt.Equal(at.Add(time.Hour)) {
+		t.Errorf("the cut-off is %s", got.CutOffAt)
+	}
+}

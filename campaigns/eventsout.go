@@ -23,6 +23,14 @@ func recordEvent(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, name
 	return eventsout.Record(ctx, tx, eventsout.Event{WorkspaceID: workspaceID, Type: name, OriginID: id, Data: data})
 }
 
+// recordInconclusive records that an experiment waits for a person, in the transaction that
+// makes it wait.
+func recordInconclusive(ctx context.Context, tx pgx.Tx, workspaceID, iteration, campaign uuid.UUID, reason, detail string) error {
+	data := map[string]any{"iteration_id": lemma.FormatID(lemma.PrefixIteration, iteration), "reason": reason, "detail": detail}
+	return eventsout.Record(ctx, tx,
+		eventsout.Event{WorkspaceID: workspaceID, Type: eventsout.IterationInconclusive, OriginID: campaign, Data: data})
+}
+
 // recordDecided records the winner of an experiment, in the transaction that writes it.
 func recordDecided(ctx context.Context, tx pgx.Tx, it Iteration, winner string, d decision) error {
 	data := map[string]any{"iteration_id": lemma.FormatID(lemma.PrefixIteration, it.ID), "winner": winner, "decided_by": d.by}

@@ -6,9 +6,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"lemma"
 	"lemma/lifecycle"
 	"lemma/pgtest"
 )
+
+// waitsOnce checks that an event reports once that an experiment waits for a person, and why.
+func (b *bundle) waitsOnce(c Campaign) {
+	b.T.Helper()
+	it := b.iteration(c)
+	want := []string{lemma.FormatID(lemma.PrefixIteration, it.ID) + " " + it.StatusReason + " " + it.StatusDetail}
+	got := pgtest.Column[string](b.T, b.Pool, `select concat_ws(' ', data->>'iteration_id', data->>'reason', data->>'detail')
+		from events_out where type = 'iteration.inconclusive' and origin_id = $1`, c.ID)
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.T.Error(diff)
+	}
+}
 
 // Each change of a campaign's status is one event. A verb that is repeated or refused is
 // none.

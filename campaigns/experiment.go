@@ -65,6 +65,8 @@ const (
 	MinDuration = 10 * time.Second
 	MaxDuration = 28 * 24 * time.Hour // events are kept longer
 	MaxOffset   = 7 * 24 * time.Hour
+
+	MaxExtensions = 100 // each is an entry of the timeline
 )
 
 // prepareExperiment completes an experiment and finds its faults. n is the campaign.

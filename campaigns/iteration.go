@@ -234,15 +234,21 @@ func startIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.U
 // changeIteration changes the iteration of a campaign by a statement that returns its
 // id, and logs it. A campaign without one stays as it is.
 func changeIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID, event, detail, sql string, args ...any) error {
-	var id uuid.UUID
-	err := tx.QueryRow(ctx, sql, append([]any{workspaceID, campaign}, args...)...).Scan(&id)
+	_, err := changedIteration(ctx, tx, workspaceID, campaign, event, detail, sql, args...)
+	return err
+}
+
+// changedIteration is changeIteration, and returns the iteration; uuid.Nil if none has changed.
+func changedIteration(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID, event, detail, sql string, args ...any) (
+	id uuid.UUID, err error) {
+	err = tx.QueryRow(ctx, sql, append([]any{workspaceID, campaign}, args...)...).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
+		return uuid.Nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("change iteration of %s: %w", campaign, err)
+		return uuid.Nil, fmt.Errorf("change iteration of %s: %w", campaign, err)
 	}
-	return logIteration(ctx, tx, workspaceID, id, event, detail)
+	return id, logIteration(ctx, tx, workspaceID, id, event, detail)
 }
 
 // eventSampled is logged when the sample is written.
@@ -256,10 +262,14 @@ func sampled(ctx context.Context, tx pgx.Tx, workspaceID, campaign uuid.UUID) er
 	if err != nil {
 		return err
 	}
-	const detail = "the campaign started after evaluate_at, so nothing was measured"
-	return changeIteration(ctx, tx, workspaceID, campaign, "held", detail, `
-		update iterations set status = 'inconclusive', status_reason = 'cut_off_passed', status_detail = $3
-		where workspace_id = $1 and campaign_id = $2 and status = 'running' and cut_off_at <= started_at returning id`, detail)
+	const reason, detail = "cut_off_passed", "the campaign started after evaluate_at, so nothing was measured"
+	id, err := changedIteration(ctx, tx, workspaceID, campaign, "held", detail, `
+		update iterations set status = 'inconclusive', status_reason = $3, status_detail = $4
+		where workspace_id = $1 and campaign_id = $2 and status = 'running' and cut_off_at <= started_at returning id`, reason, detail)
+	if err != nil || id == uuid.Nil {
+		return err
+	}
+	return recordInconclusive(ctx, tx, workspaceID, id, campaign, reason, detail)
 }
 
 // cancelIteration ends the experiment of a campaign that is cancelled or fails. An

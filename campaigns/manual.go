@@ -93,16 +93,16 @@ func (c *Campaigns) Extend(ctx context.Context, workspaceID, id uuid.UUID, until
 	}
 	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
-			update iterations set cut_off_at = $3, evaluating_by = null, evaluating_until = null, guardrail_checks = 0,
-				guardrail_at = case when guardrail is not null then now() + ($3 - now()) / $4 end
+			update iterations set cut_off_at = $3, extensions = extensions + 1, evaluating_by = null, evaluating_until = null,
+				guardrail_checks = 0, guardrail_at = case when guardrail is not null then now() + ($3 - now()) / $5 end
 			where workspace_id = $1 and id = $2 and metric is not null and status in ('sampling', 'running')
-			  and (evaluating_until is null or evaluating_until < now()) and cut_off_at > now() and cut_off_at < $3`,
-			workspaceID, id, until, abtest.GuardrailChecks)
+			  and (evaluating_until is null or evaluating_until < now()) and cut_off_at > now() and cut_off_at < $3
+			  and extensions < $4`, workspaceID, id, until, MaxExtensions, abtest.GuardrailChecks)
 		if err != nil {
 			return fmt.Errorf("extend iteration %s: %w", id, err)
 		}
 		if tag.RowsAffected() == 0 {
-			return refuseIteration(ctx, tx, workspaceID, id, extend)
+			return refuseExtension(ctx, tx, workspaceID, id)
 		}
 		if err := logIteration(ctx, tx, workspaceID, id, "extended", until.UTC().Format(time.RFC3339)); err != nil {
 			return err
@@ -131,6 +131,17 @@ func (c *Campaigns) iterationToChange(ctx context.Context, workspaceID, id uuid.
 func notAllowed(it Iteration, v iterationVerb) error {
 	return &lemma.Error{Kind: lemma.WrongStatus, Status: string(it.Status), Allowed: it.Allowed,
 		Message: fmt.Sprintf("an iteration without a metric does not allow %s", v)}
+}
+
+// refuseExtension is refuseIteration of an extension.
+func refuseExtension(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
+	var n int
+	err := tx.QueryRow(ctx, `select extensions from iterations where workspace_id = $1 and id = $2`, workspaceID, id).Scan(&n)
+	if err == nil && n >= MaxExtensions {
+		return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_extensions",
+			Message: fmt.Sprintf("the iteration was extended %d times: decide by select_winner or stop, or await the cut-off", n)}
+	}
+	return refuseIteration(ctx, tx, workspaceID, id, extend)
 }
 
 // refuseIteration returns the error of a verb whose update changed no row.

@@ -57,7 +57,7 @@ func (c *Campaigns) measure(ctx context.Context, it Iteration, until time.Time) 
 	}
 	m.count(all)
 	if it.Metric.tracked() {
-		err = c.readEngaged(ctx, it, until, m.several.Load(), all)
+		err = c.readEngaged(ctx, it, until, m.several, all)
 	}
 	return all, err
 }

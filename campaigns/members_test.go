@@ -1,11 +1,13 @@
 package campaigns
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,7 +50,7 @@ func TestAProfileWithTwoAddressesCountsOnce(t *testing.T) {
 	b.ExecDB(`insert into customers select id, 'second' || email, name from customers`)
 	c, it := b.sampled(ab(func(e *Experiment) { e.SamplePercent, e.OnInconclusive = 100, Hold }))
 	b.convert(b.members(it, n, 0)[:10], "bought")
-	b.convert(b.members(it, n, 1)[:18], "bought")
+	b.convert(b.members(it, n, 1)[:14], "bought")
 	b.Exec(`insert into engagements (workspace_id, origin_id, key, content_id, opens, clicks, opened_at)
 		select n.workspace_id, n.origin_id, n.key, b.content_id, 1, 0, now() from notifications n
 		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
@@ -65,7 +67,7 @@ func TestAProfileWithTwoAddressesCountsOnce(t *testing.T) {
 	}
 	b.evaluate()
 	got := b.iteration(c)
-	for i, want := range []int64{10, 18} {
+	for i, want := range []int64{10, 14} {
 		if v := got.Verdict.Variants[i]; v.Converted != want || v.Recipients != int64(len(b.members(it, n, i))) {
 			t.Errorf("%s: %d of %d recipients converted", v.Name, v.Converted, v.Recipients)
 		}
@@ -89,18 +91,19 @@ func profilesOf(n, by, remainder int) (profiles []byte) {
 // A measurement keeps the members only: a source may return any number of other keys.
 func TestOtherKeysTakeNoMemory(t *testing.T) {
 	t.Parallel()
-	m := newMembers(100)
+	m := newMembers(120)
 	size := len(m.slots)
 	for variant := range 2 {
-		if !m.addAll(profilesOf(100, 2, variant), variant) || m.several.Load() {
+		if !m.addAll(profilesOf(100, 2, variant), variant) {
 			t.Fatal("no place")
 		}
 	}
-	if !m.addAll(profilesOf(20, 1, 0), 1) || !m.several.Load() {
-		t.Error("profiles that are repeated")
+	if !m.addAll(profilesOf(20, 1, 0), 1) {
+		t.Fatal("no place for profiles that are repeated")
 	}
-	if m.addAll(profilesOf(100, 1, 0), 1) {
-		t.Error("there is a place for more than the table has")
+	m.index()
+	if m.n != 100 || !m.several {
+		t.Errorf("%d members, and some are repeated: %t", m.n, m.several)
 	}
 	for range 1000 {
 		strangers := make([]uint64, 100)
@@ -122,23 +125,75 @@ func TestOtherKeysTakeNoMemory(t *testing.T) {
 	}
 }
 
-// Several readers add the same profiles at the same time, and each is one member.
+// A region has a free slot, so that a search ends. More profiles than the table was made for
+// are refused.
+func TestMembersNeverFillARegion(t *testing.T) {
+	t.Parallel()
+	m := newMembers(10)
+	size := len(m.slots)
+	if m.addAll(profilesOf(size, 1, 0), 0) {
+		t.Error("there is a place for more than the table has")
+	}
+	m = newMembers(10)
+	if !m.addAll(profilesOf(size-1, 1, 0), 0) {
+		t.Fatal("no place")
+	}
+	m.index()
+	if m.n != size-1 || m.has(hashed(uint64(size))) {
+		t.Errorf("%d of %d slots", m.n, size)
+	}
+}
+
+// A profile may be repeated more often than a region has slots, and its first variant stays.
+func TestMembersThatAreRepeatedOften(t *testing.T) {
+	t.Parallel()
+	m := newMembers(300_000)
+	if len(m.listed) < 2 {
+		t.Fatal("one region")
+	}
+	for variant := range 2 {
+		if !m.addAll(profilesOf(200_000, 2, variant), variant) {
+			t.Fatal("no place")
+		}
+	}
+	often := bytes.Repeat(profilesOf(1, 1, 0), 1000)
+	for range 200 {
+		if !m.addAll(often, 1) {
+			t.Fatal("no place for a profile that is there")
+		}
+	}
+	m.index()
+	all := make([]Tally, 3)
+	m.count(all)
+	if m.n != 200_000 || !m.several || all[0].Recipients != 100_000 || all[1].Recipients != 100_000 {
+		t.Errorf("%d members: %+v", m.n, all)
+	}
+}
+
+// Several readers add profiles at the same time, some of them the same, and each is one member.
 func TestReadersAddTheSameProfiles(t *testing.T) {
 	t.Parallel()
-	const n = 300_000
-	m := newMembers(5 * n)
-	err := inReaders(context.Background(), make(chan struct{}, readers), make([]int, 4), func(context.Context, int) error {
-		for variant := range 2 {
-			if !m.addAll(profilesOf(n, 2, variant), variant) {
+	const n = 4_000_000
+	m := newMembers(n + n/4)
+	add := func(profiles []byte, variant int) error {
+		for row := range slices.Chunk(profiles, 80) {
+			if !m.addAll(row, variant) {
 				return errors.New("no place")
 			}
 		}
 		return nil
+	}
+	err := inReaders(context.Background(), make(chan struct{}, readers), []int{0, 1, 2, 3}, func(_ context.Context, part int) error {
+		if err := add(profilesOf(n, 4, part), part%2); err != nil || part != 0 {
+			return err
+		}
+		return add(profilesOf(n/4, 2, 0), 0)
 	})
+	m.index()
 	all := make([]Tally, 3)
 	m.count(all)
-	if err != nil || m.n.Load() != n || all[0].Recipients != n/2 || all[1].Recipients != n/2 || !m.several.Load() {
-		t.Errorf("%v: %d members, %+v", err, m.n.Load(), all)
+	if err != nil || m.n != n || all[0].Recipients != n/2 || all[1].Recipients != n/2 || !m.several {
+		t.Errorf("%v: %d members, %+v", err, m.n, all)
 	}
 	for h := range uint64(2 * n) {
 		if m.has(hashed(h)) != (h < n) {
@@ -151,7 +206,7 @@ func TestReadersAddTheSameProfiles(t *testing.T) {
 func TestASampleThatIsTooLarge(t *testing.T) {
 	b := experiments(t, 100)
 	_, it := b.sampled(ab(func(e *Experiment) { e.SamplePercent = 100 }))
-	if m, err := b.readMost(context.Background(), it, 100); err != nil || m.n.Load() != 100 || m.several.Load() {
+	if m, err := b.readMost(context.Background(), it, 100); err != nil || m.n != 100 || m.several {
 		t.Errorf("%v: %+v", err, m)
 	}
 	for _, most := range []int{99, 10} {
@@ -173,24 +228,34 @@ func TestMembersThatAreDeletedMeanwhile(t *testing.T) {
 		}
 	}
 	if m, err := late.readMembers(context.Background(), it); err == nil {
-		t.Errorf("%d members", m.n.Load())
+		t.Errorf("%d members", m.n)
 	}
 }
 
 // Events are read some at a time, those of one time together, and in parts of the time of
-// which most may have none. A key with any character counts.
+// which most may have none. A key with any character counts, and a part of it does not.
 func TestEventsAreReadInParts(t *testing.T) {
+	for _, key := range []string{"\x01\n\\,ä ", "x", "a\x1f", "\x1f"} {
+		t.Run(fmt.Sprintf("%q", key), func(t *testing.T) { testEventsInParts(t, key) })
+	}
+}
+
+func testEventsInParts(t *testing.T, key string) {
 	b := experiments(t, 0)
 	c, it := b.sampled(ab(func(e *Experiment) { e.SamplePercent = 100 }))
 	const n, each = 500, 7
 	b.Exec(`update iterations set started_at = now() - interval '1 hour', cut_off_at = now() - interval '1 minute' where id = $1`, it.ID)
 	it = b.iteration(c)
 	var keys []string
-	m := newMembers(n)
+	m := newMembers(n + 5)
 	for i := range n {
-		keys = append(keys, fmt.Sprint("\x01\n\\,ä ", i))
+		keys = append(keys, fmt.Sprint(key, i))
 		m.addAll(binary.LittleEndian.AppendUint64(nil, fingerprint(it)(keys[i])), 0)
 	}
+	for _, part := range []string{"", "a", "0", "1", "2"} { // of keys, and members that have no events
+		m.addAll(binary.LittleEndian.AppendUint64(nil, fingerprint(it)(part)), 1)
+	}
+	m.index()
 	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
 		select $1, gen_random_uuid(), p.key, 'bought', $3::timestamptz,
 			case when i <= 30 then $3 else $3 + interval '1 minute' + interval '1 microsecond' * (i / $4::int) end
@@ -202,8 +267,9 @@ func TestEventsAreReadInParts(t *testing.T) {
 	b.Must(b.readSomeEvents(context.Background(), it, *it.CutOffAt, m, 3))
 	all := make([]Tally, 3)
 	m.count(all)
-	if want := int64(n - 10 + 4); *all[0].Converted != want { // of the last ten 2, 4, 8 and 10: odd ones are too early, 3, 6 and 9 too late
-		t.Errorf("%d have converted, want %d", *all[0].Converted, want)
+	// Of the last ten 2, 4, 8 and 10: odd ones are too early, 3, 6 and 9 too late.
+	if want := int64(n - 10 + 4); *all[0].Converted != want || *all[1].Converted != 0 {
+		t.Errorf("%d have converted, want %d; and %d parts of keys", *all[0].Converted, want, *all[1].Converted)
 	}
 }
 
@@ -236,8 +302,25 @@ func TestMembersOfManyRows(t *testing.T) {
 	b.Must(err)
 	all := make([]Tally, 3)
 	m.count(all)
-	if m.n.Load() != 40+more || all[0].Recipients+all[1].Recipients != 40+more || all[2].Recipients != 0 {
-		t.Errorf("%d members: %+v", m.n.Load(), all)
+	if m.n != 40+more || all[0].Recipients+all[1].Recipients != 40+more || all[2].Recipients != 0 {
+		t.Errorf("%d members: %+v", m.n, all)
+	}
+}
+
+// Hashes are stored in pages, and not in values of their own.
+func TestMembersAreStoredInPages(t *testing.T) {
+	const n = 2400
+	b := experiments(t, n, func(c *Config) { c.Chunk = n })
+	b.sampled(ab(func(e *Experiment) {
+		e.SamplePercent, e.Variants[0].Weight, e.Variants[1].Weight = 100, 90, 10
+	}))
+	var hashes, longest, apart int
+	b.Must(b.Pool.QueryRow(t.Context(), `
+		select sum(octet_length(profiles)) / 8, max(octet_length(profiles)),
+			(select pg_relation_size(c.reltoastrelid) from pg_class c where c.oid = 'iteration_members'::regclass)
+		from iteration_members where workspace_id = $1`, b.Workspace).Scan(&hashes, &longest, &apart))
+	if hashes != n || longest != 8000 || apart != 0 {
+		t.Errorf("%d hashes, up to %d bytes in a row, %d bytes apart", hashes, longest, apart)
 	}
 }
 
@@ -263,7 +346,7 @@ func TestMembersOfAPartlyRepeatedChunk(t *testing.T) {
 			t.Errorf("%s is not remembered", r.ProfileKey)
 		}
 	}
-	if n := m.n.Load(); n != 40 {
+	if n := m.n; n != 40 {
 		t.Errorf("%d members", n)
 	}
 }

@@ -96,6 +96,7 @@ func TestAnEvaluationThatFails(t *testing.T) {
 		if got := b.iteration(c); got.Status != IterationInconclusive || got.Winner != nil {
 			t.Errorf("%s: %s", got.Status, got.StatusReason)
 		}
+		b.waitsOnce(c)
 	})
 	t.Run("permanently", func(t *testing.T) {
 		b := experiments(t, 40)
@@ -107,6 +108,7 @@ func TestAnEvaluationThatFails(t *testing.T) {
 		if got := b.iteration(c); got.Status != IterationInconclusive || got.StatusReason == "" {
 			t.Errorf("%s: %s", got.Status, got.StatusReason)
 		}
+		b.waitsOnce(c)
 		if _, err := b.SelectWinner(context.Background(), b.Workspace, it.ID, "A", uuid.Nil); err != nil {
 			t.Fatal(err)
 		}
@@ -134,6 +136,7 @@ func TestOnInconclusive(t *testing.T) {
 					if got.Status != IterationInconclusive || got.Winner != nil || got.Verdict == nil {
 						t.Errorf("%s, %s", got.Status, got.StatusReason)
 					}
+					b.waitsOnce(c)
 				} else if got.Winner == nil || *got.Winner != winner || got.DecidedBy != "on_inconclusive" || got.StatusReason != "not_significant" {
 					t.Errorf("%s, %v, %s", got.Status, got.Winner, got.StatusReason)
 				}

@@ -120,6 +120,7 @@ func TestACutOffBeforeTheStart(t *testing.T) {
 	if it.Status != IterationInconclusive || it.Winner != nil || it.StatusReason != "cut_off_passed" {
 		t.Fatalf("%s, winner %v: %s", it.Status, it.Winner, it.StatusReason)
 	}
+	b.waitsOnce(c)
 	_, err = b.SelectWinner(ctx, b.Workspace, it.ID, "B", uuid.Nil)
 	b.Must(err)
 	b.decidedOnce(c, 1)

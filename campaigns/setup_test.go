@@ -43,7 +43,8 @@ func open(t testing.TB, n int, change ...func(*Config)) *bundle {
 		c(&b.cfg)
 	}
 	b.Campaigns = New(b.deps, b.cfg)
-	b.Subscribe("campaign.started", "campaign.paused", "campaign.completed", "campaign.failed", "iteration.decided", "notification.skipped")
+	b.Subscribe("campaign.started", "campaign.paused", "campaign.completed", "campaign.failed", "iteration.decided",
+		"iteration.inconclusive", "notification.skipped")
 	b.fill(n)
 	return b
 }

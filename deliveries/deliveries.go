@@ -66,8 +66,14 @@ func New(pool *pgxpool.Pool, log *slog.Logger, m *Metrics) *Deliveries {
 // Metrics count applied events. The names are documented in docs/reference/metrics.md.
 type Metrics struct {
 	applied, suppressed, resolved prometheus.Counter
-	states                        *prometheus.CounterVec
+	states, unsuppressed          *prometheus.CounterVec
 }
+
+// Why an event suppresses no address.
+const (
+	noAddress      = "no_address"      // that of its notification is erased
+	invalidAddress = "invalid_address" // it cannot be of its channel
+)
 
 // NewMetrics registers the metrics; with nil they are not exported.
 func NewMetrics(r prometheus.Registerer) *Metrics {
@@ -80,9 +86,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		resolved:   counter("lemma_events_resolutions_total", "Orphaned notifications that late evidence resolved."),
 		states: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_deliveries_total",
 			Help: "Notifications by the delivery state that they reached."}, []string{"state"}),
+		unsuppressed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_events_unsuppressed_total",
+			Help: "Bounces, complaints and unsubscribing recipients that suppressed no address, by reason."}, []string{"reason"}),
+	}
+	for _, reason := range []string{noAddress, invalidAddress} { // a counter that begins with its first event has no increase
+		m.unsuppressed.WithLabelValues(reason)
 	}
 	if r != nil {
-		r.MustRegister(m.applied, m.suppressed, m.resolved, m.states)
+		r.MustRegister(m.applied, m.suppressed, m.resolved, m.states, m.unsuppressed)
 	}
 	return m
 }
@@ -149,6 +160,11 @@ func (d *Deliveries) applyOldest(ctx context.Context, ws uuid.UUID, most int) (n
 	d.metrics.applied.Add(float64(n))
 	d.metrics.suppressed.Add(float64(t.suppressed))
 	d.metrics.resolved.Add(float64(t.resolved))
+	d.metrics.unsuppressed.WithLabelValues(noAddress).Add(float64(t.noAddress))
+	if t.invalid > 0 {
+		d.metrics.unsuppressed.WithLabelValues(invalidAddress).Add(float64(t.invalid))
+		d.log.Error("addresses of provider events are invalid and are not suppressed", "workspace_id", ws, "addresses", t.invalid)
+	}
 	for _, r := range t.raised {
 		d.metrics.states.WithLabelValues(r.state).Inc()
 	}
@@ -162,6 +178,7 @@ type transaction struct {
 
 	raised               []*change
 	suppressed, resolved int
+	noAddress, invalid   int // events that should suppress an address, and did not
 }
 
 func (t *transaction) apply(ctx context.Context, queued []events.Queued) (err error) {

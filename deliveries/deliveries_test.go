@@ -77,7 +77,7 @@ func (b *bundle) receive(all ...events.Report) {
 	b.T.Helper()
 	var received []events.Received
 	for _, r := range all {
-		received = append(received, events.Received{ProviderID: b.provider, Report: r})
+		received = append(received, events.Received{ProviderID: b.provider, Channel: lemma.Email, Report: r})
 	}
 	_, err := events.Receive(b.T.Context(), b.Pool, b.Workspace, received)
 	b.Must(err)
@@ -227,18 +227,6 @@ func TestEffectsAreOneTransaction(t *testing.T) {
 	b.apply()
 	if got := append(b.list(counts), b.list(causes)...); len(got) != 2 {
 		t.Errorf("applied: %v", got)
-	}
-}
-
-// An event of a recipient without a notification suppresses by its address.
-func TestAnEventWithAnAddress(t *testing.T) {
-	b := setup(t)
-	b.receive(events.Report{ID: "1", Address: "P1@Shop.example", Type: events.TypeUnsubscribed, OccurredAt: at(0)},
-		events.Report{ID: "2", Address: "nonsense", Type: events.TypeUnsubscribed, OccurredAt: at(0)},
-		events.Report{ID: "3", Address: "p2@shop.example", Type: events.TypeDelivered, OccurredAt: at(0)})
-	b.apply()
-	if diff := cmp.Diff([]string{"email p1@shop.example unsubscribed"}, b.list(causes)); diff != "" {
-		t.Error(diff)
 	}
 }
 

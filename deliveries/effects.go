@@ -139,12 +139,8 @@ func causeOf(t events.Type) string {
 }
 
 // suppress adds what bounces, complaints and unsubscribing recipients mean for their
-// addresses.
+// addresses. That of the notification decides, and not the one that is reported with it.
 func (t *transaction) suppress(ctx context.Context, queued []events.Queued, about map[notification]recipient) (err error) {
-	channels, err := t.channels(ctx, queued)
-	if err != nil {
-		return err
-	}
 	var entries []suppression.Entry
 	var unsubscribed []tracking.Notification
 	for _, q := range queued {
@@ -158,43 +154,28 @@ func (t *transaction) suppress(ctx context.Context, queued []events.Queued, abou
 		if q.Type == events.TypeUnsubscribed && q.Key.Valid {
 			unsubscribed = append(unsubscribed, tracking.Notification{Origin: q.OriginID.UUID, Key: q.Key.UUID})
 		}
-		if r := about[notification{q.OriginID.UUID, q.Key.UUID}]; q.Key.Valid && r.address != nil {
+		r := about[notification{q.OriginID.UUID, q.Key.UUID}]
+		switch {
+		case q.Key.Valid && r.address != nil:
 			e.Channel, e.Address = r.channel, *r.address
-		} else if q.Address != nil {
-			e.Channel, e.Address = channels[q.ProviderID], *q.Address
+		case q.Address != nil && q.Channel != nil:
+			e.Channel, e.Address = *q.Channel, *q.Address
 		}
-		if e.Address != "" {
-			entries = append(entries, e)
+		if e.Address == "" { // the profile is erased, or its month dropped: the address is not stored again
+			t.noAddress++
+			continue
 		}
+		entries = append(entries, e)
 	}
-	added, err := suppression.Record(ctx, t.tx, t.ws, entries)
+	recorded, err := suppression.Record(ctx, t.tx, t.ws, entries)
 	if err != nil {
 		return err
 	}
+	t.invalid = recorded.Invalid
 	if err := tracking.Unsubscribed(ctx, t.tx, t.ws, unsubscribed...); err != nil {
 		return err
 	}
 	soft, err := t.countSoftBounces(ctx, queued, about)
-	t.suppressed = added + soft
+	t.suppressed = recorded.Added + soft
 	return err
-}
-
-// channels are those of the providers of events that name an address instead of a
-// notification.
-func (t *transaction) channels(ctx context.Context, queued []events.Queued) (map[uuid.UUID]lemma.Channel, error) {
-	var ids []uuid.UUID
-	for _, q := range queued {
-		if q.Address != nil && !slices.Contains(ids, q.ProviderID) {
-			ids = append(ids, q.ProviderID)
-		}
-	}
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	rows, _ := t.tx.Query(ctx, `select id, channel from providers where workspace_id = $1 and id = any($2)`, t.ws, ids)
-	channels := map[uuid.UUID]lemma.Channel{}
-	var id uuid.UUID
-	var channel lemma.Channel
-	_, err := pgx.ForEachRow(rows, []any{&id, &channel}, func() error { channels[id] = channel; return nil })
-	return channels, lemma.Wrap(err, "read channels of providers")
 }

@@ -47,19 +47,3 @@ func TestAnEventOfADroppedMonth(t *testing.T) {
 		t.Error(diff)
 	}
 }
-
-// The address of an erased profile is not stored again, when a carrier names it.
-func TestAnEventOfAnErasedProfile(t *testing.T) {
-	b := setup(t)
-	b.Exec(`update notifications set address = '' where workspace_id = $1 and key = $2`, b.Workspace, keyOf(1))
-	r := report(b.origin, 1, events.TypeComplained, at(0))
-	r.Address = address(1)
-	b.receive(r)
-	b.apply()
-	if got := b.list(causes); len(got) != 0 {
-		t.Errorf("suppressed: %v", got)
-	}
-	if diff := cmp.Diff([]string{" complained 1"}, b.list(counts)); diff != "" {
-		t.Error(diff)
-	}
-}

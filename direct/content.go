@@ -128,7 +128,7 @@ func (d *Direct) make(ctx context.Context, ws uuid.UUID, r *request) (*content, 
 	return c, bytes, d.checkReferences(ctx, ws, r, c)
 }
 
-// compile compiles the content of a request, and notes its source.
+// compile compiles the content of a request, and records its source.
 func (d *Direct) compile(ctx context.Context, ws uuid.UUID, r *request, row *contentRow) (*message.Compiled, error) {
 	if r.Inline != nil {
 		stored, compiled, err := message.Store(*r.Inline)

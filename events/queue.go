@@ -24,7 +24,8 @@ type Queued struct {
 	Ordinal    *int16
 	Type       Type
 	Attempt    *int16
-	Address    *string // of an event without a notification
+	Channel    *lemma.Channel // of Address
+	Address    *string        // of an event without a notification, canonical
 	Detail     *string
 	OccurredAt time.Time
 	RecordedAt time.Time
@@ -51,7 +52,8 @@ func Take(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, most int) ([]Qu
 	rows, _ := tx.Query(ctx, `
 		delete from event_queue q where ctid = any(array(
 			select ctid from event_queue where workspace_id = $1 order by id limit $2 for update skip locked))
-		returning q.provider_id, q.origin_id, q.key, q.batch_id, q.ordinal, q.type, q.attempt, q.address, q.detail, q.occurred_at, q.recorded_at`,
+		returning q.provider_id, q.origin_id, q.key, q.batch_id, q.ordinal, q.type, q.attempt, q.channel, q.address, q.detail,
+			q.occurred_at, q.recorded_at`,
 		workspaceID, most)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Queued])
 	return all, lemma.Wrap(err, "take queued events")

@@ -17,6 +17,7 @@ import (
 // Received is a report and the provider whose carrier sent it.
 type Received struct {
 	ProviderID uuid.UUID
+	Channel    lemma.Channel // of the provider
 	Report     Report
 }
 
@@ -45,7 +46,7 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 	}
 	c, places := reportColumns(all)
 	rows, _ := db.Query(ctx, receive, workspaceID, uuid.Nil, c.ids, c.providers, c.sourceIDs, c.origins, c.keys, c.attempts, c.types,
-		c.kinds, c.codes, c.reasons, c.carrierIDs, c.details, c.addresses, c.times, c.prompt, c.nths, mostWithoutID, clockSkew)
+		c.kinds, c.codes, c.reasons, c.carrierIDs, c.details, c.addresses, c.times, c.prompt, c.nths, mostWithoutID, clockSkew, c.channels)
 	var id uuid.UUID
 	var matched bool
 	_, err := pgx.ForEachRow(rows, []any{&id, &matched}, func() error {
@@ -62,11 +63,12 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 const receive = `
 	with given as (
 		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id, e.detail,
-			e.address, case when e.at < now() + interval '1 year' then e.at else now() end as at,
+			e.address, e.channel, case when e.at < now() + interval '1 year' then e.at else now() end as at,
 			e.prompt and coalesce(e.at <= now() + $20::interval, true) as prompt, n.batch_id, n.ordinal, e.nth
 		from unnest($3::uuid[], $4::uuid[], $5::text[], $6::uuid[], $7::uuid[], $8::smallint[], $9::text[], $10::text[], $11::smallint[],
-			$12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::boolean[], $18::int[])
-			as e (id, provider_id, source_id, origin_id, key, attempt, type, kind, code, reason, carrier_id, detail, address, at, prompt, nth)
+			$12::text[], $13::text[], $14::text[], $15::text[], $16::timestamptz[], $17::boolean[], $18::int[], $21::text[])
+			as e (id, provider_id, source_id, origin_id, key, attempt, type, kind, code, reason, carrier_id, detail, address, at, prompt, nth,
+				channel)
 		left join lateral (
 			select n.batch_id, n.ordinal from notifications n
 			where n.workspace_id = $1 and n.origin_id = e.origin_id and n.key = e.key offset 0
@@ -89,9 +91,11 @@ const receive = `
 		on conflict (workspace_id, origin_id, provider_id, source, source_event_id) where source_event_id <> 'unknown' do nothing
 		returning id, batch_id is not null as matched
 	), queued as (
-		insert into event_queue (workspace_id, id, provider_id, origin_id, key, batch_id, ordinal, type, attempt, address, detail, occurred_at)
+		insert into event_queue (workspace_id, id, provider_id, origin_id, key, batch_id, ordinal, type, attempt, channel, address, detail,
+			occurred_at)
 		select $1, e.id, e.provider_id, case when n.matched then e.origin_id end, case when n.matched then e.key end, e.batch_id, e.ordinal,
-			e.type, nullif(e.attempt, 0), nullif(e.address, ''), nullif(coalesce(nullif(e.detail, ''), e.reason), ''), e.at
+			e.type, nullif(e.attempt, 0), case when e.address <> '' then e.channel end, nullif(e.address, ''),
+			nullif(coalesce(nullif(e.detail, ''), e.reason), ''), e.at
 		from new n join given e on e.id = n.id
 		where (n.matched or e.address <> '') and e.type <> '` + string(TypeDeferred) + `'
 	), watermarks as (
@@ -109,7 +113,7 @@ type reported struct {
 	ids, providers, origins, keys []uuid.UUID
 	sourceIDs, types, kinds       []string
 	reasons, carrierIDs, details  []string
-	addresses                     []string
+	addresses, channels           []string
 	attempts, codes               []int16
 	times                         []*time.Time
 	prompt                        []bool
@@ -156,8 +160,8 @@ func reportColumns(all []Received) (c reported, places map[uuid.UUID]int) {
 		c.reasons, c.carrierIDs, c.details = append(c.reasons, stored(r.Reason)), append(c.carrierIDs, stored(r.CarrierID)),
 			append(c.details, stored(r.Detail))
 		at, known := within(r.OccurredAt)
-		c.addresses, c.times, c.prompt = append(c.addresses, stored(r.Address)), append(c.times, at),
-			append(c.prompt, known && r.Type.Prompt())
+		c.addresses, c.channels = append(c.addresses, r.Address), append(c.channels, string(n.Channel))
+		c.times, c.prompt = append(c.times, at), append(c.prompt, known && r.Type.Prompt())
 		c.attempts, c.codes = append(c.attempts, attemptOf(r.Attempt)), append(c.codes, int16(min(max(r.Code, 0), math.MaxInt16)))
 	}
 	return c, places

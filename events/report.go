@@ -15,7 +15,7 @@ type Report struct {
 	Notification string // the public id (ntf_...) that was sent with the message; empty when the report has none
 	Attempt      int    // of the call; 0 when the report does not have it
 	CarrierID    string // the carrier's id of the message
-	Address      string // the recipient, of a report without a notification, such as STOP; empty otherwise
+	Address      string // the recipient, of a report without a notification, such as STOP; canonical when it is stored
 	Type         Type
 	Code         int    // the reply code of the recipient's server; 0 for none
 	Reason       string // the carrier's code for the cause, such as "mailbox_full"

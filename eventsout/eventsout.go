@@ -35,6 +35,7 @@ const (
 	CampaignCompleted        = "campaign.completed"
 	CampaignFailed           = "campaign.failed"
 	IterationDecided         = "iteration.decided"
+	IterationInconclusive    = "iteration.inconclusive"
 	EnrollmentStarted        = "enrollment.started"
 	EnrollmentCompleted      = "enrollment.completed"
 	EnrollmentExited         = "enrollment.exited"
@@ -44,7 +45,7 @@ const (
 // Types are all types, in the order of the documentation.
 var Types = []string{NotificationSent, NotificationDelivered, NotificationBounced, NotificationComplained, NotificationFailed,
 	NotificationSkipped, NotificationOrphaned, NotificationOpened, NotificationClicked, NotificationUnsubscribed,
-	CampaignStarted, CampaignPaused, CampaignCompleted, CampaignFailed, IterationDecided,
+	CampaignStarted, CampaignPaused, CampaignCompleted, CampaignFailed, IterationDecided, IterationInconclusive,
 	EnrollmentStarted, EnrollmentCompleted, EnrollmentExited, ProviderFailing}
 
 // MaxItems is how many items an event has at most. Record splits larger ones.

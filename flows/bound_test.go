@@ -89,6 +89,24 @@ func TestAWriterLowersTheBoundThatWasRaised(t *testing.T) {
 	b.wantOneDue()
 }
 
+// Enrollments that are seeded for a benchmark are found, also if no worker reads their shards.
+func TestSeededEnrollmentsLowerTheBounds(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"wait","nodes":{
+		"wait":{"type":"delay","for":"P60D","next":"end"},"end":{"type":"exit"}}}`)
+	b.idle()
+	b.Must(b.SeedWaiting(bg, b.Workspace, flow, "wait", "seeded", 20, 0))
+	found := 0
+	for n := 1; n > 0; found += n { // shard by shard
+		var err error
+		n, err = b.RunOnce(bg)
+		b.Must(err)
+	}
+	if found != 20 {
+		t.Errorf("%d enrollments are found", found)
+	}
+}
+
 // An enrollment becomes due between the search for idle shards and the raise.
 func TestARaiseReadsWhatWasCommittedSince(t *testing.T) {
 	b := setup(t, 2)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/flows/enrollment"
@@ -39,6 +41,14 @@ func (f *Flows) SetMoveTime(d time.Duration) { f.moveTime = d }
 func (f *Flows) SetEraseTime(d time.Duration) { f.eraseTime = d }
 
 func (f *Flows) SetForgetPage(rows int) { f.forgetPage = rows }
+
+// FindOldEvents returns how many events past their retention there are, and how many of them
+// are to be deleted.
+func (f *Flows) FindOldEvents(ctx context.Context, tx pgx.Tx) (read, gone int, err error) {
+	after := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	old, read, err := f.findEventsBy(ctx, tx, &after)
+	return read, len(old.keys), err
+}
 
 func (f *Flows) SetIdlePoll(took time.Duration) { f.idlePoll.Store(int64(took)) }
 

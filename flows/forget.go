@@ -19,41 +19,18 @@ const (
 // Forget deletes events and refusals past their retention, and returns how many. An event
 // stays while its profile has an active enrollment that began before it, or that has not
 // entered: events behind it may be offered again, and so their refusals stay too. It also
-// stays while an experiment that counts it has no verdict. Chunks
-// are small, so that no other statement waits long. Several processes may run it at once.
+// stays while an experiment that counts it has no verdict. Chunks are small, so that no other
+// statement waits long. Several processes may run it at once.
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
-	events, err := f.forget(ctx,
-		`select workspace_id, key, key as flow_id, received_at, (`+hasActive+`) is null and (`+isCounted+`) is null from (
-				select workspace_id, key, profile_key, name, received_at from trigger_events
-				where received_at > $2 and received_at < now() - $1::interval
-				order by received_at fetch first ($3::int) rows with ties
-			) v`,
-		`delete from trigger_events e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
-			where e.workspace_id = r.workspace_id and e.key = r.key`)
+	events, err := f.forget(ctx, f.findEvents, `delete from trigger_events e using unnest($1::uuid[], $2::uuid[], $3::uuid[])
+		as r (workspace_id, key, flow_id) where e.workspace_id = r.workspace_id and e.key = r.key`)
 	if err != nil {
 		return events, fmt.Errorf("forget events: %w", err)
 	}
-	refused, err := f.forget(ctx,
-		`select workspace_id, key, flow_id, at, (`+entersLater+`) is null from (
-				select workspace_id, key, flow_id, enrollment_id, at from refusals where at > $2 and at < now() - $1::interval
-				order by at fetch first ($3::int) rows with ties
-			) v`,
-		`delete from refusals e using unnest($1::uuid[], $2::uuid[], $3::uuid[]) as r (workspace_id, key, flow_id)
-			where e.workspace_id = r.workspace_id and e.flow_id = r.flow_id and e.key = r.key`)
+	refused, err := f.forget(ctx, f.findRefusals, `delete from refusals e using unnest($1::uuid[], $2::uuid[], $3::uuid[])
+		as r (workspace_id, key, flow_id) where e.workspace_id = r.workspace_id and e.flow_id = r.flow_id and e.key = r.key`)
 	return events + refused, lemma.Wrap(err, "forget refusals")
 }
-
-// hasActive finds an active enrollment that began before the event v, since a later branch
-// may read the profile's events, or that has not entered. See "first row by a subquery" in
-// enrollment/plans.go; of the indexes of active enrollments, only enrollments_active has the
-// order.
-const hasActive = `select true from enrollments e where e.workspace_id = v.workspace_id and e.profile_key = v.profile_key
-	and e.status = 'active' and (e.enrolled_at <= v.received_at or e.node = '') order by e.flow_id, e.overlap_key limit 1`
-
-// isCounted finds an experiment that has no verdict yet and counts the event v. An experiment
-// lasts 28 days, so that a paused campaign keeps a bounded number of events.
-const isCounted = `select true from iterations i where i.workspace_id = v.workspace_id and i.event_name = v.name
-	and i.status in ('sampling', 'running', 'evaluating') and i.started_at <= v.received_at and i.cut_off_at > v.received_at limit 1`
 
 // entersLater finds the enrollment of the refusal v if it has not entered. One that has
 // entered or ended is never refused, so that nothing offers its refusals again.
@@ -63,12 +40,20 @@ const entersLater = `select true from enrollments e where e.workspace_id = v.wor
 // aged are the keys of rows to delete, column by column.
 type aged struct{ workspaces, keys, flows []pgtype.UUID }
 
+func (a *aged) add(ws, key, flow pgtype.UUID) {
+	a.workspaces, a.keys, a.flows = append(a.workspaces, ws), append(a.keys, key), append(a.flows, flow)
+}
+
+// finder reads the next page of rows after a time, and sets it to that of the last. It returns
+// the rows to delete, and how many it read.
+type finder func(ctx context.Context, after *pgtype.Timestamptz) (a aged, read int, err error)
+
 // forget reads all rows past the retention, the oldest first, page by page, and deletes
 // those that need not stay. It reads each row once: rows that stay hold up no others.
-func (f *Flows) forget(ctx context.Context, find, remove string) (gone int64, err error) {
+func (f *Flows) forget(ctx context.Context, find finder, remove string) (gone int64, err error) {
 	after := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	for {
-		old, read, err := f.findAged(ctx, find, &after)
+		old, read, err := find(ctx, &after)
 		if err != nil {
 			return gone, err
 		}
@@ -80,20 +65,21 @@ func (f *Flows) forget(ctx context.Context, find, remove string) (gone int64, er
 	}
 }
 
-// findAged reads the next page of rows. It returns those to delete, how many it read, and
-// sets after to the time of the last.
-func (f *Flows) findAged(ctx context.Context, sql string, after *pgtype.Timestamptz) (a aged, read int, err error) {
-	rows, _ := f.pool.Query(ctx, sql, f.cfg.Retention, *after, f.forgetPage)
+// findRefusals is the finder of refusals.
+func (f *Flows) findRefusals(ctx context.Context, after *pgtype.Timestamptz) (a aged, read int, err error) {
+	rows, _ := f.pool.Query(ctx, `
+		select workspace_id, key, flow_id, at, (`+entersLater+`) is null from (
+			select workspace_id, key, flow_id, enrollment_id, at from refusals where at > $2 and at < now() - $1::interval
+			order by at fetch first ($3::int) rows with ties
+		) v`, f.cfg.Retention, *after, f.forgetPage)
 	var ws, key, flow pgtype.UUID
 	var at pgtype.Timestamptz
 	var remove bool
 	_, err = pgx.ForEachRow(rows, []any{&ws, &key, &flow, &at, &remove}, func() error {
 		read++
-		if at.Time.After(after.Time) {
-			*after = at
-		}
+		*after = at
 		if remove {
-			a.workspaces, a.keys, a.flows = append(a.workspaces, ws), append(a.keys, key), append(a.flows, flow)
+			a.add(ws, key, flow)
 		}
 		return nil
 	})

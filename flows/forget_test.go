@@ -2,6 +2,8 @@ package flows_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +32,33 @@ func TestForget(t *testing.T) {
 	b.WantCount(1, `select count(*) from refusals where workspace_id = $1 and profile_key = 'c2'`, b.Workspace)
 	if n, err = b.Forget(context.Background()); n != 0 || err != nil {
 		t.Fatalf("%d %v", n, err)
+	}
+}
+
+// Rows of one time are one page, so that a page that begins after a time leaves out none of
+// that time. A statement reads no more than that.
+func TestForgetReadsPages(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
+	flow := b.NewDraft(flowstest.Minimal).ID
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), 'c1', 'e', now(), now() - interval '50 hours' - i / 25 * interval '1 minute'
+		from generate_series(0, 99) i`, b.Workspace)
+	for i := range 30 {
+		b.Refuse(flow, fmt.Sprint("c", i), enrollment.Filtered, 50*time.Hour)
+	}
+	b.Exec(`update refusals set at = now() - interval '50 hours'`)
+	p, seen := b.Traced()
+	read := 0
+	seen.Stop = func(sql string) {
+		if strings.Contains(sql, "with ties") && strings.Contains(sql, "from trigger_events") {
+			read++
+		}
+	}
+	p.SetForgetPage(10)
+	n, err := p.Forget(context.Background())
+	b.Must(err)
+	if n != 130 || read != 5 { // four times, and nothing
+		t.Errorf("%d forgotten by %d statements", n, read)
 	}
 }
 
@@ -93,6 +122,42 @@ func TestEventsOfAnExperimentAreKept(t *testing.T) {
 	b.Exec(`update iterations set status = 'inconclusive'`)
 	if n, err = b.Forget(bg); n != 2 || err != nil {
 		t.Errorf("%d events are forgotten after the verdict: %v", n, err)
+	}
+}
+
+// What keeps events is read once for a profile and a name, and not once for each event: else
+// one workspace ends the retention of all.
+func TestWhatKeepsEventsIsReadOnce(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
+	const many, events = 40, 500
+	b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"per_event"},"overlap":"allow","start":"wait","nodes":{
+		"wait":{"type":"delay","for":"P60D","next":"end"},"end":{"type":"exit"}}}`)
+	for range many {
+		b.RecordEvent("c1", "go")
+	}
+	b.Settle()
+	b.Exec(`alter table iterations drop constraint iterations_workspace_id_campaign_id_fkey`) // without a campaign
+	b.Exec(`insert into iterations (workspace_id, id, campaign_id, status, sample_percent, holdout_percent, metric, event_name, duration,
+			started_at, cut_off_at)
+		select $1, gen_random_uuid(), gen_random_uuid(), 'running', 10, 0, 'event', 'bought', '17 days', now(), now() + interval '17 days'
+		from generate_series(1, $2)`, b.Workspace, many)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), 'c1', 'bought', now(), now() - interval '50 days' from generate_series(1, $2)`, b.Workspace, events)
+	tx, err := b.Pool.Begin(bg)
+	b.Must(err)
+	defer func() { _ = tx.Rollback(bg) }()
+	rows := func() (n int) {
+		t.Helper()
+		b.Must(tx.QueryRow(bg, `select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::int from pg_stat_xact_user_tables
+			where relname in ('enrollments', 'iterations')`).Scan(&n))
+		return n
+	}
+	before := rows()
+	if n, gone, err := b.FindOldEvents(bg, tx); n != events || gone != events || err != nil {
+		t.Errorf("%d events, of which %d go: %v", n, gone, err)
+	}
+	if n := rows() - before; n > 10*many {
+		t.Errorf("%d rows are read of %d enrollments and %d experiments", n, many, many)
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 type account struct {
 	workspace uuid.UUID
 	kind      string
+	channel   lemma.Channel
 	version   int
 	receiver  sender.Receiver
 	err       error // why there is none
@@ -101,7 +102,7 @@ func (a *accounts) read(ctx context.Context, id uuid.UUID, old *account) (*accou
 	if err != nil {
 		return nil, fmt.Errorf("read the provider of a webhook: %w", err)
 	}
-	fresh := &account{workspace: ws, kind: found.Kind, version: found.Version, until: until}
+	fresh := &account{workspace: ws, kind: found.Kind, channel: found.Channel, version: found.Version, until: until}
 	if old != nil && old.workspace == ws && old.version == found.Version && old.kind == found.Kind {
 		fresh.receiver, fresh.err = old.receiver, old.err
 		return fresh, nil

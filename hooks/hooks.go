@@ -31,6 +31,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/address"
 	"lemma/clock"
 	"lemma/events"
 	"lemma/flows/admission"
@@ -72,6 +73,7 @@ type Hooks struct {
 	log       *slog.Logger
 	metrics   *Metrics
 	noID      rare
+	noAddress rare
 }
 
 // New returns Hooks.
@@ -85,6 +87,12 @@ func New(d Deps) *Hooks {
 	}
 	if h.metrics == nil {
 		h.metrics = NewMetrics(nil)
+	}
+	for _, k := range d.Kinds { // a counter that begins with its first event has no increase
+		if k.Receiver != nil {
+			h.metrics.unreadable.WithLabelValues(k.Name, address.Invalid)
+			h.metrics.unreadable.WithLabelValues(k.Name, address.NoCountryCode)
+		}
 	}
 	h.gather = admission.NewGatherer(together, h.store)
 	return h
@@ -212,10 +220,12 @@ func readRest(start []byte, r *http.Request) ([]byte, error) {
 var busy = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
 	Message: "too many large webhooks are being read; try again in a moment"}
 
-// record stores the reports that are not known to be stored.
+// record stores the reports that are not known to be stored. An address that cannot be read
+// is left out of its report.
 func (h *Hooks) record(ctx context.Context, a *account, provider uuid.UUID, reports []events.Report) error {
 	var all []events.Received
 	var ids []uuid.UUID
+	var unread []string // why the address of each report cannot be read
 	for _, r := range reports {
 		if r.ID != "" {
 			id := lemma.Key("report/1", provider.String(), r.ID)
@@ -225,7 +235,12 @@ func (h *Hooks) record(ctx context.Context, a *account, provider uuid.UUID, repo
 			}
 			ids = append(ids, id)
 		}
-		all = append(all, events.Received{ProviderID: provider, Report: r})
+		reason := ""
+		if r.Address != "" {
+			r.Address, reason = address.Reported(a.channel, r.Address)
+		}
+		all = append(all, events.Received{ProviderID: provider, Channel: a.channel, Report: r})
+		unread = append(unread, reason)
 	}
 	if len(all) == 0 {
 		return nil
@@ -235,7 +250,7 @@ func (h *Hooks) record(ctx context.Context, a *account, provider uuid.UUID, repo
 		return err
 	}
 	h.known.add(ids)
-	h.count(a, provider, all, done)
+	h.count(a, provider, all, done, unread)
 	return nil
 }
 
@@ -262,7 +277,7 @@ func (h *Hooks) store(ctx context.Context, ws uuid.UUID, requests [][]events.Rec
 	return out, nil
 }
 
-func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, done []events.Recorded) {
+func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, done []events.Recorded, unread []string) {
 	for i, r := range all {
 		if r.Report.ID == "" {
 			h.metrics.noID.WithLabelValues(a.kind).Inc()
@@ -278,6 +293,8 @@ func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, don
 		case !done[i].New:
 			h.metrics.duplicates.WithLabelValues(a.kind).Inc()
 			continue
+		case !done[i].Matched && unread[i] != "":
+			h.unreadable(a, provider, r.Report, unread[i])
 		case !done[i].Matched && r.Report.Address == "" && !lemma.IsTestID(r.Report.Notification): // STOP names only an address
 			h.metrics.unmatched.WithLabelValues(a.kind).Inc()
 		}
@@ -285,6 +302,17 @@ func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, don
 		if at := r.Report.OccurredAt; r.Report.Type.Prompt() && !at.IsZero() {
 			h.metrics.lag.WithLabelValues(a.kind).Observe(max(0, time.Since(at).Seconds()))
 		}
+	}
+}
+
+// unreadable counts an event about an address that cannot be read, which has no effect. The
+// carrier has the address by the ids; a log has none.
+func (h *Hooks) unreadable(a *account, provider uuid.UUID, r events.Report, reason string) {
+	h.metrics.unreadable.WithLabelValues(a.kind, reason).Inc()
+	if h.noAddress.now() {
+		h.log.Warn("the address of a provider event cannot be read, so that the event has no effect", "carrier", a.kind,
+			"provider_id", lemma.FormatID(lemma.PrefixProvider, provider), "type", r.Type, "reason", reason, "event", r.ID,
+			"carrier_id", r.CarrierID)
 	}
 }
 

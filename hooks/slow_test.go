@@ -76,7 +76,11 @@ func TestSlowBodiesHaveNoSlot(t *testing.T) {
 		go func() { _, _ = end.Write([]byte("{")); begun <- struct{}{} }()
 	}
 	for range mostLarge {
-		<-begun // the body is being read
+		select {
+		case <-begun: // the body is being read
+		case err := <-done:
+			t.Fatal(err)
+		}
 	}
 	large := fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, b.notification(1), strings.Repeat("x", smallBody))
 	if err := b.receive(h, "e", large); err != nil {

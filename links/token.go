@@ -65,14 +65,21 @@ func newSigner(ws uuid.UUID, number uint16, secret []byte) *Signer {
 }
 
 // Sign returns the token of a payload of at most MaxPayload bytes. It is the same each time.
-func (s *Signer) Sign(p Purpose, payload []byte) string {
+func (s *Signer) Sign(p Purpose, payload []byte) string { return s.URL(p, payload) }
+
+// URL is Sign after the parts of a prefix.
+func (s *Signer) URL(p Purpose, payload []byte, prefix ...string) string {
 	t := s.states.Get().(*state)
 	defer s.states.Put(t)
 	t.raw = append(t.raw[:0], byte(p))
 	t.raw = binary.BigEndian.AppendUint16(t.raw, s.number)
 	t.raw = append(t.raw, s.workspace[:]...)
 	t.raw = t.sign(append(t.raw, payload...))
-	t.text = encoding.AppendEncode(t.text[:0], t.raw)
+	t.text = t.text[:0]
+	for _, part := range prefix {
+		t.text = append(t.text, part...)
+	}
+	t.text = encoding.AppendEncode(t.text, t.raw)
 	return string(t.text)
 }
 

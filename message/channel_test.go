@@ -78,7 +78,8 @@ func TestSchemesOfTheLinkOfAPush(t *testing.T) {
 		"javascript:alert(1)": false, "JaVaScRiPt:alert(1)": false, " javascript:alert(1)": false, "\u00a0javascript:alert(1)": false,
 		"java\tscript:alert(1)": false, "java\nscript:alert(1)": false, "\x01javascript:alert(1)": false, "java\u200bscript:alert(1)": false,
 		"javascript :alert(1)": false, "javascript&colon;alert(1)": false, "%6aavascript:alert(1)": false, "javascript://x/%0aalert(1)": false,
-		"data:text/html,x": false, "DATA:text/html;base64,eA": false, "vbscript:x": false, "livescript:x": false, "blob:https://shop.example/1": false,
+		"data:text/html,x": false, "DATA:text/html;base64,eA": false, "vbscript:x": false, "livescript:x": false,
+		"blob:https://shop.example/1":       false,
 		"filesystem:https://shop.example/1": false, "file:///etc/passwd": false, "about:blank": false, "view-source:https://shop.example": false,
 		"jar:https://shop.example!/": false, "https:///offers": false, "https:offers": false, "//shop.example": false, ":x": false,
 	} {

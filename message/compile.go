@@ -61,6 +61,7 @@ type compiledPart struct {
 type scratch struct {
 	entered bool // it has a slot of processors
 	output  output
+	marked  output // of the part that is tracked
 	values  []value
 	meter   meter
 	texts   []string // of the parts
@@ -161,7 +162,7 @@ func (c *Compiled) RenderTracked(payload, unsubscribeURL string, t Tracking) (Co
 	if err != nil {
 		return Content{}, nil, failed(c.parts[at].pointer, 0, err)
 	}
-	if err := c.track(s.texts, t); err != nil {
+	if err := c.track(s, t); err != nil {
 		return Content{}, nil, err
 	}
 	if err := c.checkRendered(s.texts); err != nil {
@@ -187,7 +188,7 @@ func (c *Compiled) renderParts(s *scratch) (at int, err error) {
 func (c *Compiled) release(s *scratch) {
 	clear(s.values)
 	clear(s.texts)
-	if cap(s.output.text) <= MaxSource {
+	if cap(s.output.text) <= MaxSource && cap(s.marked.text) <= MaxSource {
 		c.scratch.Put(s)
 	}
 }
@@ -200,7 +201,7 @@ func (c *Compiled) checkRendered(texts []string) error {
 		switch {
 		case p.needed && strings.TrimSpace(text) == "":
 			fault = refused("the rendered " + p.pointer[1:] + " is empty")
-		case p.line && strings.ContainsAny(text, "\r\n"):
+		case p.line && hasLineBreak(text):
 			fault = refused("the rendered " + p.pointer[1:] + " contains a line break")
 		case *p == smsPart:
 			fault = checkSegments(text)
@@ -236,22 +237,28 @@ func checkLink(text string) refused {
 	return ""
 }
 
-func (c *Compiled) render(p *compiledPart, s *scratch) (string, error) {
-	made, ok := "", false
-	if p.fast != nil {
-		s.output = output{text: s.output.text[:0]}
-		if ok = p.fast.render(&s.output, s.values); ok {
-			made = string(s.output.text)
-		}
+// render returns the text of a part. That of a marked part is left in the scratch, for track.
+func (c *Compiled) render(p *compiledPart, s *scratch) (made string, err error) {
+	out := &s.output
+	if p.marked {
+		out = &s.marked
 	}
-	if !ok {
+	*out = output{text: out.text[:0]}
+	if p.fast == nil || !p.fast.render(out, s.values) {
 		s.enter()
-		var err error
 		if made, err = p.within(&s.meter, c.bindings(s.values)); err != nil {
 			return "", err
 		}
+		if p.marked {
+			out.text = append(out.text[:0], made...)
+		}
+	} else if !p.marked {
+		made = string(out.text)
 	}
-	if !p.marked && strings.IndexByte(made, 0) >= 0 { // of a marked part: in replace
+	if p.marked { // replace finds a NUL
+		return "", nil
+	}
+	if strings.IndexByte(made, 0) >= 0 {
 		return "", refused("the rendered text contains a NUL")
 	}
 	return made, nil

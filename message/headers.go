@@ -90,15 +90,19 @@ func (c *Compiled) headersOf(texts []string) ([][2]string, error) {
 	return made, nil
 }
 
+func hasLineBreak(text string) bool {
+	return strings.IndexByte(text, '\n') >= 0 || strings.IndexByte(text, '\r') >= 0
+}
+
 const errHeaderSize = refused("the header must have at most 900 characters")
 
 // checkHeader returns why a rendered text cannot be the value of a header, or "".
 // NUL is refused in every part.
 func checkHeader(text string) refused {
-	if strings.ContainsAny(text, "\r\n") {
+	if hasLineBreak(text) {
 		return "the rendered header contains a line break"
 	}
-	if utf8.RuneCountInString(text) > MaxHeader {
+	if len(text) > MaxHeader && utf8.RuneCountInString(text) > MaxHeader {
 		return errHeaderSize
 	}
 	return ""

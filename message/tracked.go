@@ -1,6 +1,7 @@
 package message
 
 import (
+	"bytes"
 	"crypto/rand"
 	"fmt"
 	"net/url"
@@ -120,37 +121,35 @@ func (c *Compiled) Links() []string {
 }
 
 // track replaces the marks of the rendered HTML.
-func (c *Compiled) track(texts []string, t Tracking) (err error) {
+func (c *Compiled) track(s *scratch, t Tracking) (err error) {
 	if c.tracking == nil {
 		return nil
 	}
 	at := c.tracking.at
-	if texts[at], err = c.tracking.marker.replace(texts[at], t); err != nil {
+	if s.output.text, err = c.tracking.marker.replace(s.output.text[:0], s.marked.text, t); err != nil {
 		return failed(c.parts[at].pointer, 0, err)
 	}
+	s.texts[at] = string(s.output.text)
 	return nil
 }
 
-// replace writes the links and the pixel in place of their marks. A link without an end
-// stays as it is. What makes the text longer than MaxRendered is left out.
-func (m marker) replace(text string, t Tracking) (string, error) {
-	var b strings.Builder
-	b.Grow(len(text) + len(text)/4)
+// replace appends a text with the links and the pixel in place of their marks. A link without
+// an end stays as it is. What makes the text longer than MaxRendered is left out.
+func (m marker) replace(to, text []byte, t Tracking) ([]byte, error) {
 	bare := 0
-	write := func(s string) { b.WriteString(s); bare += len(s) }
 	pixels := 1
 	for {
-		at := strings.IndexByte(text, 0)
+		at := bytes.IndexByte(text, 0)
 		if at < 0 {
 			break
 		}
-		write(text[:at])
+		to, bare = append(to, text[:at]...), bare+at
 		kind, number, rest, ok := m.next(text[at:])
 		if !ok {
-			return "", refused("the rendered text contains a NUL")
+			return to, refused("the rendered text contains a NUL")
 		}
 		text = rest
-		if b.Len() > MaxRendered {
+		if len(to) > MaxRendered {
 			if kind == linkMark {
 				t.leave(number, LargeMessage)
 			}
@@ -160,28 +159,27 @@ func (m marker) replace(text string, t Tracking) (string, error) {
 		case linkMark:
 			value, rest, ok := m.value(text)
 			if made := t.click(number, value); ok && made != "" {
-				b.WriteString(made)
-				bare += len(value)
+				to, bare = append(to, made...), bare+len(value)
 				text = rest
 			}
 		case pixelMark:
 			if t.Open != "" && pixels > 0 {
-				b.WriteString(`<img src="` + t.Open + `" width="1" height="1" alt="" style="border:0">`)
+				to = append(append(append(to, `<img src="`...), t.Open...), `" width="1" height="1" alt="" style="border:0">`...)
 				pixels--
 			}
 		}
 	}
-	write(text)
+	to, bare = append(to, text...), bare+len(text)
 	if bare > MaxRendered {
-		return "", refused(fmt.Sprintf("the rendered text is longer than %d bytes", MaxRendered))
+		return to, refused(fmt.Sprintf("the rendered text is longer than %d bytes", MaxRendered))
 	}
-	return b.String(), nil
+	return to, nil
 }
 
 // next reads the mark at the beginning of a text.
-func (m marker) next(text string) (kind byte, number int, rest string, ok bool) {
-	if !strings.HasPrefix(text, string(m)) || len(text) < len(m)+markBytes {
-		return 0, 0, "", false
+func (m marker) next(text []byte) (kind byte, number int, rest []byte, ok bool) {
+	if len(text) < len(m)+markBytes || string(text[:len(m)]) != string(m) {
+		return 0, 0, nil, false
 	}
 	text = text[len(m):]
 	for _, digit := range text[1:markBytes] {
@@ -191,21 +189,21 @@ func (m marker) next(text string) (kind byte, number int, rest string, ok bool) 
 }
 
 // value is the text until the end of a link.
-func (m marker) value(text string) (value, rest string, ok bool) {
-	end := strings.IndexByte(text, 0)
+func (m marker) value(text []byte) (value, rest []byte, ok bool) {
+	end := bytes.IndexByte(text, 0)
 	if end < 0 {
-		return "", "", false
+		return nil, nil, false
 	}
 	kind, _, rest, ok := m.next(text[end:])
 	return text[:end], rest, ok && kind == endMark
 }
 
 // click is what replaces the value of an href, escaped; "" leaves it.
-func (t Tracking) click(number int, value string) string {
+func (t *Tracking) click(number int, value []byte) string {
 	if t.Click == nil {
 		return ""
 	}
-	to := strings.Trim(unescaped(value), htmlSpace)
+	to := strings.Trim(unescaped(string(value)), htmlSpace)
 	if !isWeb(to) || t.Own != "" && strings.HasPrefix(to, t.Own) {
 		return ""
 	}
@@ -217,7 +215,7 @@ func (t Tracking) click(number int, value string) string {
 }
 
 // leave reports a link that stays as it is.
-func (t Tracking) leave(number int, reason string) {
+func (t *Tracking) leave(number int, reason string) {
 	if t.Click != nil && t.Left != nil {
 		t.Left(number, reason)
 	}
@@ -227,6 +225,8 @@ func (t Tracking) leave(number int, reason string) {
 // &copy=1, is text (HTML standard, 13.2.5.73).
 func unescaped(value string) string {
 	switch { // a tokenizer costs 9 µs
+	case strings.IndexByte(value, '&') < 0:
+		return value
 	case strings.Count(value, "&") == strings.Count(value, "&amp;"):
 		return strings.ReplaceAll(value, "&amp;", "&")
 	case html.UnescapeString(value) == value: // in texts it decodes more than in attributes
@@ -241,6 +241,10 @@ func unescaped(value string) string {
 
 // isWeb reports whether a URL is absolute and of the web.
 func isWeb(to string) bool {
+	return isPlainWeb(to) || isParsedWeb(to) // url.Parse costs 200 ns
+}
+
+func isParsedWeb(to string) bool {
 	if strings.ContainsFunc(to, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return false
 	}
@@ -251,3 +255,36 @@ func isWeb(to string) bool {
 	parsed, err := url.Parse(to)
 	return err == nil && parsed.Host != ""
 }
+
+// isPlainWeb reports whether isWeb is true of a URL that consists of a host without a port and
+// of ASCII without escapes.
+func isPlainWeb(to string) bool {
+	rest, ok := strings.CutPrefix(to, "https://")
+	if !ok {
+		rest, ok = strings.CutPrefix(to, "http://")
+	}
+	if !ok {
+		return false
+	}
+	host := 0
+	for host < len(rest) && isHost[rest[host]] {
+		host++
+	}
+	if host == 0 || host < len(rest) && rest[host] != '/' && rest[host] != '?' && rest[host] != '#' {
+		return false
+	}
+	for i := host; i < len(rest); i++ {
+		if c := rest[i]; c <= ' ' || c >= 0x7f || c == '%' {
+			return false
+		}
+	}
+	return true
+}
+
+// isHost are the characters of the names of hosts.
+var isHost = func() (is [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") {
+		is[c] = true
+	}
+	return is
+}()

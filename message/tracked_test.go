@@ -233,6 +233,32 @@ func untracked(text string) string {
 	return b.String()
 }
 
+// What isPlainWeb accepts is a URL of the web. What it leaves to url.Parse may be one.
+func TestPlainURLsAreOfTheWeb(t *testing.T) {
+	t.Parallel()
+	for to, want := range map[string]bool{
+		"https://shop.example": true, "http://shop.example/a?b=c&d=[e]#f": true, "https://SHOP-1.example?a": true, "https://a#b": true,
+		"https://": false, "https:///a": false, "https://a:1/": false, "https://u@a/": false, "https://a/%zz": false, "https://a/%20": false,
+		"https://a/ b": false, "https://a/\x7f": false, "https://a/ä": false, "https://ä/": false, "HTTPS://a/": false, "ftp://a/": false,
+		"//a/": false, "https:a": false, "": false,
+	} {
+		if isPlainWeb(to) != want {
+			t.Errorf("%q: not %v", to, want)
+		}
+	}
+}
+
+func FuzzPlainURLsAreOfTheWeb(f *testing.F) {
+	for _, to := range []string{"https://shop.example/a?b#c", "http://a[/", "https://a/%zz", "https://a\\b/", "https://a#%", "https://.-/"} {
+		f.Add(to)
+	}
+	f.Fuzz(func(t *testing.T, to string) {
+		if isPlainWeb(to) && !isParsedWeb(to) {
+			t.Fatalf("%q is not of the web", to)
+		}
+	})
+}
+
 func BenchmarkTracked(b *testing.B) {
 	c, err := compiled(b, Content{Subject: "s", HTML: strings.Repeat(`<p>{{ x }}</p><a href="https://shop/?a={{ x }}">x</a>`, 20), Text: "t"}).
 		Tracked(Track{true, true})

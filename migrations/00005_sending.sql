@@ -252,7 +252,8 @@ create table event_queue (
     ordinal      smallint,
     type         text not null,               -- of the event; 'orphaned': the row is orphaned, and may have evidence
     attempt      smallint,
-    address      text,                        -- of an event without a notification
+    channel      text,                        -- of address
+    address      text,                        -- of an event without a notification, canonical
     detail       text,
     occurred_at  timestamptz not null,
     recorded_at  timestamptz not null default now(),

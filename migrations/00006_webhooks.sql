@@ -30,7 +30,7 @@ create table webhook_subscriptions (
     type         text not null constraint webhook_subscriptions_type check (type in (
         'notification.sent', 'notification.delivered', 'notification.bounced', 'notification.complained', 'notification.failed',
         'notification.skipped', 'notification.orphaned', 'notification.opened', 'notification.clicked', 'notification.unsubscribed',
-        'campaign.started', 'campaign.paused', 'campaign.completed', 'campaign.failed', 'iteration.decided',
+        'campaign.started', 'campaign.paused', 'campaign.completed', 'campaign.failed', 'iteration.decided', 'iteration.inconclusive',
         'enrollment.started', 'enrollment.completed', 'enrollment.exited', 'provider.failing')),
     endpoint_id  uuid not null,
     position     smallint not null,           -- of the subscription in its endpoint

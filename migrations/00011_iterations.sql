@@ -30,6 +30,7 @@ create table iterations (
     started_at       timestamptz,
     cut_off_at       timestamptz,             -- later events do not count; fixed at the start
     measure_at       timestamptz,             -- when its results are measured next
+    extensions       smallint not null default 0, -- how often a person has moved the cut-off
     evaluating_by    text,                    -- a fresh token for every claim
     evaluating_until timestamptz,
     retry_at         timestamptz not null default now(), -- of an evaluation that failed
@@ -49,6 +50,8 @@ create table iterations (
         when 'sql' then event_name is null and data_source_id is not null and sql is not null
         else event_name is null and data_source_id is null and sql is null end
         and (metric is not null) = (duration is not null or evaluate_at is not null) and (duration is null or evaluate_at is null)),
+    -- Each is an entry of the timeline.
+    constraint iterations_extensions check (extensions between 0 and 100),
     constraint iterations_guardrail check ((guardrail is null) = (guardrail_limit is null)),
     -- Claimed exactly while it has a token, and only while there is something to decide.
     constraint iterations_claim check ((evaluating_by is null) = (evaluating_until is null)
@@ -65,6 +68,7 @@ create index iterations_guarded on iterations (guardrail_at) where guardrail_at 
 create index iterations_counting on iterations (workspace_id, event_name)
     where event_name is not null and status in ('sampling', 'running', 'evaluating'); -- the events that are kept for them
 create index iterations_measured on iterations (measure_at) where status in ('sampling', 'running');
+create index iterations_inconclusive on iterations (workspace_id) where status = 'inconclusive';
 create index iterations_evaluated on iterations (cut_off_at) where status in ('running', 'evaluating');
 
 create table iteration_variants (
@@ -126,7 +130,7 @@ create table iteration_log (
 );
 
 -- The recipients of a sample as hashes of their profile keys: one row for each
--- chunk of the fan-out and variant. Deleted when the iteration ends.
+-- chunk of the fan-out and variant, or several. Deleted when the iteration ends.
 create table iteration_members (
     workspace_id uuid not null,
     origin_id    uuid not null,               -- the campaign
@@ -136,6 +140,8 @@ create table iteration_members (
     primary key (workspace_id, origin_id, id)
 );
 alter table iteration_members alter column profiles set storage external; -- hashes cannot be compressed
+-- A row has up to 1,000 hashes, which is a page: values of their own would be read 2 kB at a time.
+alter table iteration_members set (toast_tuple_target = 8160);
 
 -- What was measured of each variant, appended.
 create table iteration_results (

@@ -450,6 +450,7 @@ create table event_queue (
     ordinal smallint,
     type text not null,
     attempt smallint,
+    channel text,
     address text,
     detail text,
     occurred_at timestamp with time zone not null,
@@ -733,7 +734,7 @@ create table iteration_members (
     ordinal smallint not null,
     profiles bytea not null,
     constraint iteration_members_pkey PRIMARY KEY (workspace_id, origin_id, id)
-);
+) with (toast_tuple_target=8160);
 
 create table iteration_results (
     workspace_id uuid not null,
@@ -806,6 +807,7 @@ create table iterations (
     started_at timestamp with time zone,
     cut_off_at timestamp with time zone,
     measure_at timestamp with time zone,
+    extensions smallint not null default 0,
     evaluating_by text,
     evaluating_until timestamp with time zone,
     retry_at timestamp with time zone not null default now(),
@@ -822,6 +824,7 @@ create table iterations (
     constraint iterations_confidence_check CHECK (((confidence >= (0.5)::double precision) AND (confidence < (1)::double precision))),
     constraint iterations_decided CHECK ((((winner IS NULL) = (decided_by IS NULL)) AND ((winner IS NULL) = (decided_at IS NULL)) AND ((winner IS NULL) = (rollout_id IS NULL)) AND ((winner IS NOT NULL) OR (status <> ALL (ARRAY['decided'::text, 'rolling_out'::text]))) AND ((winner IS NULL) OR (status = ANY (ARRAY['decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text]))))),
     constraint iterations_decided_by CHECK ((decided_by = ANY (ARRAY['evaluation'::text, 'on_inconclusive'::text, 'person'::text]))),
+    constraint iterations_extensions CHECK (((extensions >= 0) AND (extensions <= 100))),
     constraint iterations_guardrail CHECK (((guardrail IS NULL) = (guardrail_limit IS NULL))),
     constraint iterations_guardrail_kind CHECK ((guardrail = ANY (ARRAY['unsubscribes'::text, 'complaints'::text]))),
     constraint iterations_guardrail_limit_check CHECK (((guardrail_limit > (0)::double precision) AND (guardrail_limit < (1)::double precision))),
@@ -1225,7 +1228,7 @@ create table webhook_subscriptions (
     flow_ids uuid[],
     metadata jsonb,
     constraint webhook_subscriptions_pkey PRIMARY KEY (workspace_id, type, endpoint_id, "position"),
-    constraint webhook_subscriptions_type CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, 'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, 'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, 'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, 'campaign.failed'::text, 'iteration.decided'::text, 'enrollment.started'::text, 'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text]))),
+    constraint webhook_subscriptions_type CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, 'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, 'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, 'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, 'campaign.failed'::text, 'iteration.decided'::text, 'iteration.inconclusive'::text, 'enrollment.started'::text, 'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text]))),
     constraint webhook_subscriptions_workspace_id_endpoint_id_fkey FOREIGN KEY (workspace_id, endpoint_id) REFERENCES webhook_endpoints(workspace_id, id) ON DELETE CASCADE
 );
 
@@ -1317,6 +1320,7 @@ CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX iterations_counting ON iterations USING btree (workspace_id, event_name) WHERE ((event_name IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text])));
 CREATE INDEX iterations_evaluated ON iterations USING btree (cut_off_at) WHERE (status = ANY (ARRAY['running'::text, 'evaluating'::text]));
 CREATE INDEX iterations_guarded ON iterations USING btree (guardrail_at) WHERE ((guardrail_at IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text])));
+CREATE INDEX iterations_inconclusive ON iterations USING btree (workspace_id) WHERE (status = 'inconclusive'::text);
 CREATE INDEX iterations_measured ON iterations USING btree (measure_at) WHERE (status = ANY (ARRAY['sampling'::text, 'running'::text]));
 CREATE UNIQUE INDEX link_keys_id ON link_keys USING btree (workspace_id, id);
 CREATE INDEX notifications_batch ON ONLY notifications USING btree (workspace_id, origin_id, batch_id) WHERE (batch_id IS NOT NULL);

@@ -41,7 +41,8 @@ const ErasedAddress = "erased"
 // must send the bytes of the first, and inFlight has the indexes of their names: repeat
 // Erase when their batches have ended.
 // Unknown names are ignored.
-func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name, as string) (erased int64, inFlight []int, err error) {
+func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name, as string) (
+	erased int64, inFlight []int, err error) {
 	origins, keys := wireNames(names)
 	tag, err := tx.Exec(ctx, `
 		update notifications n set profile_key = $4, address = case when n.address is not null then $5 end, payload = null, metadata = null

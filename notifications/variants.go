@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -115,9 +116,12 @@ func (m *members) ids() []uuid.UUID {
 	return ids
 }
 
+// membersPerRow is how many hashes a page of Postgres has: a larger value is stored apart.
+const membersPerRow = 1000
+
 func (m *members) add(ordinal int, profiles []byte) {
-	if len(profiles) > 0 {
-		m.ordinals, m.profiles = append(m.ordinals, int16(ordinal)), append(m.profiles, profiles)
+	for row := range slices.Chunk(profiles, 8*membersPerRow) {
+		m.ordinals, m.profiles = append(m.ordinals, int16(ordinal)), append(m.profiles, row)
 	}
 }
 

@@ -34,9 +34,9 @@ func Waits(ctx context.Context) (context.Context, <-chan struct{}) {
 }
 
 type waits struct {
-	context.Context
-	once  sync.Once
-	begun chan struct{}
+	context.Context //nolint:containedctx // it is a context
+	once            sync.Once
+	begun           chan struct{}
 }
 
 // Done is that of the context.

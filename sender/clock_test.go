@@ -50,6 +50,28 @@ func TestOutcomesHaveTheTimeOfTheAnswer(t *testing.T) {
 	}
 }
 
+// The time of an opening that has waited for a lock is not the time at which it began to wait:
+// answers would be dated that much too early.
+func TestTheTimeOfAnOpeningIsAfterItsWait(t *testing.T) {
+	b := setup(t)
+	s := b.sender()
+	c, w := b.claimed(s, b.insert(1, 1, 2)[0])
+	lock, err := b.Pool.Begin(bg)
+	b.Must(err)
+	defer func() { _ = lock.Rollback(bg) }()
+	_, err = lock.Exec(bg, `select from batches for update`)
+	b.Must(err)
+	opened := make(chan error)
+	go func() { _, err := s.commitOnce(bg, c, nil, opening(c, w)); opened <- err }()
+	b.WaitForLocks(1)
+	waited := pgtest.One[time.Time](t, b.Pool, `select clock_timestamp()`)
+	b.Must(lock.Rollback(bg))
+	b.Must(<-opened)
+	if c.opened.Before(waited) {
+		t.Errorf("opened at %v, but it waited until %v", c.opened, waited)
+	}
+}
+
 // An answer is after the opening of its window, as explain requires, also when nothing has
 // measured the time in between.
 func TestAnAnswerIsAfterTheOpeningOfItsWindow(t *testing.T) {

@@ -112,7 +112,7 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 		if compiled, err = compiled.Tracked(track); err != nil {
 			return nil, err
 		}
-		if d.tracked, err = s.tracking.Signer(ctx, workspaceID, created); err != nil {
+		if d.tracked, err = s.tracking.Signer(ctx, workspaceID, created, track); err != nil {
 			return nil, err
 		}
 	}

@@ -176,7 +176,8 @@ func TestARejectionWithoutAnAttemptSettlesNoSecondThatWasCalled(t *testing.T) {
 				t.Errorf("%d deliveries at most, before %d possible: %s", e.DeliveriesAtMost, possible.DeliveriesPossible, e.Summary)
 			}
 			b.inTx(func(tx pgx.Tx) error {
-				n, err := notifications.ResolveByEvidence(bg, tx, b.Workspace, []notifications.Row{{OriginID: b.origin, BatchID: b.batches("attempt = 1")[0].BatchID}})
+				first := notifications.Row{OriginID: b.origin, BatchID: b.batches("attempt = 1")[0].BatchID}
+				n, err := notifications.ResolveByEvidence(bg, tx, b.Workspace, []notifications.Row{first})
 				if n > 0 {
 					t.Error("the rejection resolves it")
 				}

@@ -62,7 +62,7 @@ func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (
 			detail: fmt.Sprintf("the audience was read again after %s", c.age.Round(time.Second))})
 	}
 	if len(gone) == 0 {
-		s.rechecks.note(c.BatchID, s.cfg.RecheckAfter)
+		s.rechecks.record(c.BatchID, s.cfg.RecheckAfter)
 	}
 	c.rows = left
 	return gone, 0, nil
@@ -239,7 +239,7 @@ func (r *rechecks) fresh(batch uuid.UUID, bound time.Duration) bool {
 	return ok && time.Since(at) < bound
 }
 
-func (r *rechecks) note(batch uuid.UUID, bound time.Duration) {
+func (r *rechecks) record(batch uuid.UUID, bound time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.checked == nil {

@@ -2,6 +2,7 @@ package sender
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -105,8 +106,13 @@ func (s *Sender) suppress(ctx context.Context, c *claim, rejected []outcome) err
 				Cause: suppressedFor[o.reason], Detail: clip(o.detail)})
 		}
 	}
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		_, err := suppression.Record(ctx, tx, c.WorkspaceID, entries)
+	var done suppression.Recorded
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) (err error) {
+		done, err = suppression.Record(ctx, tx, c.WorkspaceID, entries)
 		return err
 	})
+	if err == nil && done.Invalid > 0 {
+		err = fmt.Errorf("%d addresses are not valid", done.Invalid)
+	}
+	return err
 }

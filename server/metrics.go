@@ -60,6 +60,8 @@ var (
 		nil, nil)
 	campaignOldest = prometheus.NewDesc("lemma_campaign_oldest_due_seconds",
 		"How long the scheduled campaign that has been due longest waits to be started; 0 when none is due.", nil, nil)
+	iterationsInconclusive = prometheus.NewDesc("lemma_iterations_inconclusive",
+		"A/B tests that wait for the decision of a person.", nil, nil)
 	eventQueue = prometheus.NewDesc("lemma_event_queue_oldest_seconds",
 		"How long the oldest stored event of a carrier waits to be applied; 0 when none waits.", nil, nil)
 	eventLag = prometheus.NewDesc("lemma_event_lag_seconds",
@@ -78,6 +80,7 @@ func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 	ch <- circuitsOpen
 	ch <- flowOldest
 	ch <- campaignOldest
+	ch <- iterationsInconclusive
 	ch <- eventQueue
 	ch <- eventLag
 }
@@ -99,7 +102,7 @@ func (q *queue) Collect(ch chan<- prometheus.Metric) {
 func (q *queue) read() (all []prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	var ready, held, leased, oldest, expired, orphans, overdue, unstarted, circuits, waiting, lag float64
+	var ready, held, leased, oldest, expired, orphans, overdue, unstarted, undecided, circuits, waiting, lag float64
 	err := q.pool.QueryRow(ctx, `
 		with live as (
 			select status, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows
@@ -122,11 +125,12 @@ func (q *queue) read() (all []prometheus.Metric) {
 					and e.status = 'active' and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e
 				where t.next_due_at <= now()), 0)::float8,
 			coalesce((select greatest(extract(epoch from now() - min(scheduled_at)), 0) from campaigns where status = 'scheduled'), 0)::float8,
+			(select count(*) from iterations where status = 'inconclusive')::float8,
 			(select count(*) from provider_meters where opened_at is not null)::float8,
 			coalesce((select extract(epoch from now() - min(recorded_at)) from event_queue), 0)::float8,
 			coalesce((select max(extract(epoch from recorded_at - occurred_at)) from provider_watermarks
 				where recorded_at > now() - interval '1 hour'), 0)::float8
-		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue, &unstarted, &circuits, &waiting, &lag)
+		from live`).Scan(&ready, &held, &leased, &oldest, &expired, &orphans, &overdue, &unstarted, &undecided, &circuits, &waiting, &lag)
 	if err != nil {
 		return []prometheus.Metric{prometheus.NewInvalidMetric(queueDepth, err)}
 	}
@@ -142,6 +146,7 @@ func (q *queue) read() (all []prometheus.Metric) {
 	gauge(circuitsOpen, circuits)
 	gauge(flowOldest, overdue)
 	gauge(campaignOldest, unstarted)
+	gauge(iterationsInconclusive, undecided)
 	gauge(eventQueue, waiting)
 	gauge(eventLag, lag)
 	return all

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma/pgtest"
@@ -87,18 +88,7 @@ func TestDueCampaignsAreMeasured(t *testing.T) {
 	p := &planned{Fixture: shop.New(pgtest.NewShop(t, `create table people (id text, email text, name text)`), shop.Local, nil)}
 	p.Fill("select id, email, name from people")
 	p.Server = newServer(t, p.Fixture.Pool, Config{PublicURL: "https://lemma.shop.example"})
-	gauge := func() float64 {
-		fresh := prometheus.NewRegistry() // a collector keeps what it has read for a while
-		fresh.MustRegister(&queue{pool: p.Pool})
-		found, err := fresh.Gather()
-		p.Must(err)
-		for _, f := range found {
-			if f.GetName() == "lemma_campaign_oldest_due_seconds" {
-				return f.GetMetric()[0].GetGauge().GetValue()
-			}
-		}
-		return -1
-	}
+	gauge := func() float64 { return queueGauge(t, p.Pool, "lemma_campaign_oldest_due_seconds") }
 	for range 2 {
 		_, err := p.Campaigns.Schedule(t.Context(), p.Workspace, p.newCampaign(), time.Now().Add(time.Hour), uuid.Nil)
 		p.Must(err)
@@ -115,6 +105,41 @@ func TestDueCampaignsAreMeasured(t *testing.T) {
 	if got := gauge(); got != 0 {
 		t.Errorf("it is a draft again: %v", got)
 	}
+}
+
+// The gauge of A/B tests counts those that wait for a person.
+func TestInconclusiveTestsAreMeasured(t *testing.T) {
+	t.Parallel()
+	p := &planned{Fixture: shop.New(pgtest.NewShop(t, `create table people (id text, email text, name text)`), shop.Local, nil)}
+	p.Fill("select id, email, name from people")
+	p.Server = newServer(t, p.Fixture.Pool, Config{PublicURL: "https://lemma.shop.example"})
+	for i, status := range []string{"inconclusive", "evaluating", "inconclusive"} {
+		if got := queueGauge(t, p.Pool, "lemma_iterations_inconclusive"); int(got) != (i+1)/2 {
+			t.Errorf("%v wait of the first %d", got, i)
+		}
+		p.Exec(`insert into iterations (workspace_id, id, campaign_id, status, sample_percent, holdout_percent)
+			values ($1, gen_random_uuid(), $2, $3, 50, 0)`, p.Workspace, p.newCampaign(), status)
+	}
+	if got := queueGauge(t, p.Pool, "lemma_iterations_inconclusive"); got != 2 {
+		t.Errorf("%v wait", got)
+	}
+}
+
+// queueGauge reads a gauge anew: a collector keeps what it has read for a while.
+func queueGauge(t *testing.T, pool *pgxpool.Pool, name string) float64 {
+	t.Helper()
+	fresh := prometheus.NewRegistry()
+	fresh.MustRegister(&queue{pool: pool})
+	found, err := fresh.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return -1
 }
 
 var describedMetric = regexp.MustCompile(`fqName: "(lemma_[a-z_]+)".*variableLabels: \{([^}]*)\}`)

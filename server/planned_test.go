@@ -22,6 +22,7 @@ import (
 	"lemma/exports/format"
 	"lemma/flows"
 	"lemma/flows/intake"
+	"lemma/message"
 	"lemma/notifications"
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
@@ -228,7 +229,7 @@ func (p *planned) engagement() {
 	ctx := p.T.Context()
 	var of tracking.Notification
 	p.Must(p.Fixture.Pool.QueryRow(ctx, `select origin_id, key from notifications where converts limit 1`).Scan(&of.Origin, &of.Key))
-	signer, err := p.Tracking.Signer(ctx, p.Workspace, time.Now())
+	signer, err := p.Tracking.Signer(ctx, p.Workspace, time.Now(), message.Track{Opens: true, Clicks: true})
 	p.Must(err)
 	made := signer.Of("", "", of.Origin, of.Key)
 	for _, path := range []string{made.Open, made.Click(1, "https://shop.example")} {

@@ -61,7 +61,7 @@ var reads = []struct{ caller, index, why string }{
 	{"notifications.unhold", "workspace_id_origin_id_id_idx", "the batches of one origin that have not ended (batches_live)"},
 	{"(*Ledger).Cancel", "workspace_id_origin_id_id_idx", "the batches of one origin that have not ended (batches_live)"},
 	{"(*Sender).claimAs", "opt_outs_pkey", "whether one campaign has any"},
-	{"(*Sender).expireLate", "batches_", "the batches that are ready, once a sweep"},
+	{"(*Sender).readLate", "batches_", "skips from one workspace with batches that expire to the next"},
 	{"(*Sender).withoutJob", "batches_", "the batches that are due, once a sweep"},
 	{"(*fairness).readWorkspaces", "batches_", "skips from one workspace with batches that are ready to the next"},
 	{"(*Sender).dueFirst", "batches_", "the first by due_at, of one workspace"},

@@ -9,13 +9,19 @@ import (
 	"lemma"
 )
 
-// Record adds what carriers reported, in the caller's transaction. Addresses that
-// cannot be of their channel are left out.
-func Record(ctx context.Context, tx pgx.Tx, ws uuid.UUID, entries []Entry) (added int, err error) {
+// Recorded is what became of entries.
+type Recorded struct {
+	Added   int
+	Invalid int // their addresses cannot be of their channels: they suppress nothing
+}
+
+// Record adds what carriers reported, in the caller's transaction.
+func Record(ctx context.Context, tx pgx.Tx, ws uuid.UUID, entries []Entry) (done Recorded, err error) {
 	var valid []Entry
 	for _, e := range entries {
 		known, ok := canonical(e.Channel, e.Address)
 		if !ok {
+			done.Invalid++
 			continue
 		}
 		e.ID, e.Address = lemma.NewID(), known
@@ -24,5 +30,6 @@ func Record(ctx context.Context, tx pgx.Tx, ws uuid.UUID, entries []Entry) (adde
 		}
 		valid = append(valid, e)
 	}
-	return insert(ctx, tx, ws, valid)
+	done.Added, err = insert(ctx, tx, ws, valid)
+	return done, err
 }

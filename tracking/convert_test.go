@@ -2,6 +2,9 @@ package tracking
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,6 +186,25 @@ func TestAWorkspaceThatFailsStopsNoConversions(t *testing.T) {
 	}
 	b.WantCount(1, `select count(*) from tracking_queue where workspace_id = $1`, b.Workspace)
 	b.WantCount(1, `select count(*) from conversion_queue where workspace_id = $1`, other)
+}
+
+// Settlements are found by an index of their own: nearly all attempts were settled by the
+// response of the carrier, and are not read.
+func TestSettlementsAreFoundByTheirIndex(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
+		select $1, gen_random_uuid(), 0, 1, 'accepted', true, case when i % 2000 = 0 then 'evidence' else 'response' end,
+			now() - interval '1 hour' + i * interval '100 ms' from generate_series(1, 20000) i`, b.Workspace)
+	b.Exec(`update conversion_positions set until = now() - interval '2 hours'`)
+	b.Exec(`analyze attempts`)
+	plan := strings.Join(pgtest.Column[string](t, b.Pool, `explain (analyze, costs off, timing off, summary off) `+nextSettled,
+		time.Minute, convertChunk), "\n")
+	for _, read := range regexp.MustCompile(`rows=(\d+)|Filter: (\d+)`).FindAllStringSubmatch(plan, -1) {
+		if n, _ := strconv.Atoi(read[1] + read[2]); n > 100 {
+			t.Fatalf("%d rows:\n%s", n, plan)
+		}
+	}
 }
 
 func TestUnsubscribesAreCountedOnce(t *testing.T) {

@@ -16,31 +16,37 @@ import (
 // concurrent use.
 type Signer struct {
 	signer *links.Signer
+	track  message.Track
 	left   func(number int, reason string) // counts links that are too long
 }
 
-// Signer returns the signer of a content that was created at a time.
-func (t *Tracking) Signer(ctx context.Context, ws uuid.UUID, created time.Time) (*Signer, error) {
+// Signer returns the signer of a content that was created at a time, and tracks this.
+func (t *Tracking) Signer(ctx context.Context, ws uuid.UUID, created time.Time, track message.Track) (*Signer, error) {
 	s, err := t.Links.Signer(ctx, ws, created)
 	if err != nil {
 		return nil, fmt.Errorf("make links that are tracked: %w", err)
 	}
-	return &Signer{s, func(_ int, reason string) { t.Metrics.left.WithLabelValues(reason).Inc() }}, nil
+	return &Signer{s, track, func(_ int, reason string) { t.Metrics.left.WithLabelValues(reason).Inc() }}, nil
 }
 
 // Of is the pixel and the links of a notification. base is the result of Base; URLs that
 // begin with own are not tracked.
 func (s *Signer) Of(base, own string, origin, key uuid.UUID) message.Tracking {
-	of := target{origin: origin, key: key}
-	return message.Tracking{
-		Own:  own,
-		Open: base + OpenPath + s.signer.Sign(links.Open, of.payload()),
-		Click: func(number int, url string) string {
-			to := target{origin, key, number, url}
-			return base + ClickPath + s.signer.Sign(links.Click, to.payload())
-		},
-		Left: s.left,
+	made := message.Tracking{Own: own, Left: s.left}
+	if s.track.Opens {
+		made.Open = s.url(base, OpenPath, links.Open, target{origin: origin, key: key})
 	}
+	if s.track.Clicks {
+		made.Click = func(number int, url string) string {
+			return s.url(base, ClickPath, links.Click, target{origin, key, number, url})
+		}
+	}
+	return made
+}
+
+func (s *Signer) url(base, path string, p links.Purpose, of target) string {
+	var memory [256]byte
+	return s.signer.URL(p, of.payload(memory[:0]), base, path)
 }
 
 // target is the payload of a token. link and url are those of a click.
@@ -50,8 +56,8 @@ type target struct {
 	url         string
 }
 
-func (t target) payload() []byte {
-	out := make([]byte, 0, 2*16+4+len(t.url))
+// payload appends the payload.
+func (t *target) payload(out []byte) []byte {
 	out = append(append(out, t.origin[:]...), t.key[:]...)
 	if t.url == "" {
 		return out

@@ -76,7 +76,9 @@ func takeEvents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, most int) (n int, 
 			returning q.key
 		)
 		select v.profile_key, v.name, v.at from taken q left join lateral (
-			select profile_key, name, least(occurred_at, received_at) as at from trigger_events where workspace_id = $1 and key = q.key offset 0) v on true`, ws, most)
+			select profile_key, name, least(occurred_at, received_at) as at from trigger_events
+			where workspace_id = $1 and key = q.key offset 0
+		) v on true`, ws, most)
 	all = occurrences{}
 	var profile, event *string
 	var at *time.Time

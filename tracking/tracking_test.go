@@ -78,11 +78,24 @@ func keyOf(i int) uuid.UUID { return lemma.Key("test/1", fmt.Sprint(i)) }
 // links are the pixel and the links of notification i.
 func (b *bundle) links(i int) message.Tracking {
 	b.T.Helper()
-	s, err := b.Signer(b.T.Context(), b.Workspace, time.Now())
+	s, err := b.Signer(b.T.Context(), b.Workspace, time.Now(), message.Track{Opens: true, Clicks: true})
 	b.Must(err)
 	base, err := b.Base(b.T.Context(), b.Workspace)
 	b.Must(err)
 	return s.Of(base, "", b.origin, keyOf(i))
+}
+
+// A signer makes what its content tracks, and signs nothing else.
+func TestASignerMakesWhatIsTracked(t *testing.T) {
+	b := setup(t)
+	for _, track := range []message.Track{{}, {Opens: true}, {Clicks: true}, {Opens: true, Clicks: true}} {
+		s, err := b.Signer(t.Context(), b.Workspace, time.Now(), track)
+		b.Must(err)
+		made := s.Of(public, "", b.origin, keyOf(1))
+		if (made.Open != "") != track.Opens || (made.Click != nil) != track.Clicks {
+			t.Errorf("%+v: %+v", track, made)
+		}
+	}
 }
 
 func (b *bundle) metric(name string) float64 {

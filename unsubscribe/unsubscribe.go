@@ -110,7 +110,8 @@ func (p *Pages) URLs(ctx context.Context, ws uuid.UUID, c Content) (*URLs, error
 // Of is the link of the recipient of a notification. It is the same each time.
 func (u *URLs) Of(origin, key uuid.UUID, address string) string {
 	l := link{u.content.Channel, suppression.KeyOf(u.content.Channel, address), u.content.TopicID, origin, key}
-	return u.prefix + u.signer.Sign(links.Unsubscribe, l.payload())
+	var memory [linkBytes]byte
+	return u.signer.URL(links.Unsubscribe, l.payload(memory[:0]), u.prefix)
 }
 
 // link is the payload of a token.
@@ -127,13 +128,13 @@ var channels = []lemma.Channel{lemma.Email, lemma.SMS, lemma.Push}
 
 const linkBytes = 1 + 4*16
 
-func (l link) payload() []byte {
-	out := make([]byte, 0, linkBytes)
-	out = append(out, byte(slices.Index(channels, l.channel)))
-	for _, id := range []uuid.UUID{l.recipient, l.topic, l.origin, l.key} {
-		out = append(out, id[:]...)
+// payload appends the payload.
+func (l *link) payload(to []byte) []byte {
+	to = append(to, byte(slices.Index(channels, l.channel)))
+	for _, id := range [...]*uuid.UUID{&l.recipient, &l.topic, &l.origin, &l.key} {
+		to = append(to, id[:]...)
 	}
-	return out
+	return to
 }
 
 func parse(payload []byte) (l link, ok bool) {

@@ -28,15 +28,15 @@ func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
 			<-q.Context().Done()
 		}
 	})
-	var dead []uuid.UUID
+	var unresponsive []uuid.UUID
 	for i := range 3 {
 		e, _ := b.endpoint(fmt.Sprint("/dead", i))
-		dead = append(dead, e.ID)
+		unresponsive = append(unresponsive, e.ID)
 		for range 20 {
 			b.write(b.message(e))
 		}
 	}
-	most := 0 // calls to the dead at a time
+	most := 0 // calls to the unresponsive ones at a time
 	b.hook = func(stage string) {
 		if stage != "claimed" {
 			return
@@ -44,7 +44,7 @@ func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
 		b.limiter.mutex.Lock()
 		defer b.limiter.mutex.Unlock()
 		n := 0
-		for _, id := range dead {
+		for _, id := range unresponsive {
 			n += b.limiter.busy[id]
 		}
 		most = max(most, n)
@@ -52,7 +52,7 @@ func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
 	b.loop(b.Webhooks, func() bool { // they are known as unresponsive
 		b.limiter.mutex.Lock()
 		defer b.limiter.mutex.Unlock()
-		return len(b.limiter.unresponsive) == len(dead)
+		return len(b.limiter.unresponsive) == len(unresponsive)
 	})
 	most = 0 // no call runs, and no claim used the earlier state
 	living, _ := b.endpoint("/living")
@@ -61,7 +61,7 @@ func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
 	}
 	b.loop(b.Webhooks, func() bool { return b.Count(`select count(*) from outbox where status = 'delivered'`) == 20 })
 	if most != 2 {
-		t.Errorf("%d calls to dead endpoints at a time, want half of the workers", most)
+		t.Errorf("%d calls to unresponsive endpoints at a time, want half of the workers", most)
 	}
 	b.WantCount(0, `select count(*) from outbox where status <> 'pending' and endpoint_id <> $1`, living.ID)
 }

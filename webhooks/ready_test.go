@@ -80,7 +80,8 @@ func TestManyWaitsDelayNoOtherWorkspace(t *testing.T) {
 	b := setup(t, nil)
 	wait := func(ws uuid.UUID, endpoints, messages int, ago string) {
 		b.Exec(`insert into outbox (workspace_id, id, endpoint_id, body, waits, due_at)
-			select $1::uuid, gen_random_uuid(), md5(i % $2 || ($1::uuid)::text)::uuid, '{}', true, now() - $4::interval from generate_series(1, $3::int) i`,
+			select $1::uuid, gen_random_uuid(), md5(i % $2 || ($1::uuid)::text)::uuid, '{}', true, now() - $4::interval
+			from generate_series(1, $3::int) i`,
 			ws, endpoints, messages, ago)
 	}
 	wait(b.Workspace, mostInTurn, 6*mostWoken, "2 hours")

@@ -1,11 +1,14 @@
 package webhooks
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/eventsout"
@@ -261,5 +264,46 @@ func TestEachFailingEndpointIsChecked(t *testing.T) {
 	b.Must(err)
 	if now.Status != Disabled {
 		t.Errorf("%+v", now)
+	}
+}
+
+// transactions counts the transactions of a pool.
+type transactions struct{ begun int }
+
+func (t *transactions) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if strings.HasPrefix(d.SQL, "begin") {
+		t.begun++
+	}
+	return ctx
+}
+
+func (*transactions) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Results for which no enrollment waits, and which change no endpoint, are one statement
+// without a transaction: nearly all results of events are of this kind.
+func TestResultsWithoutEffectsAreOneStatement(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	seen := &transactions{}
+	w := New(Deps{Pool: b.Connect(func(c *pgxpool.Config) { c.ConnConfig.Tracer = seen }), Box: pgtest.Box(t)}, Options{})
+	delivered, failed := result{status: 200, final: true}, result{status: 503, reason: ReasonStatus}
+	event := claimed{WorkspaceID: b.Workspace, ID: lemma.NewID(), EndpointID: lemma.NewID(), EventID: new(lemma.NewID()), LeasedBy: "t"}
+	answer, failing := event, event
+	answer.EnrollmentID, answer.Step, answer.EventID = new(lemma.NewID()), new(1), nil
+	failing.FailingSince = new(time.Now())
+	for name, c := range map[string]struct {
+		claimed
+		result
+		begun int
+	}{
+		"an event is delivered": {event, delivered, 0}, "it fails again": {failing, failed, 0},
+		"it fails": {event, failed, 1}, "it is delivered after a failure": {failing, delivered, 1},
+		"an enrollment waits": {answer, delivered, 1},
+	} {
+		seen.begun = 0
+		b.Must(w.settleAll(t.Context(), []*settlement{{claimed: c.claimed, result: c.result}}))
+		if seen.begun != c.begun {
+			t.Errorf("%s: %d transactions", name, seen.begun)
+		}
 	}
 }

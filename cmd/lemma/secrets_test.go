@@ -146,7 +146,8 @@ func TestDeleteLinkKeys(t *testing.T) {
 	}
 	old := sign(lost, first)
 	sealed(t, pool, lost, first, "lost")
-	if _, err := lemmaWith(t, env, "secrets", "delete-link-keys", "--confirm"); err == nil || !strings.Contains(err.Error(), "opens no secret") {
+	_, err := lemmaWith(t, env, "secrets", "delete-link-keys", "--confirm")
+	if err == nil || !strings.Contains(err.Error(), "opens no secret") {
 		t.Errorf("with a key that opens nothing: %v", err)
 	}
 	sealed(t, pool, key, second, "kept")

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"lemma/message"
 	"lemma/sender/gateway"
 	"lemma/sender/wire"
 )
@@ -56,7 +57,7 @@ func (b *benchmarks) clicks(ctx context.Context, e *env, print func(figure) erro
 
 // linksOf is a link of each notification.
 func (b *instance) linksOf(ctx context.Context, t hookTarget, n int) ([]string, error) {
-	s, err := b.Tracking.Signer(ctx, b.workspace, time.Now())
+	s, err := b.Tracking.Signer(ctx, b.workspace, time.Now(), message.Track{Opens: true, Clicks: true})
 	if err != nil {
 		return nil, err
 	}

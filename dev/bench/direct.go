@@ -45,7 +45,7 @@ func (e *env) directTo(ctx context.Context, clients int, send bool) (d *directTa
 	d.stop = func() {
 		d.api.stop()
 		_ = d.Stop()
-		d.instance.drop()
+		d.drop()
 		d.sink.stop()
 	}
 	return d, d.Direct.BeginPeriod(ctx)

@@ -23,8 +23,8 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		Events: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_trigger_events_total",
-			Help: "Received events: recorded, duplicate, invalid, or refused because too many were waiting (overloaded) " +
-				"or because conditions took too long (condition_time)."}, []string{"result"}),
+			Help: "Received events: recorded, duplicate, invalid, or refused because too many were waiting (overloaded), " +
+				"conditions took too long (condition_time) or others of a request enroll too often (too_many_enrollments)."}, []string{"result"}),
 		Triggers: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_triggers_total",
 			Help: "Triggers by outcome: enrolled, the reason of the refusal, or refused because too many were waiting (overloaded)."},
 			[]string{"result"}),

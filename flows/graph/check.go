@@ -55,7 +55,7 @@ func (c *checker) check() {
 	c.triggers()
 	c.recurrence()
 	c.exits()
-	c.notes("", c.def.Description)
+	c.texts("", c.def.Description)
 	c.defaults()
 	oneOf(c, "/overlap", c.def.Overlap, "deny", "allow")
 	c.nodes()

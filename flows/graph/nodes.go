@@ -47,15 +47,15 @@ func (c *checker) nodes() {
 		if len(n.Name) > maxName {
 			c.fault(at(pointer, "name"), "too_long", "must have at most %d bytes", maxName)
 		}
-		c.notes(pointer, n.Description)
+		c.texts(pointer, n.Description)
 		if c.fieldsOf(pointer, id, n.Type) {
 			c.g.nodes[id] = c.node(pointer, id, n)
 		}
 	}
 }
 
-// notes checks the fields for people and editors.
-func (c *checker) notes(pointer, description string) {
+// texts checks the fields for people and editors.
+func (c *checker) texts(pointer, description string) {
 	if len(description) > maxDescription {
 		c.fault(at(pointer, "description"), "too_long", "must have at most %d bytes", maxDescription)
 	}

@@ -21,16 +21,30 @@ import (
 // is recorded that needs what is not compiled.
 const conditionTime = 5 * time.Second
 
+// mostOffered bounds how many enrollments and refusals the events of one transaction lead to,
+// which takes some 10 s. It is checked before each event, as conditionTime is.
+const mostOffered = 50_000
+
+// errOffered is the error of an event after so many.
+var errOffered = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
+	Message: "the events of the request enroll too often: send it again in another request"}
+
 // errConditionTime is the error of an event whose conditions were not evaluated.
 var errConditionTime = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
 	Message: "the conditions on the events of the request took too long: send it again in another request"}
 
-// Overloaded reports whether conditions took too long. The event can be sent again.
+// Overloaded reports whether other events took too much. The event can be sent again.
 func (r Recorded) Overloaded() bool { return admission.IsOverloaded(r.Err) }
 
-// exhausted reports whether conditions on further events are not evaluated.
-func (t *transaction) exhausted() bool {
-	return t.evaluated > 0 && t.evaluated+t.versions.Spent() >= t.conditionTime
+// exhausted is the error of further events, whose conditions are not evaluated; nil: they are.
+func (t *transaction) exhausted() *lemma.Error {
+	switch {
+	case t.evaluated > 0 && t.evaluated+t.versions.Spent() >= t.conditionTime:
+		return errConditionTime
+	case t.offered >= t.mostOffered:
+		return errOffered
+	}
+	return nil
 }
 
 // ready returns how many of the events, in their order, can be applied with the versions
@@ -71,15 +85,15 @@ func (t *transaction) evaluate(c *graph.Condition, v graph.Vars) (bool, error) {
 // had no effect. A repetition of one in the transaction repeats nothing that is recorded.
 func (t *transaction) forgetOverloaded(ctx context.Context, all []*Trigger, done []Recorded) error {
 	var keys []pgtype.UUID
-	forgotten := map[uuid.UUID]bool{}
+	forgotten := map[uuid.UUID]error{}
 	for i, o := range all {
 		if done[i].Overloaded() {
-			keys, forgotten[o.Key] = append(keys, enrollment.PgUUID(o.Key)), true
+			keys, forgotten[o.Key] = append(keys, enrollment.PgUUID(o.Key)), done[i].Err
 		}
 	}
 	for i, o := range all {
-		if done[i].Duplicate && forgotten[o.Key] {
-			done[i] = Recorded{Key: o.Key, Err: errConditionTime}
+		if err := forgotten[o.Key]; done[i].Duplicate && err != nil {
+			done[i] = Recorded{Key: o.Key, Err: err}
 		}
 	}
 	return lemma.Wrap(t.forget(ctx, keys), "delete events whose conditions were not evaluated")

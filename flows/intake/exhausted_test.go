@@ -96,3 +96,39 @@ func TestRepetitionsOfEventsThatWereNotRecorded(t *testing.T) {
 		t.Error("the conditions did not take too long")
 	}
 }
+
+// Events that many flows listen to are recorded until they have enrolled often. Those that
+// follow have no effect, and can be sent again.
+func TestBulksEndWhenTheyEnrollTooOften(t *testing.T) {
+	b := setup(t, 0)
+	for range 2 {
+		b.Live(`{"triggers":[{"type":"event","event":"cart"}],"recurrence":{"policy":"once"},
+			"start":"end","nodes":{"end":{"type":"exit"}}}`)
+	}
+	b.SetMostOffered(3)
+	var all []intake.Event
+	for _, profile := range []string{"c0", "c1", "c0", "c2", "c3", "c4"} { // the second of c0 is in a round of its own
+		all = append(all, intake.Event{ProfileKey: profile, Name: "cart", ID: fmt.Sprint("event ", len(all))})
+	}
+	for _, want := range []int{2, 2, 2} {
+		done, err := b.RecordAll(bg, b.Workspace, all)
+		b.Must(err)
+		var again []intake.Event
+		for i, r := range done {
+			if r.Overloaded() {
+				again = append(again, all[i])
+			} else if b.Must(r.Err); len(r.Results) != 2 {
+				t.Errorf("%+v", r)
+			}
+			b.WantCount(map[bool]int{false: 1, true: 0}[r.Overloaded()], `select count(*) from trigger_events where source_id = $1`, all[i].ID)
+		}
+		if len(all)-len(again) != want {
+			t.Errorf("of %d events %d are left, want %d fewer", len(all), len(again), want)
+		}
+		all = again
+	}
+	b.WantCount(10, `select count(*) from enrollments`)
+	if n := flowstest.Counted(b.Metrics.Events.WithLabelValues("too_many_enrollments")); n != 6 {
+		t.Errorf("%v events are counted", n)
+	}
+}

@@ -40,6 +40,9 @@ func (in *Intake) RenewPoll(ctx context.Context, stop context.CancelFunc, p Poll
 
 func (in *Intake) Bulks() *admission.Bulks { return &in.bulks }
 
+// SetMostOffered changes the bound on the enrollments of one transaction.
+func (in *Intake) SetMostOffered(n int) { in.mostOffered = n }
+
 // SetConditionTime changes the bound on the conditions of one transaction.
 func (in *Intake) SetConditionTime(d time.Duration) { in.conditionTime = d }
 

@@ -56,6 +56,7 @@ type Intake struct {
 	polls  polls                                   // audiences that this process is reading
 
 	conditionTime time.Duration
+	mostOffered   int
 	compileTime   time.Duration
 	triggerBytes  int
 	mostActive    int
@@ -64,7 +65,7 @@ type Intake struct {
 // New makes an Intake.
 func New(d Deps, cfg Config) *Intake {
 	in := &Intake{pool: d.Pool, clock: clock.New(d.Pool), audiences: d.Audiences, exec: d.Execution, waker: d.Waker, log: d.Log,
-		metrics: d.Metrics, hook: d.Hook, cfg: cfg, conditionTime: conditionTime, compileTime: conditionTime,
+		metrics: d.Metrics, hook: d.Hook, cfg: cfg, conditionTime: conditionTime, mostOffered: mostOffered, compileTime: conditionTime,
 		triggerBytes: triggerBytes, mostActive: MaxActive}
 	in.gather = admission.NewGatherer(cfg.Gather, in.recordChunk)
 	return in

@@ -11,7 +11,8 @@ const recent = `{"triggers":[{"type":"event","event":"order","condition":"now - 
 	"recurrence":{"policy":"per_event"},"overlap":"allow",
 	"exit_on":[{"event":"cancelled","condition":"now - event.at < duration('24h')"}],"start":"nap","nodes":{
 	"nap":{"type":"delay","for":"PT1H","next":"pay"},
-	"pay":{"type":"wait_for_event","event":"paid","condition":"now - event.at < duration('24h')","timeout":"P9D","next":"end","on_timeout":"end"},
+	"pay":{"type":"wait_for_event","event":"paid","condition":"now - event.at < duration('24h')","timeout":"P9D","next":"end",
+		"on_timeout":"end"},
 	"end":{"type":"exit"}}}`
 
 // The time now of a condition is when an event was recorded, not when it occurred: history

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -109,6 +110,9 @@ func (in *Intake) countRecorded(all []Recorded) {
 	m := in.metrics
 	for _, r := range all {
 		switch {
+		case errors.Is(r.Err, errOffered):
+			m.Events.WithLabelValues("too_many_enrollments").Inc()
+			continue
 		case r.Overloaded():
 			m.Events.WithLabelValues("condition_time").Inc()
 			continue

@@ -32,6 +32,7 @@ type transaction struct {
 	applied   map[string]time.Time      // profile with active enrollments -> applied time of its last event
 	due       map[enrollment.Shard]bool // shards with enrollments that it made due
 	evaluated time.Duration             // time that its conditions took
+	offered   int                       // enrollments and refusals that its events lead to
 	alone     bool                      // triggers of one enrollment are offered again
 	cut       bool                      // events that follow need versions which are not compiled
 }
@@ -155,8 +156,8 @@ func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, do
 	}
 	var candidates []*candidate
 	for _, i := range round {
-		if t.exhausted() {
-			done[i].Err = errConditionTime
+		if full := t.exhausted(); full != nil {
+			done[i].Err = full
 			continue
 		}
 		for _, u := range of[all[i].profile] {
@@ -172,6 +173,7 @@ func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, do
 			return err
 		}
 		candidates = append(candidates, found...)
+		t.offered += len(found)
 	}
 	if err := w.write(ctx, t.tx, t.ws); err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 
 var testSecret = signing.Secret([]byte("0123456789abcdef0123456789abcdef"))
 
-func address(n int) string { return fmt.Sprintf("user%d@example.test", n) }
+func addressOf(n int) string { return fmt.Sprintf("user%d@example.test", n) }
 
 func accountAt(t *testing.T, s *sendertest.HTTPServer, channel lemma.Channel, more string) *carrier {
 	t.Helper()
@@ -106,7 +106,7 @@ func TestConformance(t *testing.T) {
 			return accountAt(t, s, "", `,"responses":{"statuses":{"not_accepted":[425]}}`)
 		},
 		Verify: func(r sendertest.Received) error { return verify(r, "ntf_") },
-		To:     recipient, Same: content, Address: address, Reasons: sendertest.Reasons(t, "gateway.go", "../wire/wire.go"), Cases: cases,
+		To:     recipient, Same: content, Address: addressOf, Reasons: sendertest.Reasons(t, "gateway.go", "../wire/wire.go"), Cases: cases,
 		Replies: map[sendertest.Behaviour]sendertest.Reply{
 			sendertest.Accept: {Status: 202, Body: `{"id":"m-1"}`},
 			sendertest.Reject: {Status: 400, Body: `{"error":"never USER2@example.test"}`},
@@ -156,7 +156,8 @@ func TestLongNumbersOfAnswers(t *testing.T) {
 	r := responses{id: "/id", field: "/id", values: outcomes{accepted: []string{"9007199254740993"}, rejected: []string{"9007199254740992"}}}
 	for id, want := range map[string]sender.Outcome{"9007199254740993": sender.Accepted, "9007199254740992": sender.Rejected,
 		"9007199254740993} {}": sender.Unknown} {
-		got := r.receipt(&wire.Answer{Status: 200, Header: http.Header{}, Body: []byte(`{"id":` + id + `}`), Whole: true}, &sender.Message{To: "x"})
+		a := &wire.Answer{Status: 200, Header: http.Header{}, Body: []byte(`{"id":` + id + `}`), Whole: true}
+		got := r.receipt(a, &sender.Message{To: "x"})
 		if got.Outcome != want || want == sender.Accepted && got.CarrierID != id {
 			t.Errorf("%s: %+v", id, got)
 		}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,14 +14,16 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/address"
 	"lemma/events"
 	"lemma/sender"
 	"lemma/sender/wire"
 	"lemma/signing"
 )
 
-// NewReceiver reads webhooks in the format of docs/concepts/provider-events.md.
-func NewReceiver(key []byte) sender.Receiver { return receiver{key} }
+// NewReceiver reads webhooks of a provider of a channel in the format of
+// docs/concepts/provider-events.md.
+func NewReceiver(key []byte, channel lemma.Channel) sender.Receiver { return receiver{key, channel} }
 
 // receiverOf returns ErrNoReceiver for an account without a webhook secret.
 func receiverOf(a sender.Account, o wire.Operator) (sender.Receiver, error) {
@@ -31,10 +34,13 @@ func receiverOf(a sender.Account, o wire.Operator) (sender.Receiver, error) {
 	if s.webhookKey == nil {
 		return nil, fmt.Errorf("no webhook_secret: %w", sender.ErrNoReceiver)
 	}
-	return NewReceiver(s.webhookKey), nil
+	return NewReceiver(s.webhookKey, cmp.Or(a.Channel, lemma.Email)), nil
 }
 
-type receiver struct{ key []byte }
+type receiver struct {
+	key     []byte
+	channel lemma.Channel
+}
 
 // report is an event as a gateway sends it.
 type report struct {
@@ -90,10 +96,29 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 			return nil, unreadable(at+"/type", "is %.50q; must be one of %s", e.Type, typeNames())
 		case e.Notification == "" && e.Address == "":
 			return nil, unreadable(at+"/notification_id", "must be given, or address for an event without a notification")
+		case !r.namesRecipient(e):
+			return nil, unreadable(at+"/address", "must be %s", addresses[r.channel])
 		}
 		out[i] = e.of(signed, i, single)
 	}
 	return out, nil
+}
+
+// namesRecipient reports whether it is known who an event is about. An address is read only
+// if no notification is named: that of the notification decides.
+func (r receiver) namesRecipient(e report) bool {
+	if _, _, named := lemma.ParseNotificationID(e.Notification); named || e.Address == "" {
+		return true
+	}
+	canonical, _ := address.Reported(r.channel, e.Address)
+	return canonical != ""
+}
+
+// addresses describe the addresses of channels.
+var addresses = map[lemma.Channel]string{
+	lemma.Email: "one email address",
+	lemma.SMS:   "a phone number with its country code, such as +4930123456",
+	lemma.Push:  "the token of a device",
 }
 
 // members are those of an event. A request may have events instead.

@@ -32,13 +32,49 @@ func TestUnknownMembersAreNamed(t *testing.T) {
 	} {
 		header := http.Header{}
 		signing.Set(header, [][]byte{key}, "e", time.Now(), []byte(body))
-		_, err := NewReceiver(key).Receive(t.Context(), sender.WebhookRequest{Header: header, Body: []byte(body), At: time.Now()})
+		_, err := NewReceiver(key, lemma.Email).Receive(t.Context(), sender.WebhookRequest{Header: header, Body: []byte(body), At: time.Now()})
 		got := ""
 		if fault, ok := errors.AsType[*lemma.Error](err); ok && errors.Is(err, sender.ErrUnreadable) {
 			got = fault.Fields[0].Pointer
 		}
 		if got != pointer || (err == nil) != (pointer == "") {
 			t.Errorf("%s: %v", body, err)
+		}
+	}
+}
+
+// An event without a notification is about its address: a request with one that cannot be read
+// is refused, and the refusal names the item.
+func TestAddressesAreRead(t *testing.T) {
+	t.Parallel()
+	key := make([]byte, 32)
+	ntf := lemma.FormatNotificationID(lemma.NewID(), lemma.NewID())
+	for _, c := range []struct {
+		channel       lemma.Channel
+		body, pointer string
+	}{
+		{lemma.SMS, `{"type":"unsubscribed","address":"4930123456"}`, ""},
+		{lemma.SMS, `{"type":"unsubscribed","address":"tel:+49-30-123456"}`, ""},
+		{lemma.SMS, `{"type":"unsubscribed","address":"030 123456"}`, "/address"},
+		{lemma.SMS, `{"type":"unsubscribed","address":" "}`, "/address"},
+		{lemma.SMS, `{"type":"delivered","address":"ada@shop.example"}`, "/address"},
+		{lemma.SMS, `{"type":"unsubscribed","address":"030 123456","notification_id":"of another system"}`, "/address"},
+		{lemma.SMS, `{"type":"unsubscribed","address":"030 123456","notification_id":"` + ntf + `"}`, ""},
+		{lemma.SMS, `{"events":[{"type":"bounced","address":"+4930123456"},{"type":"bounced","address":"12345"}]}`, "/events/1/address"},
+		{lemma.Email, `{"type":"bounced","address":"Ada <ada@shop.example.>"}`, ""},
+		{lemma.Email, `{"type":"bounced","address":"ada"}`, "/address"},
+		{lemma.Push, `{"type":"bounced","address":"ada"}`, ""},
+		{lemma.Push, `{"type":"bounced","address":"a\nb"}`, "/address"},
+	} {
+		header := http.Header{}
+		signing.Set(header, [][]byte{key}, "e", time.Now(), []byte(c.body))
+		_, err := NewReceiver(key, c.channel).Receive(t.Context(), sender.WebhookRequest{Header: header, Body: []byte(c.body), At: time.Now()})
+		got := ""
+		if fault, ok := errors.AsType[*lemma.Error](err); ok && errors.Is(err, sender.ErrUnreadable) {
+			got = fault.Fields[0].Pointer
+		}
+		if got != c.pointer || (err == nil) != (c.pointer == "") {
+			t.Errorf("%s %s: %v", c.channel, c.body, err)
 		}
 	}
 }
@@ -53,7 +89,7 @@ func FuzzReceive(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	key := make([]byte, 32)
-	r := NewReceiver(key)
+	r := NewReceiver(key, lemma.SMS)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		header := http.Header{}
 		signing.Set(header, [][]byte{key}, "e", time.Now(), body)

@@ -39,7 +39,7 @@ func (r *run) readEnvelope(d *draft) (waits bool, lost *sender.Receipt) {
 	var e exchange
 	for at := atMail; at <= atData && (s.pipelining || !e.refused()); at++ {
 		a, err := s.put(at, d)
-		if err == nil && e.note(at, a, d.to) {
+		if err == nil && e.record(at, a, d.to) {
 			continue
 		}
 		lost = r.lost(at, err)
@@ -93,8 +93,8 @@ type exchange struct {
 
 func (e *exchange) refused() bool { return e.refusal.Outcome != "" }
 
-// note records an answer. It is false if the connection cannot be used after it.
-func (e *exchange) note(at stage, a reply, to string) bool {
+// record records an answer. It is false if the connection cannot be used after it.
+func (e *exchange) record(at stage, a reply, to string) bool {
 	if goesOn(at, a.code) {
 		e.asked = at == atData
 		return true

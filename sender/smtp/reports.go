@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"lemma"
 	"lemma/sender"
 	"lemma/sender/dsn"
 	"lemma/sender/esp"
@@ -65,7 +66,7 @@ func (f *settingsForm) reports(s *settings, webhooks json.RawMessage, secret str
 		if !ok {
 			f.key(errSigning)
 		}
-		s.receiver = gateway.NewReceiver(key)
+		s.receiver = gateway.NewReceiver(key, lemma.Email)
 	default:
 		f.Fault("/config/webhooks/format", "invalid_choice", "must be postmark, mailgun, sendgrid, generic or dsn")
 	}

@@ -3,7 +3,6 @@ package twilio
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,9 +71,8 @@ func failureType(code string) events.Type {
 // Opt-Out is off.
 var stopWords = []string{"STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT", "REVOKE", "OPTOUT"}
 
-var phone = regexp.MustCompile(`^\+[1-9][0-9]{6,14}$`)
-
-// messageReports is the report of a message from a recipient: that they unsubscribe.
+// messageReports is the report of a message from a recipient: that they unsubscribe. From may
+// have the name of another channel before the number: whatsapp:+4930123456.
 func messageReports(form url.Values, at time.Time) ([]events.Report, error) {
 	sid := report.Short(form.Get("MessageSid"))
 	if sid == "" {
@@ -82,8 +80,8 @@ func messageReports(form url.Values, at time.Time) ([]events.Report, error) {
 	}
 	stop := form.Get("OptOutType") == "STOP" ||
 		form.Get("OptOutType") == "" && slices.Contains(stopWords, strings.ToUpper(strings.TrimSpace(form.Get("Body"))))
-	if from := form.Get("From"); stop && phone.MatchString(from) {
-		return []events.Report{{ID: sid + "/stop", CarrierID: sid, Address: from, Type: events.TypeUnsubscribed, Reason: "stop",
+	if stop {
+		return []events.Report{{ID: sid + "/stop", CarrierID: sid, Address: form.Get("From"), Type: events.TypeUnsubscribed, Reason: "stop",
 			OccurredAt: at.UTC()}}, nil
 	}
 	return nil, nil

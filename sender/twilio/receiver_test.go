@@ -108,8 +108,8 @@ func TestMessagesOfRecipients(t *testing.T) {
 		{"a sentence with stop", "please stop", "", "+491701234567", false},
 		{"STOP that is no keyword of the service", "STOP", "HELP", "+491701234567", false},
 		{"START", "START", "START", "+491701234567", false},
-		{"another channel", "STOP", "STOP", "whatsapp:+491701234567", false},
-		{"a short code", "STOP", "STOP", "12345", false},
+		{"another channel", "STOP", "STOP", "whatsapp:+491701234567", true},
+		{"a short code, which is no number that is sent to", "STOP", "STOP", "12345", true},
 	} {
 		form := url.Values{"AccountSid": {hookAccount}, "MessageSid": {hookSID}, "SmsStatus": {"received"}, "Body": {c.body}, "From": {c.from},
 			"To": {"+15017122661"}}
