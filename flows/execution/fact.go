@@ -51,12 +51,17 @@ func given(data map[string]any) *fact {
 	return &fact{decode: func() map[string]any { return data }}
 }
 
-// past sums up the events of one name. The properties of the last one are decoded by the
-// conditions that read them.
+// past sums up the events of one name: how many there are, and the ones that were recorded
+// first and last. The properties of the last one are decoded by the conditions that read them.
 type past struct {
 	times           int
-	firstAt, lastAt any    // RFC 3339; nil: there was none
-	last            string // properties, a JSON object
+	firstAt, lastAt any    // occurred_at of the first and of the last, RFC 3339; nil: there was none
+	last            string // properties of the last, a JSON object
+}
+
+// summed is the past of a name with events.
+func summed(times int, first, latest time.Time, last string) past {
+	return past{min(times, MaxTimes), first.UTC().Format(time.RFC3339Nano), latest.UTC().Format(time.RFC3339Nano), last}
 }
 
 // read is how conditions see it.

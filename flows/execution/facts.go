@@ -212,6 +212,14 @@ func (e *Evaluator) readEvents(ctx context.Context, execs []*Execution, b *budge
 // MaxTimes is the highest count of events of one name.
 const MaxTimes = 10_000
 
+// sumUp reads the first and the last event by the time at which they were recorded, whatever
+// occurred_at is, so that the times and the properties are of the same events. Only the
+// count is bounded: the two are found by one index probe each, however many there are. If
+// there is a first one since the enrollment, the last one of all is recorded since, too.
+//
+// The name is a range of one value, so that the rows are ordered by it and by received_at:
+// "order by the index" of enrollment/plans.go. Only trigger_events_profile has that order.
+// For received_at alone, trigger_events_age looks as cheap while few profiles have events.
 func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []string, b *budget) error {
 	profiles, since := make([]string, len(execs)), make([]pgtype.Timestamptz, len(execs))
 	for i, t := range execs {
@@ -219,21 +227,26 @@ func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []strin
 	}
 	rows, _ := e.pool.Query(ctx, `
 		select i, name, times, first_at, last_at, case when total <= $6 or i = 1 then properties end from (
-		select r.i::int as i, n.name, e.times, e.first_at, e.last_at, l.properties,
+		select r.i::int as i, n.name, e.times, f.occurred_at as first_at, l.occurred_at as last_at, l.properties,
 			sum(octet_length(l.properties)) over (rows unbounded preceding) as total
 		from unnest($2::text[], $3::timestamptz[]) with ordinality as r (profile_key, since, i)
 		cross join unnest($4::text[]) as n (name)
 		cross join lateral (
-			select count(*)::int as times, min(v.occurred_at) as first_at, max(v.occurred_at) as last_at from (
-				select occurred_at from trigger_events v
-				where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = n.name and v.received_at > r.since
-				order by v.received_at limit $5
+			select v.occurred_at from trigger_events v
+			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name between n.name and n.name and v.received_at > r.since
+			order by v.name, v.received_at limit 1
+		) f
+		cross join lateral (
+			select count(*)::int as times from (
+				select from trigger_events v
+				where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name between n.name and n.name and v.received_at > r.since
+				order by v.name, v.received_at limit $5
 			) v
 		) e
 		cross join lateral (
-			select v.properties from trigger_events v
-			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = n.name and v.received_at > r.since
-			order by v.received_at desc limit 1
+			select v.occurred_at, v.properties from trigger_events v
+			where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name between n.name and n.name
+			order by v.name desc, v.received_at desc limit 1
 		) l ) e`, execs[0].WorkspaceID, profiles, since, names, MaxTimes, b.left(needEvents))
 	var i, times int
 	var name string
@@ -246,7 +259,7 @@ func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []strin
 			return nil
 		}
 		b.facts[needEvents] += len(*last)
-		execs[i-1].events[name] = past{times, first.UTC().Format(time.RFC3339Nano), latest.UTC().Format(time.RFC3339Nano), *last}
+		execs[i-1].events[name] = summed(times, first, latest, *last)
 		return nil
 	})
 	for t := range left {

@@ -274,23 +274,22 @@ func (s *simulation) query(ctx context.Context) error {
 		func() error { return s.matchRows(ctx, s.t.Route, s.t.NodeID, at, []*Execution{s.t}) })
 }
 
-// sumUpMatched sums up the events that were applied so far, as conditions see them.
+// sumUpMatched sums up the events that were applied so far, as conditions see them. They are
+// recorded when they occur.
 func (s *simulation) sumUpMatched() {
 	s.t.events = map[string]past{}
 	for _, name := range s.t.eventsRead() {
-		sum := past{last: "{}"}
+		s.t.events[name] = past{last: "{}"}
+		var all []Happening
 		for _, o := range s.Later[:s.came] {
-			if o.Name != name {
-				continue
+			if o.Name == name {
+				all = append(all, o)
 			}
-			at := o.At.Format(time.RFC3339Nano)
-			if sum.times == 0 {
-				sum.firstAt = at
-			}
-			last, _ := json.Marshal(o.Data["properties"])
-			sum.times, sum.lastAt, sum.last = sum.times+1, at, string(last)
 		}
-		s.t.events[name] = sum
+		if n := len(all); n > 0 {
+			last, _ := json.Marshal(all[n-1].Data["properties"])
+			s.t.events[name] = summed(n, all[0].At, all[n-1].At, string(last))
+		}
 	}
 }
 
