@@ -111,6 +111,9 @@ type Campaigns struct {
 	checking   *slots.Slots  // those whose guardrails it checks
 	reading    chan struct{} // bounds the connections that read members and events of iterations
 
+	ending     endings // what Settle is to check
+	settleMost int
+
 	writing  chan struct{}   // bounds the chunks that are being written
 	draining context.Context //nolint:containedctx // ends when this process shuts down
 	drain    context.CancelFunc
@@ -154,7 +157,7 @@ func New(r Deps, cfg Config) *Campaigns {
 	cfg = cfg.withDefaults()
 	draining, drain := context.WithCancel(context.Background())
 	return &Campaigns{draining: draining, drain: drain, writing: make(chan struct{}, 2*cfg.Writers), pool: r.Pool, jobs: jobs,
-		ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
+		settleMost: settleMost, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates,
 		accounts: r.Providers, cfg: cfg, log: r.Log, metrics: r.Metrics,
 		evaluating: newWorkspaceSlots(), measuring: newWorkspaceSlots(), checking: newWorkspaceSlots(),
 		reading: make(chan struct{}, 2*readers)}

@@ -217,6 +217,11 @@ func (c *Campaigns) recordDecision(ctx context.Context, tx pgx.Tx, now Campaign,
 	if err := c.stopVariants(ctx, tx, it, d.stopped); err != nil {
 		return false, err
 	}
+	if d.winner >= 0 || d.stop {
+		if err := settleNow(ctx, tx, it.WorkspaceID, it.CampaignID); err != nil {
+			return false, err
+		}
+	}
 	return true, storeResults(ctx, tx, it, d.results)
 }
 

@@ -215,6 +215,9 @@ func (c *Campaigns) finishFanout(ctx context.Context, l lease, read int64) error
 		}
 		return sampled(ctx, tx, l.workspaceID, l.campaignID)
 	})
+	if err == nil {
+		c.BatchEnded(l.workspaceID, l.campaignID)
+	}
 	return lemma.Wrap(err, "finish fan-out of %s", l.campaignID)
 }
 

@@ -131,7 +131,11 @@ func (b *bundle) fanout(id uuid.UUID) {
 
 // endBatches ends every batch as sent, as the sender does.
 func (b *bundle) endBatches() {
-	b.Exec(`update batches set status = 'done', sent = size, finished_at = now() where workspace_id = $1 and status = 'ready'`, b.Workspace)
+	for _, id := range pgtest.Column[uuid.UUID](b.T, b.Pool, `
+		update batches set status = 'done', sent = size, finished_at = now() where workspace_id = $1 and status = 'ready'
+		returning origin_id`, b.Workspace) {
+		b.BatchEnded(b.Workspace, id)
+	}
 }
 
 func (b *bundle) addresses(id uuid.UUID) map[string]int {

@@ -52,7 +52,7 @@ create table campaigns (
 create index campaigns_by_name on campaigns (workspace_id, name, id);
 create index campaigns_scheduled_at on campaigns (scheduled_at) where status = 'scheduled';
 create index campaigns_reading on campaigns (workspace_id, id) where status in ('preparing', 'sending');
--- Campaigns that may have ended. A check of a paused campaign that waits is postponed.
+-- Campaigns that may have ended. The check of one that has not is postponed.
 create index campaigns_settling on campaigns (settle_at) where status in ('sending', 'paused');
 
 -- Actions that were requested of a campaign, by request id. A repeated request

@@ -217,6 +217,7 @@ func (s *Sender) Expire(ctx context.Context, ref notifications.Ref) error {
 	if err != nil {
 		return fmt.Errorf("expire batch %s: %w", ref.BatchID, err)
 	}
+	s.ended(ref.WorkspaceID, ref.OriginID)
 	s.metrics.missed(n)
 	return nil
 }

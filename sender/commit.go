@@ -89,6 +89,9 @@ func (s *Sender) commit(ctx context.Context, c *claim, done []outcome, e ending)
 	if e.state == stateGo || e.state == stateKeep {
 		s.renewed(c, begun) // from before the first attempt, which may have set the lease
 	}
+	if e.state == stateDone || e.state == stateReady && g == cancelled {
+		s.ended(c.WorkspaceID, c.OriginID)
+	}
 	s.metrics.committed(done)
 	s.checkErrors(ctx, c, done)
 	s.suppressRejected(ctx, c, done)

@@ -51,6 +51,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 			failed = errors.Join(failed, fmt.Errorf("reap batch %s: %w", ref.BatchID, err))
 			continue
 		}
+		s.ended(ref.WorkspaceID, ref.OriginID)
 		sum.Batches += one.Batches
 		sum.Freed += one.Freed
 		sum.Settled += one.Settled

@@ -137,6 +137,9 @@ func (c Config) Check() error {
 // is no provider: another reason.
 type PauseOrigin func(ctx context.Context, workspaceID, origin, provider uuid.UUID, cause lifecycle.Cause) error
 
+// BatchEnded is called after a batch has ended. It must not block.
+type BatchEnded func(workspaceID, origin uuid.UUID)
+
 // Sender works batches. Any number of processes may each have one.
 type Sender struct {
 	pool      *pgxpool.Pool
@@ -147,6 +150,7 @@ type Sender struct {
 	pause     PauseOrigin
 	again     Recheck // nil: no audience is read again
 	errors    CheckErrors
+	ended     BatchEnded
 	pages     *unsubscribe.Pages // nil: no message has a link to unsubscribe
 	tracking  *tracking.Tracking // nil: nothing is tracked
 	checker   *suppression.Checker
@@ -186,6 +190,7 @@ type Deps struct {
 	Pause     PauseOrigin
 	Recheck   Recheck              // nil: no audience is read again
 	Errors    CheckErrors          // nil: template errors pause nothing
+	Ended     BatchEnded           // nil: nothing is called
 	Pages     *unsubscribe.Pages   // nil: no message has a link to unsubscribe
 	Tracking  *tracking.Tracking   // nil: nothing is tracked
 	Checker   *suppression.Checker // nil: one of its own
@@ -201,8 +206,8 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	}
 	s := &Sender{
 		pool: r.Pool, ledger: r.Ledger, templates: r.Templates, accounts: r.Providers,
-		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, pages: r.Pages, tracking: r.Tracking, checker: r.Checker,
-		cfg: cfg, log: r.Log, metrics: r.Metrics,
+		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, ended: r.Ended, pages: r.Pages,
+		tracking: r.Tracking, checker: r.Checker, cfg: cfg, log: r.Log, metrics: r.Metrics,
 		process: processName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
 	}
 	s.slots.limit(cfg.Workers, cfg.PerProvider, cfg.PerWorkspace)
@@ -213,6 +218,9 @@ func New(r Deps, cfg Config) (*Sender, error) {
 	}
 	if s.checker == nil {
 		s.checker = suppression.NewChecker(r.Pool, nil, suppression.Config{})
+	}
+	if s.ended == nil {
+		s.ended = func(uuid.UUID, uuid.UUID) {}
 	}
 	if s.log == nil {
 		s.log = slog.Default()

@@ -159,8 +159,8 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Checker = suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), cfg.Checker)
 	cfg.Sender.Unreachable = cfg.PublicURL == ""
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
-		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Pages: s.Pages, Tracking: s.Tracking, Log: d.Log,
-		Metrics: sender.NewMetrics(s.metrics), Checker: s.Checker}, cfg.Sender)
+		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Ended: s.batchEnded, Pages: s.Pages,
+		Tracking: s.Tracking, Log: d.Log, Metrics: sender.NewMetrics(s.metrics), Checker: s.Checker}, cfg.Sender)
 	if err != nil {
 		return nil, err
 	}
@@ -202,6 +202,13 @@ func (s *Server) pause(ctx context.Context, ws, origin, provider uuid.UUID, caus
 		return err
 	}
 	return s.Campaigns.PauseFor(ctx, ws, origin, cause)
+}
+
+// batchEnded makes the campaign of a batch that has ended be checked.
+func (s *Server) batchEnded(ws, origin uuid.UUID) {
+	if !notifications.IsDirect(origin) {
+		s.Campaigns.BatchEnded(ws, origin)
+	}
 }
 
 // recheck reads profiles that have waited for long from the audience of their
