@@ -62,7 +62,7 @@ func (t *transaction) lastDelivered(ctx context.Context, soft []events.Queued) (
 			select d.rank from deliveries d where d.workspace_id = $1 and d.origin_id = r.origin_id and d.key = r.key limit 1
 		) d
 		cross join lateral (
-			select max(p.occurred_at) as at from provider_events p
+			select max(least(p.occurred_at, p.recorded_at)) as at from provider_events p
 			where p.workspace_id = $1 and p.origin_id = r.origin_id and p.batch_id = r.batch_id and p.ordinal = r.ordinal
 			  and p.kind = 'accepted' and p.type = $6
 		) p

@@ -127,3 +127,37 @@ func TestSoftBouncesAtTheSameTime(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A delivery that is dated ahead ends the count of the soft bounces before its receipt, and
+// not of those after it.
+func TestADeliveryThatIsDatedAhead(t *testing.T) {
+	for name, c := range map[string]struct{ delivered, first int }{ // messages
+		"of another message, reported after a soft bounce": {0, 1},
+		"of a message that soft-bounces later":             {1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			origins := make([]uuid.UUID, suppression.SoftBounceLimit+1)
+			for i := range origins {
+				origins[i] = lemma.NewID()
+				b.insert(origins[i], "")
+			}
+			if c.delivered == 0 {
+				b.receive(report(origins[0], 1, events.TypeSoftBounced, time.Now().Add(-time.Hour)))
+				b.apply()
+			}
+			b.receive(report(origins[c.delivered], 1, events.TypeDelivered, time.Now().AddDate(0, 10, 0)))
+			b.apply()
+			for _, origin := range origins[c.first:] {
+				b.receive(report(origin, 1, events.TypeSoftBounced, time.Time{}))
+				b.apply()
+			}
+			if n := b.softBounces(address(1)); n != suppression.SoftBounceLimit {
+				t.Errorf("%d soft bounces count", n)
+			}
+			if diff := cmp.Diff([]string{"email p1@shop.example soft_bounces"}, b.list(causes)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -42,3 +42,19 @@ func TestTheTimeOfAnEventIsThatOfTheDatabase(t *testing.T) {
 		}
 	}
 }
+
+// The effects of an event have the time of its receipt, if it is dated ahead.
+func TestTheEffectsOfAnEventHaveTheTimeOfItsReceipt(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	ws := pgtest.Workspace(t, pool)
+	ahead, past := event("ahead", events.Accepted, 1), event("past", events.Accepted, 2)
+	ahead.OccurredAt, past.OccurredAt = time.Now().Add(time.Hour), time.Now().Add(-time.Hour).Truncate(time.Second)
+	if _, err := events.Record(t.Context(), pool, ws, []events.Event{ahead, past}); err != nil {
+		t.Fatal(err)
+	}
+	got := pgtest.Column[bool](t, pool, `select occurred_at = case ordinal when 1 then recorded_at else $1 end from event_queue`, past.OccurredAt)
+	if len(got) != 2 || !got[0] || !got[1] {
+		t.Error(got)
+	}
+}

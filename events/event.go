@@ -79,7 +79,7 @@ func Record(ctx context.Context, db DB, workspaceID uuid.UUID, events []Event) (
 			returning id, provider_id, origin_id, batch_id, ordinal, attempt, kind, occurred_at
 		), queued as (
 			insert into event_queue (workspace_id, id, provider_id, origin_id, batch_id, ordinal, attempt, type, occurred_at)
-			select $1, id, provider_id, origin_id, batch_id, ordinal, attempt, kind, occurred_at from new where kind <> 'deferred'
+			select $1, id, provider_id, origin_id, batch_id, ordinal, attempt, kind, least(occurred_at, now()) from new where kind <> 'deferred'
 		)
 		select id from new`,
 		workspaceID, c.ids, c.providers, c.sources, c.sourceIDs, c.origins, c.batches, c.ordinals, c.attempts,

@@ -27,7 +27,7 @@ type Queued struct {
 	Channel    *lemma.Channel // of Address
 	Address    *string        // of an event without a notification, canonical
 	Detail     *string
-	OccurredAt time.Time
+	OccurredAt time.Time // at the latest RecordedAt
 	RecordedAt time.Time
 }
 

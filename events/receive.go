@@ -59,7 +59,8 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 // receive inserts in the order of the unique index, so that two transactions with the
 // same reports do not wait for each other. Watermarks are written last: the aggregate
 // reads all new rows first. A watermark is exact, since no later event may come after the
-// last window of a campaign.
+// last window of a campaign. The effects of an event have the time of its receipt if it is
+// dated ahead: a delivery must not end counts of soft bounces that come after it.
 const receive = `
 	with given as (
 		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id, e.detail,
@@ -95,7 +96,7 @@ const receive = `
 			occurred_at)
 		select $1, e.id, e.provider_id, case when n.matched then e.origin_id end, case when n.matched then e.key end, e.batch_id, e.ordinal,
 			e.type, nullif(e.attempt, 0), case when e.address <> '' then e.channel end, nullif(e.address, ''),
-			nullif(coalesce(nullif(e.detail, ''), e.reason), ''), e.at
+			nullif(coalesce(nullif(e.detail, ''), e.reason), ''), least(e.at, now())
 		from new n join given e on e.id = n.id
 		where (n.matched or e.address <> '') and e.type <> '` + string(TypeDeferred) + `'
 	), watermarks as (

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"strings"
 	"time"
@@ -31,7 +32,8 @@ const (
 	mostMail        = 256 << 10 // bytes of a mail that are kept
 	mostConnections = 32
 	mostRecipients  = 50
-	mostLine        = 64 << 10
+	mostLine        = 64 << 10 // bytes of a command
+	mostChunkLine   = 8 << 20  // bytes of a line of a mail that comes in chunks (BDAT), and of a command between them
 	idleFor         = 5 * time.Minute
 	handleFor       = 30 * time.Second // time to handle a mail for one recipient
 )
@@ -48,11 +50,11 @@ type Server struct{ smtp *smtp.Server }
 
 // New makes a server. It does not listen.
 func New(receive Receive, log *slog.Logger) *Server {
-	s := smtp.NewServer(smtp.BackendFunc(func(*smtp.Conn) (smtp.Session, error) {
-		return &session{receive: receive, log: log}, nil
+	s := smtp.NewServer(smtp.BackendFunc(func(c *smtp.Conn) (smtp.Session, error) {
+		return &session{receive: receive, log: log, conn: c.Conn().(*conn)}, nil
 	}))
 	s.LMTP, s.Domain = true, "lemma"
-	s.MaxRecipients, s.MaxLineLength = mostRecipients, mostLine
+	s.MaxRecipients, s.MaxLineLength = mostRecipients, 0 // conn limits lines
 	s.ReadTimeout, s.WriteTimeout = idleFor, idleFor
 	s.ErrorLog = slog.NewLogLogger(log.With("listener", "lmtp").Handler(), slog.LevelWarn)
 	return &Server{s}
@@ -60,7 +62,7 @@ func New(receive Receive, log *slog.Logger) *Server {
 
 // Serve answers the connections of a listener until Shutdown.
 func (s *Server) Serve(l net.Listener) error {
-	return s.smtp.Serve(netutil.LimitListener(l, mostConnections))
+	return s.smtp.Serve(listener{netutil.LimitListener(l, mostConnections)})
 }
 
 // Shutdown waits for mails that are being handled until the end of ctx, and closes the
@@ -77,6 +79,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 type session struct {
 	receive Receive
 	log     *slog.Logger
+	conn    *conn
 	to      []recipient
 }
 
@@ -115,8 +118,15 @@ func providerOf(address string) (string, bool) {
 // Data is part of smtp.Session. Servers of LMTP call LMTPData.
 func (s *session) Data(io.Reader) error { return smtp.ErrServerClosed }
 
-// LMTPData handles a mail for each of its recipients.
+// LMTPData handles a mail for each of its recipients. A line of it may have any length: it
+// is not kept as a line. Of a mail in chunks, the commands between them are lines, too.
 func (s *session) LMTPData(r io.Reader, status smtp.StatusCollector) error {
+	limit := int64(math.MaxInt64)
+	if _, chunks := r.(*io.PipeReader); chunks {
+		limit = mostChunkLine
+	}
+	s.conn.limit.Store(limit)
+	defer s.conn.limit.Store(mostLine)
 	mail, err := io.ReadAll(io.LimitReader(r, mostMail))
 	if err != nil {
 		return again

@@ -157,3 +157,33 @@ func TestLargeMails(t *testing.T) {
 		t.Errorf("%d mails", len(mails))
 	}
 }
+
+// A line of a mail has no limit: the rest of a mail is read, and the next one is received.
+func TestLongLines(t *testing.T) {
+	t.Parallel()
+	b, c := serve(t)
+	provider := lemma.FormatID(lemma.PrefixProvider, lemma.NewID())
+	for _, bytes := range []int{64 << 10, 200 << 10, 2 << 20} {
+		mail := "Subject: x\r\n\r\n" + strings.Repeat("x", bytes) + "\r\nend\r\n"
+		if got := deliver(t, c, mail, provider+"@shop.example"); !slices.Equal(got, []int{250, 250}) {
+			t.Errorf("%d bytes: %v", bytes, got)
+		}
+	}
+	if mails := b.mails[provider]; len(mails) != 3 || len(mails[2]) != 256<<10 {
+		t.Errorf("%d mails", len(mails))
+	}
+}
+
+// A command is kept as a line, so its length is limited, also after a mail.
+func TestLongCommands(t *testing.T) {
+	t.Parallel()
+	_, c := serve(t)
+	provider := lemma.FormatID(lemma.PrefixProvider, lemma.NewID())
+	if got := deliver(t, c, "x", provider+"@shop.example"); !slices.Equal(got, []int{250, 250}) {
+		t.Error(got)
+	}
+	err := c.Mail(strings.Repeat("x", 65<<10)+"@shop.example", nil)
+	if answer, _ := errors.AsType[*smtp.SMTPError](err); answer == nil || answer.Code != 500 {
+		t.Error(err)
+	}
+}

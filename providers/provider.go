@@ -201,7 +201,7 @@ func object(pointer string, raw json.RawMessage) error {
 	if err := json.Unmarshal(raw, &found); err != nil || found == nil {
 		return lemma.Fault(pointer, "type", "must be an object")
 	}
-	if strings.Contains(string(raw), `\u0000`) {
+	if lemma.HasNUL(raw) {
 		return lemma.Fault(pointer, "invalid", "must not contain a NUL character")
 	}
 	return nil

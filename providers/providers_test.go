@@ -72,6 +72,16 @@ func TestBadProvidersAreRefused(t *testing.T) {
 	}
 }
 
+// A backslash before u0000 is no NUL.
+func TestSecretsWithABackslash(t *testing.T) {
+	b := setup(t)
+	n := providers.NewProvider{ID: lemma.NewID(), Name: "mail", Kind: "smtp", Config: json.RawMessage(`{"host":"h"}`),
+		Secrets: json.RawMessage(`{"password":"\\u0000"}`)}
+	if _, err := b.accounts.Create(t.Context(), b.Workspace, n); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -1,6 +1,7 @@
 package suppression
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/csv"
@@ -42,6 +43,9 @@ const (
 	maxRow      = 64 << 10 // bytes
 )
 
+// byteOrderMark begins the files of Excel.
+const byteOrderMark = "\ufeff"
+
 var csvColumns = []string{"address", "channel", "cause", "detail"}
 
 // Import adds the addresses of a CSV file (RFC 4180) with a header. The column
@@ -49,7 +53,11 @@ var csvColumns = []string{"address", "channel", "cause", "detail"}
 // committed one by one: an import that ended early can be repeated.
 func (s *Suppressions) Import(ctx context.Context, ws uuid.UUID, body io.Reader, d Defaults) (done Imported, err error) {
 	bounded := &rowReader{body: body, left: maxRow}
-	r := csv.NewReader(bounded)
+	in := bufio.NewReader(bounded)
+	if start, _ := in.Peek(len(byteOrderMark)); string(start) == byteOrderMark {
+		_, _ = in.Discard(len(byteOrderMark)) // a header that is quoted begins with the quote
+	}
+	r := csv.NewReader(in)
 	r.ReuseRecord, r.TrimLeadingSpace, r.LazyQuotes = true, true, false
 	columns, err := readHeader(r)
 	if err != nil {
@@ -134,7 +142,7 @@ func readHeader(r *csv.Reader) (header, error) {
 	}
 	h := header{-1, -1, -1, -1}
 	for i, name := range names {
-		name = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
+		name = strings.ToLower(strings.TrimSpace(name))
 		at := slices.Index(csvColumns, name)
 		if at < 0 {
 			return nil, lemma.Fault("/header", "unknown_field", "names the column %.50q; must name columns out of %s, separated by commas",

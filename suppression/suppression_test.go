@@ -215,6 +215,18 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// Excel writes a byte order mark, and quotes headers.
+func TestTheHeaderOfAnImport(t *testing.T) {
+	f := setup(t)
+	for i, header := range []string{"address", `"address"`, "\ufeffaddress", "\ufeff\"address\"", "\ufeff\"Address\",\"cause\""} {
+		file := fmt.Sprintf("%s\nc%d@example.com%s\n", header, i, strings.Repeat(",manual", strings.Count(header, ",")))
+		got, err := f.Import(t.Context(), f.ws, strings.NewReader(file), suppression.Defaults{Channel: lemma.Email, Cause: suppression.Manual})
+		if err != nil || got.Added != 1 {
+			t.Errorf("%q: %d added, %v", header, got.Added, err)
+		}
+	}
+}
+
 func TestBrokenImports(t *testing.T) {
 	f := setup(t)
 	for what, c := range map[string]struct{ file, code string }{

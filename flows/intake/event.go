@@ -19,7 +19,7 @@ import (
 const (
 	MaxEventName  = 100      // characters
 	MaxEventID    = 255      // bytes
-	MaxProperties = 32 << 10 // bytes of the JSON object
+	MaxProperties = 32 << 10 // bytes of the JSON object without white space
 	MaxDepth      = 8        // levels of it
 )
 
@@ -117,9 +117,6 @@ func compactObject(raw json.RawMessage) (string, error) {
 	if len(raw) == 0 || string(raw) == "null" || string(raw) == "{}" {
 		return "{}", nil
 	}
-	if len(raw) > MaxProperties {
-		return "", fmt.Errorf("the properties have more than %d bytes", MaxProperties)
-	}
 	if !bytes.HasPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{")) {
 		return "", errors.New("the properties are not a JSON object")
 	}
@@ -127,13 +124,16 @@ func compactObject(raw json.RawMessage) (string, error) {
 	if err := json.Compact(&out, raw); err != nil || !utf8.Valid(raw) {
 		return "", errors.New("the properties are not valid JSON")
 	}
+	if out.Len() > MaxProperties {
+		return "", fmt.Errorf("the properties have more than %d bytes", MaxProperties)
+	}
 	if depth(out.Bytes()) > MaxDepth {
 		return "", fmt.Errorf("the properties are nested deeper than %d levels", MaxDepth)
 	}
 	if err := readable(out.Bytes()); err != nil {
 		return "", err
 	}
-	if bytes.Contains(out.Bytes(), []byte(`\u0000`)) {
+	if lemma.HasNUL(out.Bytes()) {
 		return "", errors.New("the properties contain NUL")
 	}
 	return out.String(), nil

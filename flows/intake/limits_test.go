@@ -134,3 +134,34 @@ func TestMessagesThatCannotBeAnswered(t *testing.T) {
 	b.Settle()
 	b.WantTrace(b.Enrollment(flow, "c1").ID, "enrolled@ checked@ webhook@call answered@call completed@lost")
 }
+
+// Properties are stored without white space, which counts for no limit. A backslash before
+// u0000 is no NUL.
+func TestPropertiesAreStoredWithoutWhiteSpace(t *testing.T) {
+	b := setup(t, 0)
+	long := strings.Repeat("x", intake.MaxProperties-len(`{"a":""}`))
+	for what, c := range map[string]struct {
+		given, stored string // empty: refused
+	}{
+		"white space":              {"\n{ \"a\" : [ 1,\t2 ] }\n", `{"a":[1,2]}`},
+		"much white space":         {`{` + strings.Repeat(" ", intake.MaxProperties) + `"a": 1}`, `{"a":1}`},
+		"as much as is allowed":    {`{ "a" : "` + long + `" }`, `{"a":"` + long + `"}`},
+		"more":                     {`{"a":"` + long + `x"}`, ``},
+		"a path of Windows":        {`{"a":"C:\\u0000dir"}`, `{"a":"C:\\u0000dir"}`},
+		"a NUL":                    {`{"a":"\u0000"}`, ``},
+		"a NUL after a backslash":  {`{"a":"\\\u0000"}`, ``},
+		"a name with a NUL in one": {`{"a":{"\u0000":1}}`, ``},
+	} {
+		event := intake.Event{ProfileKey: what, Name: "go", Properties: []byte(c.given)}
+		if _, err := event.Check(time.Now()); (err == nil) != (c.stored != "") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := b.RecordAll(bg, b.Workspace, []intake.Event{event}); err != nil {
+			t.Fatal(err)
+		}
+		got := pgtest.Column[string](t, b.Pool, `select properties::text from trigger_events where profile_key = $1`, what)
+		if strings.Join(got, "") != c.stored {
+			t.Errorf("%s: %.100q", what, got)
+		}
+	}
+}
