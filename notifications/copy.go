@@ -34,7 +34,13 @@ func copyIntents(ctx context.Context, tx pgx.Tx, c Chunk, send []Recipient, at p
 	if c.Converts {
 		sql = copyConverting
 	}
-	tag, err := tx.Conn().PgConn().CopyFrom(ctx, newCopied(c, send, at), sql)
+	conn := tx.Conn()
+	if t, ok := conn.Config().Tracer.(pgx.CopyFromTracer); ok { // which pgx calls in its own CopyFrom
+		ctx = t.TraceCopyFromStart(ctx, conn, pgx.TraceCopyFromStartData{TableName: pgx.Identifier{"notifications"},
+			ColumnNames: copiedColumns})
+		defer t.TraceCopyFromEnd(ctx, conn, pgx.TraceCopyFromEndData{})
+	}
+	tag, err := conn.PgConn().CopyFrom(ctx, newCopied(c, send, at), sql)
 	switch {
 	case pgerr.Is(err, pgerr.Unique):
 		return ErrRepeated
