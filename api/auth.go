@@ -47,7 +47,7 @@ func missingScope(scope string) error {
 	return lacking(scope, "the key does not have the scope "+scope)
 }
 
-func lacking(scope, detail string) error {
+func lacking(scope, detail string) *refusal {
 	return &refusal{status: http.StatusForbidden, code: "missing_scope", detail: detail,
 		header: map[string]string{"WWW-Authenticate": `Bearer realm="lemma", error="insufficient_scope", scope="` + scope + `"`}}
 }

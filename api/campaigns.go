@@ -71,6 +71,9 @@ func (s *server) createCampaign(ctx context.Context, c *call, in newCampaign) (c
 	if err != nil {
 		return campaignBody{}, err
 	}
+	if err := s.mayMeasure(ctx, c, uuid.Nil, experiment); err != nil {
+		return campaignBody{}, err
+	}
 	conversion, err := in.Conversion.conversion()
 	if err != nil {
 		return campaignBody{}, err
@@ -91,6 +94,9 @@ func (s *server) getCampaign(ctx context.Context, c *call, _ none) (campaignBody
 func (s *server) updateCampaign(ctx context.Context, c *call, in campaignPatch) (campaignBody, error) {
 	p, err := in.patch()
 	if err != nil {
+		return campaignBody{}, err
+	}
+	if err := s.mayMeasure(ctx, c, c.id, p.Experiment); err != nil {
 		return campaignBody{}, err
 	}
 	changed, err := s.Campaigns.Update(ctx, c.workspace(), c.id, c.ifMatch, p)

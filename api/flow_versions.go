@@ -69,6 +69,9 @@ func (s *server) listFlowVersions(ctx context.Context, c *call, _ none) (list[cl
 }
 
 func (s *server) createFlowVersion(ctx context.Context, c *call, in newFlowVersion) (flowVersionBody, error) {
+	if err := s.mayQuery(ctx, c, c.id, 0, in.Definition); err != nil {
+		return flowVersionBody{}, err
+	}
 	made, err := s.Flows.CreateVersion(ctx, c.workspace(), c.id, in.Definition, c.newID)
 	return showFlowVersion(made), inDefinition(err)
 }
@@ -79,6 +82,9 @@ func (s *server) getFlowVersion(ctx context.Context, c *call, _ none) (flowVersi
 }
 
 func (s *server) updateFlowVersion(ctx context.Context, c *call, in newFlowVersion) (flowVersionBody, error) {
+	if err := s.mayQuery(ctx, c, c.id, c.version, in.Definition); err != nil {
+		return flowVersionBody{}, err
+	}
 	changed, err := s.Flows.UpdateVersion(ctx, c.workspace(), c.id, c.version, c.ifMatch, in.Definition)
 	return showFlowVersion(changed), inDefinition(err)
 }

@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 
+	"github.com/google/uuid"
+
 	"lemma"
 	"lemma/client"
 	"lemma/flows"
@@ -34,6 +36,9 @@ func (s *server) listFlows(ctx context.Context, c *call, _ none) (list[flowBody]
 }
 
 func (s *server) createFlow(ctx context.Context, c *call, in client.NewFlow) (flowBody, error) {
+	if err := s.mayQuery(ctx, c, uuid.Nil, 0, in.Definition); err != nil {
+		return flowBody{}, err
+	}
 	made, err := s.Flows.Create(ctx, c.workspace(),
 		flows.NewFlow{ID: c.newID, Name: in.Name, Metadata: in.Metadata, Definition: in.Definition})
 	return showFlow(made), inDefinition(err)

@@ -93,16 +93,13 @@ var list = page.List[Record]{Name: "audit_log", Created: "at", Orders: map[strin
 	"created_at": page.ByID("id", func(r Record) uuid.UUID { return r.ID }),
 }}
 
-// slack bounds how much earlier than its row an id is made.
-const slack = time.Hour
-
 // List reads one page of records.
 func (l *Log) List(ctx context.Context, ws uuid.UUID, f Filter, q page.Query) ([]Record, string, error) {
 	s, err := list.Start(q, ws)
 	if err != nil {
 		return nil, "", err
 	}
-	s.Between("id", slack)
+	s.Between("id")
 	if f.ResourceID != "" {
 		s.And("resource_id <> '' and resource_id = " + s.Arg(f.ResourceID))
 	}

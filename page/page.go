@@ -249,10 +249,13 @@ func collect[T any](rows pgx.Rows, scan pgx.RowToFunc[T]) (all []T, err error) {
 	return all, rows.Err()
 }
 
+// slack bounds how much earlier or later than its row an id is made: by a request that is
+// repeated under its Idempotency-Key, for 24 hours, and by clocks that differ.
+const slack = 48 * time.Hour
+
 // Between bounds an id that is a UUIDv7 if the query filters by the time of
-// creation, so that the rows of other times are not read. slack is the largest
-// difference between the time of the id and the time of creation.
-func (s *Statement[T]) Between(id string, slack time.Duration) {
+// creation, so that the rows of other times are not read.
+func (s *Statement[T]) Between(id string) {
 	if after := s.query.CreatedAfter; after != nil {
 		s.And(id + " >= " + s.Arg(firstOf(after.Add(-slack))))
 	}

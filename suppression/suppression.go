@@ -146,16 +146,13 @@ var list = page.List[Suppression]{Name: "suppressions", Created: "created_at", O
 	"created_at": page.ByID("id", func(s Suppression) uuid.UUID { return s.ID }),
 }}
 
-// slack bounds how much earlier or later than its row an id is made.
-const slack = time.Hour
-
 // List reads a page of suppressions.
 func (s *Suppressions) List(ctx context.Context, ws uuid.UUID, f Filter, q page.Query) ([]Suppression, string, error) {
 	statement, err := list.Start(q, ws)
 	if err != nil {
 		return nil, "", err
 	}
-	statement.Between("id", slack)
+	statement.Between("id")
 	statement.Unindexed()
 	and := func(condition string, value any) { statement.And(fmt.Sprintf(condition, statement.Arg(value))) }
 	if f.Address != "" {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -328,3 +329,19 @@ func TestConcurrentImports(t *testing.T) {
 }
 
 func asError(err error, e **lemma.Error) bool { return errors.As(err, e) }
+
+// A suppression of a repeated request has an id of the first request's time, and is listed
+// by the time at which it was created.
+func TestListOfARepeatedRequest(t *testing.T) {
+	f := setup(t)
+	made, _, err := f.Add(t.Context(), f.ws, suppression.Entry{ID: pgtest.IDAt(time.Now().Add(-24 * time.Hour)), Channel: lemma.Email,
+		Address: "ada@x.example", Cause: "manual"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := made.CreatedAt.Add(-time.Minute)
+	found, _, err := f.List(t.Context(), f.ws, suppression.Filter{}, page.Query{Limit: 10, CreatedAfter: &after})
+	if err != nil || len(found) != 1 || found[0].ID != made.ID {
+		t.Errorf("%v, %v", found, err)
+	}
+}

@@ -49,10 +49,6 @@ func (r *Reader) readEnrollments(ctx context.Context, sql string, args ...any) (
 	return pgx.CollectRows(rows, pgx.RowToStructByName[Enrollment])
 }
 
-// enrollmentSlack bounds how much earlier or later than its row an enrollment's id can be
-// made: by the retry of a request, and by clocks that differ.
-const enrollmentSlack = 48 * time.Hour
-
 var enrollmentList = page.List[Enrollment]{Name: "enrollments", Created: "enrolled_at", Orders: map[string]page.Order[Enrollment]{
 	"created_at": page.ByID("id", func(e Enrollment) uuid.UUID { return e.ID }),
 }}
@@ -63,7 +59,7 @@ func (r *Reader) ListEnrollments(ctx context.Context, ws uuid.UUID, filter Enrol
 	if err != nil {
 		return nil, "", err
 	}
-	statement.Between("id", enrollmentSlack)
+	statement.Between("id")
 	statement.Unindexed()
 	if err := filter.conditions(statement); err != nil {
 		return nil, "", err
