@@ -53,7 +53,8 @@ func TestTheEffectsOfAnEventHaveTheTimeOfItsReceipt(t *testing.T) {
 	if _, err := events.Record(t.Context(), pool, ws, []events.Event{ahead, past}); err != nil {
 		t.Fatal(err)
 	}
-	got := pgtest.Column[bool](t, pool, `select occurred_at = case ordinal when 1 then recorded_at else $1 end from event_queue`, past.OccurredAt)
+	got := pgtest.Column[bool](t, pool,
+		`select occurred_at = case ordinal when 1 then recorded_at else $1 end from event_queue`, past.OccurredAt)
 	if len(got) != 2 || !got[0] || !got[1] {
 		t.Error(got)
 	}

@@ -43,3 +43,28 @@ func TestEventsHaveTheTimeOfTheDatabase(t *testing.T) {
 		})
 	}
 }
+
+// After the clock of the database was ahead and was put back, events and settlements are
+// queued again.
+func TestThePositionsReturnWithTheClock(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	now := time.Now()
+	b.settle(now.Add(-time.Minute), now.Add(2*time.Second))
+	b.Exec(`update conversion_positions set until = $1`, now.Add(-time.Hour))
+	for _, step := range []struct {
+		at              time.Duration
+		events, settled int
+	}{{at: -10 * time.Minute}, {at: 365 * 24 * time.Hour, settled: 10}, {}, {2 * time.Minute, 1, 10}, {at: 3 * time.Minute}} {
+		pgtest.SetClock(t, b.Tracking.Pool, now.Add(step.at))
+		if step.events > 0 {
+			b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+				values ($1, $1, '0', 'bought', $2, $2)`, b.Workspace, now.Add(time.Second))
+		}
+		read, err := b.QueueEvents(t.Context(), time.Minute)
+		b.Must(err)
+		if settled := b.queueSettled(); read != step.events || settled != step.settled {
+			t.Errorf("%s: %d events and %d settlements are read, want %d and %d", step.at, read, settled, step.events, step.settled)
+		}
+	}
+}

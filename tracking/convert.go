@@ -100,11 +100,13 @@ var (
 	nextSettled = nextOf("settlement_queue", "v.at", "attempts v where v.basis = 'evidence' and v.outcome = 'accepted'")
 )
 
-// nextOf is the statement that advances the position of a queue over rows by their time.
+// nextOf is the statement that advances the position of a queue over rows by their time. A
+// position that is ahead of the clock, since the clock was put back, returns to it: rows that
+// are read twice convert once.
 func nextOf(queue, at, rows string) string {
 	return strings.NewReplacer("{queue}", queue, "{at}", at, "{rows}", rows).Replace(`
 		with position as (
-			select queue, until from conversion_positions where queue = '{queue}' for update skip locked
+			select queue, least(until, now() - $1::interval) as until from conversion_positions where queue = '{queue}' for update skip locked
 		), events as (
 			select v.at from position p, lateral (
 				select {at} as at from {rows} and {at} > p.until and {at} <= now() - $1::interval order by {at} limit $2) v

@@ -123,7 +123,7 @@ func (o occurrences) convert(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 // evidence.
 const acceptedAt = `
 			select min(case a.basis when 'evidence' then least(a.at, (
-				select min(p.occurred_at) from provider_events p
+				select min(least(p.occurred_at, p.recorded_at)) from provider_events p
 				where p.workspace_id = $1 and p.origin_id = n.origin_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal and p.kind = 'accepted'
 			)) else a.at end) as at from attempts a
 			where a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'

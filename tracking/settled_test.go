@@ -194,3 +194,18 @@ func TestAWorkspaceThatFailsStopsNoSettlements(t *testing.T) {
 	b.WantCount(1, `select count(*) from tracking_queue where workspace_id = $1`, b.Workspace)
 	b.WantCount(1, `select count(*) from settlement_queue`)
 }
+
+// Evidence that is dated ahead proves an acceptance at the time of its receipt.
+func TestAnEventAfterEvidenceThatIsDatedAheadConverts(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	received, settled := time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute)
+	b.triggerEvent(0, "bought", received.Add(time.Minute), received.Add(time.Minute))
+	b.triggerEvent(1, "bought", received.Add(-time.Minute), received.Add(-time.Minute))
+	b.settle(time.Now().AddDate(0, 10, 0), settled)
+	b.Exec(`update provider_events set recorded_at = $1`, received)
+	b.queueSettled()
+	b.convert(time.Minute)
+	b.WantCount(1, `select count(*) from engagements where key = $1 and conversions = 1`, keyOf(0))
+	b.WantCount(0, `select count(*) from engagements where key = $1`, keyOf(1))
+}
