@@ -56,7 +56,8 @@ func TestCodesOfLimitsAreExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	explained := explainedCodes(t, "../docs/reference/errors.md")
-	noCodes := []string{"status_reason", "truncated", "first_at", "last_at", "topic_id", "last", "after", "other_addresses", "limit", "next_cursor"}
+	noCodes := []string{"status_reason", "truncated", "first_at", "last_at", "topic_id", "last", "after", "other_addresses", "limit",
+		"next_cursor"}
 	for _, cell := range regexp.MustCompile(`(?m)\| ([^|]*) \|$`).FindAllStringSubmatch(string(page), -1) {
 		for _, code := range quoted.FindAllStringSubmatch(cell[1], -1) {
 			if !explained[code[1]] && !slices.Contains(noCodes, code[1]) {

@@ -94,7 +94,7 @@ func TestPausedCampaignsThatCanEndAreChecked(t *testing.T) {
 // after some ticks none of them is checked.
 func TestPausedCampaignsDoNotDelayOthers(t *testing.T) {
 	b := setup(t, 10)
-	b.Campaigns.settleMost = 20
+	b.settleMost = 20
 	b.clones(b.pausedWith(), 60)
 	other := b.another(pgtest.Workspace(t, b.Pool), 10)
 	id := other.sent().ID
@@ -114,7 +114,7 @@ func TestPausedCampaignsDoNotDelayOthers(t *testing.T) {
 // are due again later, so that a campaign of another workspace is completed.
 func TestCampaignsThatAreSendingDoNotDelayOthers(t *testing.T) {
 	b := setup(t, 10)
-	b.Campaigns.settleMost = 4
+	b.settleMost = 4
 	id := b.sent().ID
 	b.fanout(id)
 	b.clones(id, settleAmong*4)
@@ -135,7 +135,7 @@ func TestCampaignsThatAreSendingDoNotDelayOthers(t *testing.T) {
 // Campaigns whose completion fails do not delay others, either.
 func TestCampaignsThatCannotBeCompletedDoNotDelayOthers(t *testing.T) {
 	b := setup(t, 10)
-	b.Campaigns.settleMost = 1
+	b.settleMost = 1
 	id := b.sent().ID
 	b.fanout(id)
 	b.endBatches()
