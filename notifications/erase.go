@@ -35,12 +35,10 @@ func wireNames(names []Name) (origins, keys []pgtype.UUID) {
 // ErasedAddress replaces the address of an erased profile.
 const ErasedAddress = "erased"
 
-// Erase removes a profile from notifications, in the caller's transaction: as
-// replaces the profile key, and address and data are deleted. Notifications that
-// may still be called are left, since a second attempt
-// must send the bytes of the first, and inFlight has the indexes of their names: repeat
-// Erase when their batches have ended.
-// Unknown names are ignored.
+// Erase removes a profile from notifications, in the caller's transaction: as replaces the
+// profile key, and address and data are deleted. Notifications that may still be called are
+// left, since a second attempt must send the bytes of the first, and inFlight has the indexes
+// of their names: repeat Erase when their batches have ended. Unknown names are ignored.
 func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name, as string) (
 	erased int64, inFlight []int, err error) {
 	origins, keys := wireNames(names)

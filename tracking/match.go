@@ -130,6 +130,14 @@ const acceptedAt = `
 			  and (select e.conversions from engagements e
 				where e.workspace_id = $1 and e.origin_id = n.origin_id and e.key = n.key and e.conversions > 0) is null`
 
+// conversionOf reads the conversion c of a notification n.
+const conversionOf = `cross join lateral (
+			select b.content_id from batches b where b.workspace_id = $1 and b.origin_id = n.origin_id and b.id = n.batch_id offset 0
+		) b
+		cross join lateral (
+			select c.conversion_event, c.conversion_within from contents c where c.workspace_id = $1 and c.id = b.content_id offset 0
+		) c`
+
 // declare opens a cursor over the notifications of the profiles, with the times in which
 // an event converts them. These are null for other events, before the message is accepted,
 // and for a notification that has converted.
@@ -146,12 +154,7 @@ func (o occurrences) declare(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 			select n.origin_id, n.key, n.batch_id, n.ordinal from notifications n
 			where n.workspace_id = $1 and n.profile_key = p.profile_key and n.converts and n.batch_id is not null offset 0
 		) n
-		cross join lateral (
-			select b.content_id from batches b where b.workspace_id = $1 and b.origin_id = n.origin_id and b.id = n.batch_id offset 0
-		) b
-		cross join lateral (
-			select c.conversion_event, c.conversion_within from contents c where c.workspace_id = $1 and c.id = b.content_id offset 0
-		) c
+		`+conversionOf+`
 		cross join lateral (`+acceptedAt+`
 			  and c.conversion_event = any($3::text[])
 		) sent`, ws, slices.Sorted(maps.Keys(profiles)), slices.Collect(maps.Keys(events)))

@@ -103,12 +103,7 @@ func takeSettled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, most int) (all []
 				select n.origin_id, n.key, n.profile_key, n.batch_id, n.ordinal, n.converts from notifications n
 				where n.workspace_id = $1 and n.origin_id = o.origin_id and n.batch_id = t.batch_id and n.ordinal = t.ordinal limit 1
 			) n
-			cross join lateral (
-				select b.content_id from batches b where b.workspace_id = $1 and b.origin_id = n.origin_id and b.id = n.batch_id offset 0
-			) b
-			cross join lateral (
-				select c.conversion_event, c.conversion_within from contents c where c.workspace_id = $1 and c.id = b.content_id offset 0
-			) c
+			`+conversionOf+`
 			cross join lateral (`+acceptedAt+`
 			) sent
 			where n.converts
