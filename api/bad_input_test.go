@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"strings"
 	"testing"
@@ -356,12 +357,15 @@ func TestForbiddenSources(t *testing.T) {
 func source(dsn string) object { return object{"name": "x", "kind": "postgres", "dsn": dsn} }
 
 func TestSlowQuery(t *testing.T) {
-	b := setupWith(t, audience.Options{AllowPrivate: true, AllowUnix: true, QueryTimeout: 300 * time.Millisecond,
-		RunTimeout: 300 * time.Millisecond})
+	b := setup(t)
 	w := b.world()
 	slow := b.do("POST", "/v1/audiences",
 		object{"name": "Slow", "data_source_id": w.source, "sql": "select id, email, pg_sleep(30)::text as nap from customers",
 			"key_column": "id", "email_column": "email"}).is(201).header.Get("Location")
+	brief := b.deps
+	brief.Audiences = b.NewAudiences(audience.Options{AllowPrivate: true, AllowUnix: true, QueryTimeout: 300 * time.Millisecond,
+		RunTimeout: 300 * time.Millisecond})
+	b.server = New(brief, Options{Connections: 64, Log: slog.New(slog.DiscardHandler)})
 	b.do("GET", slow+"/preview", nil).fault(422, "/sql", audience.CodeTimeout)
 	b.do("GET", slow+"/counts", nil).fault(422, "/sql", audience.CodeTimeout)
 }
