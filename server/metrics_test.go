@@ -81,6 +81,28 @@ func TestAlertsAreExplained(t *testing.T) {
 	}
 }
 
+// Each metric of docs/guides/what-waits-for-a-person.md has a rule in dev/alerts.yaml.
+func TestWhatWaitsForAPersonHasAnAlert(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../docs/guides/what-waits-for-a-person.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := os.ReadFile("../dev/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile("`(lemma_[a-z_]+)`").FindAllStringSubmatch(string(guide), -1)
+	if len(names) == 0 {
+		t.Error("the guide names no metric")
+	}
+	for _, name := range names {
+		if !regexp.MustCompile(`expr: .*\b` + name[1] + `\b`).Match(rules) {
+			t.Errorf("dev/alerts.yaml has no rule with %s", name[1])
+		}
+	}
+}
+
 // The gauge of scheduled campaigns counts from the time of the campaign that is due longest,
 // while no worker runs.
 func TestDueCampaignsAreMeasured(t *testing.T) {

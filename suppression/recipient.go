@@ -87,9 +87,14 @@ func Resubscribe(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient) (cha
 }
 
 // ResubscribeTo subscribes a recipient to topics again, in the caller's transaction. It
-// reports whether that changed something.
+// reports whether that changed something. It locks in the order of the topics, as
+// UnsubscribeFrom does, so that requests of one recipient at the same time cannot deadlock.
 func ResubscribeTo(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topics []uuid.UUID) (changed bool, err error) {
-	tag, err := tx.Exec(ctx, `delete from topic_unsubscribes where workspace_id = $1 and topic_id = any($3) and key = $2`, ws, r.Key, topics)
+	tag, err := tx.Exec(ctx, `
+		delete from topic_unsubscribes u using (
+			select topic_id from topic_unsubscribes where workspace_id = $1 and topic_id = any($3) and key = $2 order by topic_id for update
+		) old
+		where u.workspace_id = $1 and u.topic_id = old.topic_id and u.key = $2`, ws, r.Key, topics)
 	return tag.RowsAffected() > 0, lemma.Wrap(err, "subscribe to topics again")
 }
 
@@ -98,9 +103,9 @@ func ResubscribeTo(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, to
 func UnsubscribeFrom(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topics []uuid.UUID) (from []uuid.UUID, err error) {
 	rows, _ := tx.Query(ctx, `
 		with known as (
-			select id from topics where workspace_id = $1 and id = any($3) for key share
+			select id from topics where workspace_id = $1 and id = any($3) order by id for key share
 		)
-		insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, id, $2 from known
+		insert into topic_unsubscribes (workspace_id, topic_id, key) select $1, id, $2 from known order by id
 		on conflict (workspace_id, topic_id, key) do nothing returning topic_id`, ws, r.Key, topics)
 	from, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	return from, lemma.Wrap(err, "unsubscribe from topics")
