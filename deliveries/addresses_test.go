@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma"
 	"lemma/events"
+	"lemma/notifications"
+	"lemma/suppression"
 )
 
 // unsuppressed is how many events are counted that suppressed nothing, for a reason.
@@ -52,21 +55,47 @@ func TestAnEventOfADeletedProvider(t *testing.T) {
 	}
 }
 
-// The address of an erased profile is not stored again, when a carrier names it.
+// The address of an erased profile is not stored again, when a carrier names it, and what
+// replaces it is no address: not even on push, where any text can be a token.
 func TestAnEventOfAnErasedProfile(t *testing.T) {
-	b := setup(t)
-	b.Exec(`update notifications set address = '' where workspace_id = $1 and key = $2`, b.Workspace, keyOf(1))
-	r := report(b.origin, 1, events.TypeComplained, at(0))
-	r.Address = address(1)
-	b.receive(r)
-	b.apply()
-	if n := b.unsuppressed("no_address"); n != 1 {
-		t.Errorf("%v events are counted", n)
+	for _, channel := range []lemma.Channel{lemma.Email, lemma.Push} {
+		t.Run(string(channel), func(t *testing.T) {
+			b := setup(t)
+			var log bytes.Buffer
+			b.log = slog.New(slog.NewTextHandler(&log, nil))
+			b.Exec(`update contents set channel = $2 where workspace_id = $1`, b.Workspace, channel)
+			b.Exec(`update batches set status = 'done', sent = size, finished_at = now() where workspace_id = $1`, b.Workspace)
+			b.erase(1, 2, 3, 4, 5, 6)
+			r := report(b.origin, 1, events.TypeComplained, at(0))
+			r.Address = address(1)
+			b.receive(r)
+			for i := range suppression.SoftBounceLimit {
+				b.receive(report(b.origin, 2+i, events.TypeSoftBounced, at(24*60*i)))
+			}
+			b.apply()
+			if n, invalid := b.unsuppressed("no_address"), b.unsuppressed("invalid_address"); n != 1 || invalid != 0 || log.Len() > 0 {
+				t.Errorf("%v and %v events are counted; log: %s", n, invalid, &log)
+			}
+			if got := b.list(causes); len(got) != 0 {
+				t.Errorf("suppressed: %v", got)
+			}
+			b.WantCount(0, `select count(*) from soft_bounces where workspace_id = $1`, b.Workspace)
+		})
 	}
-	if got := b.list(causes); len(got) != 0 {
-		t.Errorf("suppressed: %v", got)
+}
+
+// erase erases the profiles of notifications.
+func (b *bundle) erase(all ...int) {
+	b.T.Helper()
+	var names []notifications.Name
+	for _, i := range all {
+		names = append(names, notifications.Name{OriginID: b.origin, Key: keyOf(i)})
 	}
-	if diff := cmp.Diff([]string{" complained 1"}, b.list(counts)); diff != "" {
-		t.Error(diff)
-	}
+	b.Must(pgx.BeginFunc(b.T.Context(), b.Pool, func(tx pgx.Tx) error {
+		n, _, err := notifications.New(b.Pool).Erase(b.T.Context(), tx, b.Workspace, names, "erased:1")
+		if int(n) != len(all) {
+			b.T.Errorf("%d notifications are erased", n)
+		}
+		return err
+	}))
 }

@@ -13,6 +13,7 @@ import (
 
 	"lemma"
 	"lemma/events"
+	"lemma/notifications"
 	"lemma/suppression"
 	"lemma/tracking"
 )
@@ -44,7 +45,7 @@ func (t *transaction) read(ctx context.Context, queued []events.Queued, raised [
 		origins, keys = append(origins, n.origin), append(keys, n.key)
 	}
 	rows, _ := t.tx.Query(ctx, `
-		select n.origin_id, n.key, n.address, coalesce(c.channel, ''), b.content_id
+		select n.origin_id, n.key, nullif(n.address, $4), coalesce(c.channel, ''), b.content_id
 		from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
 		cross join lateral (
 			select n.origin_id, n.key, n.address, n.batch_id from notifications n
@@ -54,7 +55,7 @@ func (t *transaction) read(ctx context.Context, queued []events.Queued, raised [
 			select b.content_id from batches b where b.workspace_id = $1 and b.origin_id = n.origin_id and b.id = n.batch_id offset 0
 		) b
 		left join lateral (select c.channel from contents c where c.workspace_id = $1 and c.id = b.content_id offset 0) c on true`,
-		t.ws, origins, keys)
+		t.ws, origins, keys, notifications.ErasedAddress)
 	about := make(map[notification]recipient, len(wanted))
 	var n notification
 	var r recipient
@@ -156,8 +157,10 @@ func (t *transaction) suppress(ctx context.Context, queued []events.Queued, abou
 		}
 		r := about[notification{q.OriginID.UUID, q.Key.UUID}]
 		switch {
-		case q.Key.Valid && r.address != nil:
-			e.Channel, e.Address = r.channel, *r.address
+		case q.Key.Valid:
+			if r.address != nil {
+				e.Channel, e.Address = r.channel, *r.address
+			}
 		case q.Address != nil && q.Channel != nil:
 			e.Channel, e.Address = *q.Channel, *q.Address
 		}
