@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,9 +66,13 @@ func TestProviderGoneForAMoment(t *testing.T) {
 	b.insert(200, 20, 2)
 	s := b.sender(hasty)
 	b.carrier.fail(noConnection)
-	back := time.AfterFunc(300*time.Millisecond, func() { b.carrier.fail(nil) })
-	defer back.Stop()
-	b.workAll(s, 20*time.Second)
+	var calls atomic.Int32
+	s.Hook = func(_ context.Context, point string, _ notifications.Ref) {
+		if point == "called" && calls.Add(1) == 3 {
+			b.carrier.fail(nil)
+		}
+	}
+	b.workAll(s, time.Minute)
 	b.wantCounts(notifications.Counts{Sent: 200})
 	b.wantCalledOnce(200)
 	if p := b.health(); len(b.paused) != 0 || p.CircuitOpen || p.Failures != 0 || p.FirstError != "" || p.LastError == "" {

@@ -172,7 +172,7 @@ func TestTheSecondMessageIsTheFirst(t *testing.T) {
 	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
 	b.insert(1, 1, 2)
 	b.work(b.sender())
-	nextSecond()
+	b.nextSecond(address(0))
 	b.Exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
 		values ($1, $2, 2, 'New', 'New', 'New', '{}')`, b.Workspace, b.provider)
 	b.Exec(`update templates set version = 2 where workspace_id = $1`, b.Workspace)

@@ -148,7 +148,11 @@ func TestCallsWithoutAnAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, func(o *Options) { o.Timeout = 300 * time.Millisecond })
+			b := setup(t, func(o *Options) {
+				if o.Timeout = time.Minute; c.want == ReasonTimeout {
+					o.Timeout = 300 * time.Millisecond
+				}
+			})
 			b.written()
 			b.receiver.answers(c.answer)
 			b.run(b.Webhooks, 1)
