@@ -70,14 +70,14 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 }
 
 // expired returns batches whose lease has expired, round robin by workspace: those of
-// one do not delay those of another. At random within a workspace, since some cannot be
-// decided yet.
+// one do not delay those of another. At random within a workspace and among workspaces, since
+// some cannot be decided yet.
 func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {
 	rows, _ := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from (
 			select workspace_id, origin_id, id, row_number() over (partition by workspace_id order by random()) as n
 			from batches where status = 'leased' and lease_until < now()
-		) b order by n limit $1`, reapMost)
+		) b order by n, random() limit $1`, reapMost)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	return found, lemma.Wrap(err, "find expired leases")
 }

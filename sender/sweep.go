@@ -64,8 +64,8 @@ func (s *Sender) expireLate(ctx context.Context) error {
 }
 
 // readLate returns batches whose send deadline has passed, round robin by workspace: those of
-// one do not delay those of another. At random within a workspace, so that processes
-// expire different ones.
+// one do not delay those of another. At random within a workspace and among workspaces, so
+// that processes expire different ones, and none waits for others that cannot be expired.
 func (s *Sender) readLate(ctx context.Context) ([]notifications.Ref, error) {
 	s.late.Lock()
 	defer s.late.Unlock()
@@ -89,7 +89,7 @@ func (s *Sender) readLate(ctx context.Context) ([]notifications.Ref, error) {
 		)
 		select workspace_id, null::uuid, null::uuid from w where n = $2
 		union all
-		(select workspace_id, origin_id, id from late order by n limit $4)`,
+		(select workspace_id, origin_id, id from late order by n, random() limit $4)`,
 		s.late.after, expireWorkspaces, expireAmong, sweepMost)
 	var late []notifications.Ref
 	s.late.after = uuid.Nil

@@ -89,6 +89,35 @@ func TestLateBatchesOfManyWorkspaces(t *testing.T) {
 	}
 }
 
+// Of more workspaces than one run has batches for, each has its turn, though those of the run
+// before cannot be expired or decided.
+func TestRunsChooseAmongWorkspaces(t *testing.T) {
+	b := setup(t)
+	b.Exec(`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, expires_at, status,
+			leased_by, lease_until)
+		select ws, ws, id, id, ws, ws, 1, 2, now() - interval '1 hour', status,
+			case status when 'leased' then 'w' end, case status when 'leased' then now() - interval '1 hour' end
+		from (select ws, gen_random_uuid() as id, status
+			from (select gen_random_uuid() as ws from generate_series(1, $1::int)) w, unnest(array['leased', 'ready']) as status) b`, 2*sweepMost)
+	s := b.sender()
+	for name, read := range map[string]func(context.Context) ([]notifications.Ref, error){"late": s.readLate, "expired": s.expired} {
+		chosen := map[uuid.UUID]bool{}
+		most := 0
+		for range 3 {
+			s.late.after = uuid.Nil
+			found, err := read(t.Context())
+			b.Must(err)
+			most = max(most, len(found))
+			for _, ref := range found {
+				chosen[ref.WorkspaceID] = true
+			}
+		}
+		if len(chosen) < most*5/4 {
+			t.Errorf("%s: three runs of %d batches chose those of %d workspaces", name, most, len(chosen))
+		}
+	}
+}
+
 func TestOfTwoSweepsOneEnqueues(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
