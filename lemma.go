@@ -43,7 +43,8 @@
 //
 // Decisions:
 //
-//	audience       data sources and audiences: reads the customer's database
+//	audience       data sources and audiences: reads the customer's database, which
+//	               audience/wire connects to
 //	message        templates: renders Liquid
 //	campaigns      drafts, schedules and fan-outs
 //	flows          flows, events, enrollments; flows/graph has definitions

@@ -6,6 +6,7 @@ import (
 
 	"lemma"
 	"lemma/audience"
+	"lemma/audience/value"
 )
 
 type dataSourceBody struct {
@@ -93,9 +94,9 @@ type tableBody struct {
 }
 
 type tableColumnBody struct {
-	Name     string        `json:"name"`
-	Type     audience.Type `json:"type"`
-	Nullable bool          `json:"nullable"`
+	Name     string     `json:"name"`
+	Type     value.Type `json:"type"`
+	Nullable bool       `json:"nullable"`
 }
 
 func (s *server) readSchema(ctx context.Context, c *call, _ none) (sourceSchema, error) {

@@ -2,83 +2,15 @@ package audience
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"lemma/audience/value"
 	"lemma/pgtest"
 )
-
-func TestArraysBecomeLists(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		t          Type
-		text, want string
-	}{
-		{"text[]", `{}`, `[]`},
-		{"text[]", `{a,b}`, `["a","b"]`},
-		{"text[]", `{"a b","",NULL,"NULL","{}",",","\"","\\",null}`, `["a b","",null,"NULL","{}",",","\"","\\","null"]`},
-		{"text[]", "{\"a\nb\",é}", `["a\nb","é"]`},
-		{"integer[]", `{1,-2,NULL}`, `[1,-2,null]`},
-		{"integer[]", `{{1,2},{3,NULL}}`, `[[1,2],[3,null]]`},
-		{"integer[]", `[0:1]={1,2}`, `[1,2]`},
-		{"integer[]", `[-1:0][2:2]={{1},{2}}`, `[[1],[2]]`},
-		{"number[]", `{1.50,NaN,1e-7}`, `[1.50,null,1e-7]`},
-		{"boolean[]", `{t,f,NULL}`, `[true,false,null]`},
-		{"timestamp[]", `{"2026-01-02 03:04:05+00"}`, `["2026-01-02T03:04:05Z"]`},
-		{"date[]", `{2026-01-02}`, `["2026-01-02"]`},
-		{"json[]", `{"{\"a\": [1]}",NULL,3}`, `[{"a": [1]},null,3]`},
-		{"other[]", `{"(1,\"a b\")"}`, `["(1,\"a b\")"]`},
-		// Other forms are texts.
-		{"text[]", ``, `""`},
-		{"text[]", `a`, `"a"`},
-		{"text[]", `{`, `"{"`},
-		{"text[]", `{a`, `"{a"`},
-		{"text[]", `{a,}`, `"{a,}"`},
-		{"text[]", `{,a}`, `"{,a}"`},
-		{"text[]", `{a}b`, `"{a}b"`},
-		{"text[]", `{"a}`, `"{\"a}"`},
-		{"text[]", `{"a\`, `"{\"a\\"`},
-		{"text[]", `{a"b"}`, `"{a\"b\"}"`},
-		{"text[]", `[0:1]`, `"[0:1]"`},
-		{"text[]", `[x]={a}`, `"[x]={a}"`},
-		{"text[]", `{{{{{{{a}}}}}}}`, `"{{{{{{{a}}}}}}}"`},
-	} {
-		if got := string(appendValue(nil, c.t, []byte(c.text))); got != c.want {
-			t.Errorf("%s %s is %s, want %s", c.t, c.text, got, c.want)
-		}
-	}
-	if got := string(appendValue(nil, "text[]", nil)); got != "null" {
-		t.Errorf("null is %s", got)
-	}
-}
-
-// Whatever a source sends as an array, the payload stays valid JSON.
-func TestHostileArraysAreValidJSON(t *testing.T) {
-	t.Parallel()
-	random := rand.New(rand.NewPCG(1, 2))
-	pieces := []string{"{", "}", ",", `"`, `\`, "NULL", "a", "1", "t", " ", "\x00", "\xff", "[0:1]=", "=", "é", "-"}
-	types := []Type{"text[]", "integer[]", "number[]", "boolean[]", "timestamp[]", "date[]", "json[]", "other[]", "text[][]", "[]"}
-	for range 200_000 {
-		var text strings.Builder
-		if random.IntN(2) == 0 {
-			text.WriteByte('{')
-		}
-		for range random.IntN(12) {
-			text.WriteString(pieces[random.IntN(len(pieces))])
-		}
-		if random.IntN(2) == 0 {
-			text.WriteByte('}')
-		}
-		kind := types[random.IntN(len(types))]
-		if got := appendValue(nil, kind, []byte(text.String())); !json.Valid(got) {
-			t.Fatalf("%s %q is %q", kind, text.String(), got)
-		}
-	}
-}
 
 const arraySQL = `
 select id, email, array[name, null, '', 'a,b', '{x}', E'q"\\'] as texts,
@@ -95,7 +27,7 @@ func TestArraysInAllPaths(t *testing.T) {
 	b := setup(t, dev)
 	pgtest.Exec(t, b.DB, "create type mood as enum ('open', 'shut'); create domain short as varchar(3); create domain pair as int[]")
 	x := b.addAudience(t, arraySQL)
-	want := map[string]Type{"texts": "text[]", "numbers": "integer[]", "flags": "boolean[]", "nested": "integer[]", "none": "text[]",
+	want := map[string]value.Type{"texts": "text[]", "numbers": "integer[]", "flags": "boolean[]", "nested": "integer[]", "none": "text[]",
 		"nothing": "integer[]",
 		"shifted": "integer[]", "amounts": "number[]", "times": "timestamp[]", "days": "date[]", "objects": "json[]", "tags": "other[]",
 		"moods":  "text[]",
@@ -156,7 +88,8 @@ func TestArraysInTheSchema(t *testing.T) {
 			"grant select on lists to "+b.Role)
 	s, err := b.Schema(t.Context(), b.Workspace, b.source)
 	b.Must(err)
-	want := []TableColumn{{"a", "text[]", true}, {"b", "integer[]", true}, {"c", "integer[]", true}, {"d", Other, true}, {"e", Other, true}}
+	want := []TableColumn{{"a", "text[]", true}, {"b", "integer[]", true}, {"c", "integer[]", true}, {"d", value.Other, true}, {"e",
+		value.Other, true}}
 	if diff := cmp.Diff(want, s.Tables[len(s.Tables)-1].Columns); diff != "" {
 		t.Error(diff)
 	}

@@ -5,8 +5,10 @@
 //   - Whatever query is saved, Lemma only reads: as a role that can only read,
 //     within limits of time, rows and bytes, from an address that is allowed.
 //
-// It owns data_sources and audiences, and only it connects to a customer's
-// database. Package campaigns decides which rows become recipients.
+// It owns data_sources and audiences, and only it reads a customer's database. Its own
+// packages are wire, which connects, sqltext, which checks the text of queries, and
+// value, which writes values as JSON. Package campaigns decides which rows become
+// recipients.
 package audience
 
 import (
@@ -17,8 +19,16 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma/audience/sqltext"
+	"lemma/audience/wire"
 	"lemma/secrets"
 	"lemma/slots"
+)
+
+// The kinds of data source. MySQL includes MariaDB.
+const (
+	Postgres = sqltext.Postgres
+	MySQL    = sqltext.MySQL
 )
 
 // Options bound the cost and the address of a source. A zero value means the
@@ -56,6 +66,11 @@ func (o Options) withDefaults() Options {
 	o.MaxRowBytes = orDefault(o.MaxRowBytes, 1<<20)
 	o.MaxDistinct = orDefault(o.MaxDistinct, 2_000_000)
 	return o
+}
+
+// rules are those for the addresses of sources.
+func (a *Audiences) rules() wire.Rules {
+	return wire.Rules{AllowPrivate: a.options.AllowPrivate, AllowUnix: a.options.AllowUnix, Resolve: a.resolve}
 }
 
 func orDefault[T int | int64 | time.Duration](v, otherwise T) T {

@@ -2,6 +2,8 @@ package audience
 
 import (
 	"testing"
+
+	"lemma/audience/wire"
 )
 
 // readings are the ways to read a source, each of five rows.
@@ -33,9 +35,9 @@ func TestResultsThatAreCut(t *testing.T) {
 	t.Parallel()
 	my, _ := mariadbShop(t, dev)
 	for kind, b := range map[string]bundle{MySQL: my, Postgres: setup(t, dev)} {
-		source, err := parseDSN(kind, b.DSN, b.options)
+		source, err := wire.Parse(kind, b.DSN, b.rules())
 		b.Must(err)
-		source.tls = "disable"
+		source.TLS = "disable"
 		for name, read := range readings {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				t.Parallel()
@@ -56,12 +58,12 @@ func TestResultsThatAreCut(t *testing.T) {
 }
 
 // readVia reads through a proxy that closes the connection after so many bytes of the result.
-func readVia(t *testing.T, b bundle, source target, bytes int64, read func(r *run) (int, error)) (rows int, left int64, err error) {
+func readVia(t *testing.T, b bundle, source wire.Target, bytes int64, read func(r *run) (int, error)) (rows int, left int64, err error) {
 	t.Helper()
 	l := newLine(t, source)
 	defer l.close()
 	l.cut.Store(true)
-	source.host, source.port, source.socket = "127.0.0.1", portOf(l.listener), ""
+	source.Host, source.Port, source.Socket = "127.0.0.1", portOf(l.listener), ""
 	err = b.within(t.Context(), openedSource{target: source}, b.readSpan(), func(r *run) (err error) {
 		l.limit.Store(bytes)
 		rows, err = read(r)

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"lemma"
+	"lemma/audience/sqltext"
+	"lemma/audience/wire"
 )
 
 // Codes of errors of a source. Unavailable and timeout are temporary and have the
@@ -26,9 +25,6 @@ const (
 	CodeOverloaded  = "overloaded"         // too many reads of sources are running
 	CodeQuery       = "query_invalid"      // the query cannot be an audience
 )
-
-// maxMessage bounds the messages of a source in errors and tables.
-const maxMessage = 500
 
 func unavailable(cause error, message string) *lemma.Error {
 	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeUnavailable, Message: message, Cause: cause}
@@ -50,6 +46,12 @@ func overLimit(format string, args ...any) *lemma.Error {
 	return &lemma.Error{Kind: lemma.TooLarge, Code: CodeLimit, Message: fmt.Sprintf(format, args...)}
 }
 
+// malformed is the error for a source whose responses cannot be read.
+func malformed(cause error) *lemma.Error {
+	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeMalformed,
+		Message: "the server does not use the protocol of the database; check the kind, the host and the port", Cause: cause}
+}
+
 // badQuery is a fault of the query's text. line and column count from 1, or are 0 if
 // the source gives no position.
 func badQuery(line, column int, format string, args ...any) *lemma.Error {
@@ -66,14 +68,26 @@ func badColumn(pointer, format string, args ...any) *lemma.Error {
 	return e
 }
 
+// ours returns the error of Lemma that err wraps, or nil.
+func ours(err error) *lemma.Error {
+	var known *lemma.Error
+	var rule wire.Refusal
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &rule):
+		return refused(nil, "%s", rule)
+	}
+	return nil
+}
+
 // connectionLost is the error of a connection that failed or was lost. The cause,
 // which can contain the host, is only logged.
 func connectionLost(err error) *lemma.Error {
-	var known *lemma.Error
 	var resolving *net.DNSError
 	var network net.Error
-	switch {
-	case errors.As(err, &known): // the refusal of the dialler, wrapped by the driver
+	switch known := ours(err); {
+	case known != nil: // wrapped by the driver
 		return known
 	case errors.As(err, &resolving):
 		return unavailable(err, "the source's host name cannot be resolved")
@@ -85,38 +99,10 @@ func connectionLost(err error) *lemma.Error {
 	return unavailable(err, "the source cannot be reached")
 }
 
-// printable returns a message of a source as one valid line of bounded length.
-func printable(message string) string {
-	message = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(message, "\uFFFD"))
-	if len(message) > maxMessage {
-		cut := maxMessage
-		for !utf8.RuneStart(message[cut]) {
-			cut--
-		}
-		message = message[:cut] + "…"
+// checkText refuses a text that is not one plain select, before the source gets it.
+func checkText(kind, sql string) error {
+	if f := sqltext.Check(kind, sql); f != nil {
+		return badQuery(f.Line, f.Column, "%s", f.Detail)
 	}
-	return message
-}
-
-// place converts an offset in characters, from 1, to line and column.
-func place(sql string, offset int) (line, column int) {
-	if offset < 1 {
-		return 0, 0
-	}
-	line, column = 1, 1
-	for _, r := range sql {
-		if offset--; offset == 0 {
-			break
-		}
-		column++
-		if r == '\n' {
-			line, column = line+1, 1
-		}
-	}
-	return line, column
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/audience/sqltext"
 	"lemma/pgtest"
 )
 
@@ -19,7 +20,7 @@ var hostile = []struct{ name, sql, want string }{
 	{"only a comment", "-- nothing", "query_invalid /sql"},
 	{"not SQL", "give me all", "query_invalid /sql"},
 	{"NUL", "select 1 as id, 'x'\x00 as email", "query_invalid /sql"},
-	{"too long", "select 1 as id, 'x' as email --" + strings.Repeat("x", MaxSQL), "query_invalid /sql"},
+	{"too long", "select 1 as id, 'x' as email --" + strings.Repeat("x", sqltext.MaxLength), "query_invalid /sql"},
 	{"insert", "insert into customers (id) values (99) returning id, email", "query_invalid /sql"},
 	{"update", "update customers set email = 'x' returning id, email", "query_invalid /sql"},
 	{"delete", "delete from customers returning id, email", "query_invalid /sql"},

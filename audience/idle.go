@@ -41,7 +41,7 @@ func (c *connection) remember(text string) {
 func (c *connection) revive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, reviveTime)
 	defer cancel()
-	defer c.wire().boundTo(ctx)()
+	defer c.wire().BoundTo(ctx)()
 	if err := lemma.Recovered(func() error { return c.again(ctx) }); err != nil {
 		c.close()
 		return false
@@ -191,7 +191,7 @@ func (a *Audiences) connection(r *run, source openedSource) (*connection, error)
 	for c := a.idle.get(source); c != nil; c = a.idle.get(source) {
 		if c.revive(r.ctx) {
 			r.session = c.session
-			r.wire().allow(r.span.bytes, textsFor(r.ctx))
+			r.allow(r.span.bytes, textsFor(r.ctx))
 			r.bind()
 			return c, nil
 		}

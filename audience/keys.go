@@ -15,7 +15,7 @@ func (a *Audiences) Keys(ctx context.Context, ws, source uuid.UUID, sql string, 
 	if err != nil {
 		return noLongerValid(err)
 	}
-	sql, _ = p.bound(opened.target.kind, sql)
+	sql, _ = p.bound(opened.target.Kind, sql)
 	return a.within(ctx, opened, a.streamSpan(Audience{}), func(r *run) error {
 		columns, err := r.describe(r.ctx, sql)
 		if err == nil {
@@ -57,14 +57,14 @@ func (a *Audiences) ValidateKeys(ctx context.Context, ws, source uuid.UUID, sql 
 	if err != nil {
 		return err
 	}
-	sql, cutOff := Period{time.Now(), time.Now()}.bound(opened.target.kind, sql)
+	sql, cutOff := Period{time.Now(), time.Now()}.bound(opened.target.Kind, sql)
 	if !cutOff {
 		return errUnbounded()
 	}
 	return a.within(ctx, opened, a.readSpan(), func(r *run) error {
 		columns, err := r.describe(r.ctx, sql)
 		if err != nil {
-			return matchingFault(expected(opened.target.kind, sql, err))
+			return matchingFault(expected(opened.target.Kind, sql, err))
 		}
 		return checkMatching(columns)
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/audience/value"
 	"lemma/fence"
 	"lemma/page"
 	"lemma/pgerr"
@@ -38,9 +39,9 @@ type Audience struct {
 
 // Column is a column of an audience.
 type Column struct {
-	Name  string `json:"name"`
-	Type  Type   `json:"type"`
-	NoKey string `json:"-"` // why it cannot be a profile key, and what can; only as the source describes it
+	Name  string     `json:"name"`
+	Type  value.Type `json:"type"`
+	NoKey string     `json:"-"` // why it cannot be a profile key, and what can; only as the source describes it
 }
 
 // NewAudience has the fields of a new audience.

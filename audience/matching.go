@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/audience/sqltext"
 )
 
 // Person is a row of the relation people of a matching query.
@@ -60,7 +61,7 @@ func (a *Audiences) forMatching(ctx context.Context, ws, source uuid.UUID, sql s
 	if err != nil {
 		return opened, err
 	}
-	return opened, matchingFault(checkText(opened.target.kind, sql))
+	return opened, matchingFault(checkText(opened.target.Kind, sql))
 }
 
 // ValidateMatching validates a matching query at the source, without running it.
@@ -73,7 +74,7 @@ func (a *Audiences) ValidateMatching(ctx context.Context, ws, source uuid.UUID, 
 	return a.within(ctx, opened, a.readSpan(), func(r *run) error {
 		columns, err := r.describeMatching(r.ctx, sql)
 		if err != nil {
-			return matchingFault(expected(opened.target.kind, sql, err))
+			return matchingFault(expected(opened.target.Kind, sql, err))
 		}
 		return checkMatching(columns)
 	})
@@ -82,13 +83,13 @@ func (a *Audiences) ValidateMatching(ctx context.Context, ws, source uuid.UUID, 
 // expected returns a better error for a text that is not a query. The error of the
 // source refers only to the unexpected word.
 func expected(kind, sql string, err error) error {
-	word := firstWord(kind, sql)
+	word := sqltext.FirstWord(kind, sql)
 	var e *lemma.Error
 	if !errors.As(err, &e) || e.Code != CodeQuery || len(e.Fields) == 0 ||
 		slices.Contains([]string{"", "select", "with", "values", "table"}, word) {
 		return err
 	}
-	e.Fields[0].Detail = fmt.Sprintf("one select is expected, and this begins with %s: %s", printable(word), e.Fields[0].Detail)
+	e.Fields[0].Detail = fmt.Sprintf("one select is expected, and this begins with %s: %s", sqltext.Printable(word), e.Fields[0].Detail)
 	return err
 }
 

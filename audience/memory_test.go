@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"lemma/audience/wire"
 )
 
 // memoryOptions allow more bytes than a guard of memory does.
@@ -30,7 +32,7 @@ func pgDescription(columns int) []byte {
 // not parallel, since it measures allocations.
 func TestMemoryOfPostgresRows(t *testing.T) {
 	b := setup(t, dev)
-	direct, err := parseDSN(Postgres, b.DSN, b.options)
+	direct, err := wire.Parse(Postgres, b.DSN, b.rules())
 	b.Must(err)
 	a := New(nil, nil, memoryOptions)
 	for name, c := range map[string]struct {
@@ -52,7 +54,7 @@ func TestMemoryOfPostgresRows(t *testing.T) {
 		})
 		l.tampering.Store(true)
 		source := direct
-		source.socket, source.host, source.port, source.tls = "", "127.0.0.1", uint16(l.port()), "disable"
+		source.Socket, source.Host, source.Port, source.TLS = "", "127.0.0.1", uint16(l.port()), "disable"
 		wantCode(t, attackWith(t, a, source, "select id, email from customers", name), c.want)
 		l.listener.Close()
 	}
@@ -124,40 +126,12 @@ func mysqlTexts(texts ...string) []byte {
 	return append(out, packet(number, []byte{0xfe, 0, 0, 2, 0, 0, 0})...)
 }
 
-// TestMessagesThatTheDriverKeeps has messages of Postgres that the driver keeps in a
-// larger form while the connection is open.
-func TestMessagesThatTheDriverKeeps(t *testing.T) {
-	t.Parallel()
-	tiny := func(i int) []byte { return message('S', fmt.Appendf(nil, "%d\x00\x00", i)) }
-	settings := 0
-	f := newPgFilter(nil, &meter{limit: 1 << 20})
-	for ; settings < 10_000 && f.scan(tiny(settings)) == nil; settings++ {
-	}
-	if settings > maxStatuses/statusMemory {
-		t.Errorf("%d settings of some bytes were accepted", settings)
-	}
-	for _, kind := range "RKv" {
-		f := newPgFilter(nil, &meter{limit: 1 << 20})
-		if err := f.scan(message(byte(kind), make([]byte, maxLoginPacket))); err != nil {
-			t.Errorf("%c: %v", kind, err)
-		}
-		if f.scan(message(byte(kind), make([]byte, maxLoginPacket+1))) == nil {
-			t.Errorf("%c of %d bytes was accepted", kind, maxLoginPacket+1)
-		}
-	}
-	for _, kind := range "DT" {
-		if newPgFilter(nil, &meter{limit: 1 << 20}).scan(message(byte(kind), []byte{0})) == nil {
-			t.Errorf("%c without a number of columns was accepted", kind)
-		}
-	}
-}
-
 // TestSettingsThatAreKept has a server that returns each setting of Lemma a thousand
 // times.
 func TestSettingsThatAreKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, dev)
-	direct, err := parseDSN(Postgres, b.DSN, b.options)
+	direct, err := wire.Parse(Postgres, b.DSN, b.rules())
 	b.Must(err)
 	l := newTampering(t, direct, func(kind byte, body []byte) []byte {
 		if kind == 'D' {
@@ -167,7 +141,7 @@ func TestSettingsThatAreKept(t *testing.T) {
 	})
 	l.tampering.Store(true)
 	source := direct
-	source.socket, source.host, source.port, source.tls = "", "127.0.0.1", uint16(l.port()), "disable"
+	source.Socket, source.Host, source.Port, source.TLS = "", "127.0.0.1", uint16(l.port()), "disable"
 	a := New(nil, nil, memoryOptions)
 	span := a.readSpan()
 	s, err := a.connectPostgres(t.Context(), source, span)

@@ -15,6 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"lemma"
+	"lemma/audience/wire"
 )
 
 // mysqlConn is a connection of the driver. It is used without the pool of
@@ -27,10 +28,10 @@ type mysqlConn interface {
 }
 
 type mysqlSession struct {
-	login     func(context.Context) (mysqlConn, *mysqlWire, error)
+	link
+	login     func(context.Context) (mysqlConn, *wire.MySQL, error)
 	conn      mysqlConn
-	stream    *mysqlWire
-	meter     *meter
+	stream    *wire.MySQL
 	id        string // of the connection at the server
 	version   string
 	private   bool   // over a socket or TLS
@@ -41,27 +42,28 @@ type mysqlSession struct {
 // mysqlConfig depends only on the target: no files are sent to the server, one
 // statement at a time, no password in clear. TLS begins below the driver, which
 // assumes a unix socket if the connection is encrypted.
-func (a *Audiences) mysqlConfig(t target, w *mysqlWire) *mysql.Config {
+func mysqlConfig(t wire.Target, w *wire.MySQL) *mysql.Config {
 	c := mysql.NewConfig()
-	c.User, c.Passwd, c.DBName, c.Net, c.Addr = t.user, t.password, t.database, "tcp", t.String()
+	c.User, c.Passwd, c.DBName, c.Net, c.Addr = t.User, t.Password, t.Database, "tcp", t.String()
 	c.Logger, c.Collation = &mysql.NopLogger{}, "utf8mb4_general_ci"
 	c.AllowAllFiles, c.MultiStatements, c.AllowCleartextPasswords, c.AllowOldPasswords = false, false, false, false
-	if t.socket != "" || w.tls != nil {
+	if t.Socket != "" || w.Encrypted() {
 		c.Net = "unix"
 	}
 	c.DialFunc = func(context.Context, string, string) (net.Conn, error) { return w, nil }
 	return c
 }
 
-func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (session, error) {
-	m := &mysqlSession{}
-	m.login = func(ctx context.Context) (mysqlConn, *mysqlWire, error) { return a.loginMySQL(ctx, t, s.bytes) }
+func (a *Audiences) connectMySQL(ctx context.Context, t wire.Target, s span) (session, error) {
+	m := &mysqlSession{link: link{texts: noTexts}}
+	m.login = func(ctx context.Context) (mysqlConn, *wire.MySQL, error) { return a.loginMySQL(ctx, t, s.bytes) }
 	var err error
 	if m.conn, m.stream, err = m.login(ctx); err != nil {
 		return nil, m.fault(err)
 	}
-	m.meter, m.private = m.stream.meter, t.socket != "" || m.stream.Conn != net.Conn(m.stream.meter)
-	defer m.meter.boundTo(ctx)()
+	m.link = link{m.stream.Meter, textsFor(ctx)}
+	m.private = t.Socket != "" || m.stream.Encrypted()
+	defer m.meter.BoundTo(ctx)()
 	if err := lemma.Recovered(func() error { return m.begin(ctx, s) }); err != nil {
 		m.close()
 		return nil, err
@@ -70,25 +72,25 @@ func (a *Audiences) connectMySQL(ctx context.Context, t target, s span) (session
 }
 
 // loginMySQL closes the connection after an error.
-func (a *Audiences) loginMySQL(ctx context.Context, t target, budget int64) (mysqlConn, *mysqlWire, error) {
-	m, err := a.dial(ctx, t, budget)
+func (a *Audiences) loginMySQL(ctx context.Context, t wire.Target, budget int64) (mysqlConn, *wire.MySQL, error) {
+	m, err := a.dialMetered(ctx, t, budget)
 	if err != nil {
 		return nil, nil, err
 	}
-	release := m.boundTo(ctx)
+	release := m.BoundTo(ctx)
 	defer release()
-	w, err := startMySQL(m, t)
+	w, err := wire.StartMySQL(m, t)
 	if err != nil {
-		return nil, nil, m.fail(err)
+		return nil, nil, m.Fail(err)
 	}
-	connector, err := mysql.NewConnector(a.mysqlConfig(t, w))
+	connector, err := mysql.NewConnector(mysqlConfig(t, w))
 	if err != nil {
-		return nil, nil, m.fail(fmt.Errorf("configure mysql client: %w", err))
+		return nil, nil, m.Fail(fmt.Errorf("configure mysql client: %w", err))
 	}
 	var conn driver.Conn
 	err = lemma.Recovered(func() (err error) { conn, err = connector.Connect(ctx); return err })
 	if err != nil {
-		if why := m.why(); why != nil {
+		if why := m.Why(); why != nil {
 			err = why
 		}
 		m.Close()
@@ -169,10 +171,8 @@ func (m *mysqlSession) query(ctx context.Context, statement string) ([][]string,
 	}
 }
 
-func (m *mysqlSession) wire() *meter { return m.meter }
-
 func (m *mysqlSession) start(ctx context.Context, statement string) (*mysqlCursor, error) {
-	m.meter.progress()
+	m.meter.Progress()
 	m.reading = true
 	rows, err := m.conn.QueryContext(ctx, statement, nil)
 	if err != nil {
@@ -211,15 +211,16 @@ func (m *mysqlSession) prepared(ctx context.Context, text string) (columns mysql
 
 // prepare reads the columns from the wire, since the driver does not return them.
 func (m *mysqlSession) prepare(ctx context.Context, text string) (driver.Stmt, mysqlColumns, error) {
-	m.meter.progress()
-	answer := &mysqlPrepare{}
-	m.stream.prepare = answer
-	defer func() { m.stream.prepare = nil }()
-	statement, err := m.conn.PrepareContext(ctx, text)
+	m.meter.Progress()
+	var statement driver.Stmt
+	columns, err := m.stream.Columns(func() (err error) {
+		statement, err = m.conn.PrepareContext(ctx, text)
+		return err
+	})
 	if err != nil {
 		return nil, nil, m.fault(err)
 	}
-	return statement, answer.columns, nil
+	return statement, mysqlColumnsOf(columns), nil
 }
 
 // estimate multiplies the planner's estimates for the tables of the outermost select,
@@ -302,7 +303,7 @@ func (m *mysqlSession) kill(ctx context.Context) {
 		return
 	}
 	defer conn.Close()
-	defer w.meter.boundTo(ctx)()
+	defer w.Meter.BoundTo(ctx)()
 	_, _ = conn.ExecContext(ctx, fmt.Sprintf("kill %d", id), nil)
 }
 
@@ -316,12 +317,8 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 	case !errors.As(err, &reported):
 		return broken(m.meter, err)
 	}
-	shown := noTexts
-	if m.meter != nil {
-		shown = m.meter.texts
-	}
 	ofText := slices.Contains(ofTexts, reported.Number)
-	message, line := shown.shown(string(reported.SQLState[:]), reported.Message, ofText), lineOf(reported.Message)
+	message, line := m.texts.shown(string(reported.SQLState[:]), reported.Message, ofText), lineOf(reported.Message)
 	// The cause is logged, and could contain data.
 	reported = &mysql.MySQLError{Number: reported.Number, SQLState: reported.SQLState, Message: message}
 	switch reported.Number {

@@ -19,10 +19,10 @@ type mysqlCursor struct {
 }
 
 func (c *mysqlCursor) next(dst [][]byte) (bool, error) {
-	c.session.meter.progress()
+	c.session.meter.Progress()
 	err := c.rows.Next(c.raw)
 	if errors.Is(err, io.EOF) {
-		if !c.session.stream.result.complete(c.count) {
+		if !c.session.stream.Complete(c.count) {
 			c.session.meter.Close() // what follows on the wire is unknown
 			return false, malformed(fmt.Errorf("after %d rows: %w", c.count, err))
 		}

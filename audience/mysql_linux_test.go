@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/audience/value"
 	"lemma/pgtest"
 )
 
@@ -49,7 +50,7 @@ func TestMySQLStreamGivesTypedPayloads(t *testing.T) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	schema, err := b.Schema(t.Context(), b.Workspace, b.source)
-	if err != nil || len(schema.Tables) != 1 || schema.Tables[0].Columns[0] != (TableColumn{"id", Integer, false}) {
+	if err != nil || len(schema.Tables) != 1 || schema.Tables[0].Columns[0] != (TableColumn{"id", value.Integer, false}) {
 		t.Errorf("%+v, %v", schema, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"lemma"
+	"lemma/audience/value"
 )
 
 // lookup passes numbers as numbers and other keys as text. MySQL compares loosely
@@ -113,7 +114,7 @@ func peopleJSON(people []Person) string {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendString(append(b, '['), []byte(p.Key))
+		b = value.AppendString(append(b, '['), []byte(p.Key))
 		b = append(b, `,"`...)
 		b = p.EnrolledAt.UTC().AppendFormat(b, "2006-01-02 15:04:05.000000")
 		b = append(b, `"]`...)

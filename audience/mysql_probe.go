@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"lemma/audience/sqltext"
 )
 
 // grant is one line of SHOW GRANTS.
@@ -60,7 +62,7 @@ func (g grant) revoke(which func(name string) bool) []string {
 	if len(list) == 0 {
 		return nil
 	}
-	return []string{printable("revoke " + strings.Join(list, ", ") + " on " + g.on + " from " + g.to)}
+	return []string{sqltext.Printable("revoke " + strings.Join(list, ", ") + " on " + g.on + " from " + g.to)}
 }
 
 // Privileges that a grant may contain. Any other on *.* is a power over the server,
@@ -83,7 +85,7 @@ func (g grant) assess() (power string, writes bool) {
 		case p == "PROXY":
 			return "may act as another user", false
 		case g.scope == "*.*":
-			return "has " + strings.ToLower(printable(p)) + " on *.*", false
+			return "has " + strings.ToLower(sqltext.Printable(p)) + " on *.*", false
 		default:
 			writes = true
 		}
@@ -141,9 +143,9 @@ func (m *mysqlSession) risks(ctx context.Context) ([]finding, error) {
 
 func (m *mysqlSession) name() string {
 	if m.isMariaDB() {
-		return "MariaDB " + printable(m.version)
+		return "MariaDB " + sqltext.Printable(m.version)
 	}
-	return "MySQL " + printable(m.version)
+	return "MySQL " + sqltext.Printable(m.version)
 }
 
 // maxRoles bounds how many granted roles are read.

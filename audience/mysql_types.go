@@ -2,11 +2,13 @@ package audience
 
 import (
 	"database/sql/driver"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"lemma/audience/value"
+	"lemma/audience/wire"
 )
 
 // Types of the protocol (enum_field_types) that need more than their Type.
@@ -25,7 +27,7 @@ const (
 	notFixed          = 31 // decimals of numbers that have as many as each value needs
 )
 
-// mysqlColumn is a column of a result as the server defines it.
+// mysqlColumn is a column of a result.
 type mysqlColumn struct {
 	Column
 	code     byte
@@ -33,89 +35,78 @@ type mysqlColumn struct {
 	decimals byte // digits after the point that the server shows
 }
 
-// readColumn reads a column definition (Protocol::ColumnDefinition41).
-func readColumn(body []byte) (mysqlColumn, error) {
-	cut := fmt.Errorf("%w: a column of a result is cut", errMalformed)
-	var name []byte
-	at := 0
-	for i := range 6 { // catalog, schema, table, its own name, the column, its own name
-		length, size, ok := lengthEncoded(body[at:])
-		if !ok || length > uint64(len(body)-at-size) {
-			return mysqlColumn{}, cut
-		}
-		if i == 4 {
-			name = body[at+size : at+size+int(length)]
-		}
-		at += size + int(length)
-	}
-	if len(body) < at+12 { // the length of what follows, character set, width, type, flags, decimals
-		return mysqlColumn{}, cut
-	}
-	fixed := body[at+1:]
-	c := mysqlColumn{Column: Column{Name: string(name)}, code: fixed[6], decimals: fixed[9]}
-	bytes := binary.LittleEndian.Uint16(fixed) == binaryCharacters
-	width, flags := binary.LittleEndian.Uint32(fixed[2:]), binary.LittleEndian.Uint16(fixed[7:])
-	c.zerofill = flags&flagZerofill != 0
+func mysqlColumnOf(r wire.Column) mysqlColumn {
+	c := mysqlColumn{Column: Column{Name: r.Name}, code: r.Type, decimals: r.Decimals}
+	bytes := r.Charset == binaryCharacters
+	c.zerofill = r.Flags&flagZerofill != 0
 	c.Type = mysqlTypeOf(c.code, bytes)
 	switch {
-	case flags&(flagEnum|flagSet) != 0:
-		c.Type = Text
-	case c.code == mysqlBit && width == 1:
-		c.Type = Boolean
+	case r.Flags&(flagEnum|flagSet) != 0:
+		c.Type = value.Text
+	case c.code == mysqlBit && r.Width == 1:
+		c.Type = value.Boolean
 	case c.code == mysqlFloat:
 		c.NoKey = "is a float, which has some 7 digits; cast it to decimal"
-	case c.code == mysqlString && bytes && width > 0, c.code == mysqlGeometry, c.code == mysqlVector:
+	case c.code == mysqlString && bytes && r.Width > 0, c.code == mysqlGeometry, c.code == mysqlVector:
 		c.NoKey = "has bytes; use a text of them, such as hex() or bin_to_uuid()"
 	}
-	return c, nil
+	return c
 }
 
 // mysqlTypeOf maps the types of the protocol.
-func mysqlTypeOf(code byte, bytes bool) Type {
+func mysqlTypeOf(code byte, bytes bool) value.Type {
 	switch code {
 	case 0x01, 0x02, 0x03, 0x08, 0x09, 0x0d, mysqlBit: // tiny, short, long, longlong, int24, year
-		return Integer
+		return value.Integer
 	case mysqlOldDecimal, mysqlDecimal, mysqlFloat, mysqlDouble:
-		return Number
+		return value.Number
 	case 0x07, 0x0c: // timestamp, datetime
-		return Timestamp
+		return value.Timestamp
 	case 0x0a, 0x0e: // date, newdate
-		return Date
+		return value.Date
 	case 0xf5:
-		return JSON
+		return value.JSON
 	case 0xf7, 0xf8: // enum, set
-		return Text
+		return value.Text
 	case 0x0f, 0xf9, 0xfa, 0xfb, 0xfc, 0xfd, mysqlString: // varchar, blobs, var_string
 		if !bytes {
-			return Text
+			return value.Text
 		}
 	}
-	return Other
+	return value.Other
 }
 
 // mysqlType maps the types of information_schema.
-func mysqlType(name string) Type {
+func mysqlType(name string) value.Type {
 	switch name {
 	case "TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "YEAR", "BIT":
-		return Integer
+		return value.Integer
 	case "BIT(1)":
-		return Boolean
+		return value.Boolean
 	case "DECIMAL", "FLOAT", "DOUBLE":
-		return Number
+		return value.Number
 	case "VARCHAR", "CHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET", "UUID", "INET4", "INET6":
-		return Text
+		return value.Text
 	case "DATETIME", "TIMESTAMP":
-		return Timestamp
+		return value.Timestamp
 	case "DATE":
-		return Date
+		return value.Date
 	case "JSON":
-		return JSON
+		return value.JSON
 	}
-	return Other
+	return value.Other
 }
 
 // mysqlColumns are the definitions of the columns of a query, or nil before they are known.
 type mysqlColumns []mysqlColumn
+
+func mysqlColumnsOf(raw []wire.Column) mysqlColumns {
+	var list mysqlColumns
+	for _, r := range raw {
+		list = append(list, mysqlColumnOf(r))
+	}
+	return list
+}
 
 func (list mysqlColumns) columns() []Column {
 	columns := make([]Column, len(list))
@@ -218,7 +209,7 @@ func (c mysqlColumn) value(key string) (driver.Value, bool) {
 	case c.code == mysqlDouble:
 		n, err := strconv.ParseFloat(key, 64)
 		return n, err == nil && string(appendFloat(nil, n, 64)) == key
-	case c.code != mysqlBit && c.Type != Integer:
+	case c.code != mysqlBit && c.Type != value.Integer:
 		return key, true
 	}
 	if n, err := strconv.ParseInt(key, 10, 64); err == nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/audience/wire"
 )
 
 // TestPasswordsOfMySQL8 logs in by caching_sha2_password at a server that has
@@ -47,10 +48,10 @@ func TestPasswordsOfMySQL8(t *testing.T) {
 			defer conn.Close()
 			got <- passwordSent(conn, certificate, mode != "stripped")
 		}()
-		source := target{kind: MySQL, host: "127.0.0.1", port: uint16(l.Addr().(*net.TCPAddr).Port), database: "shop", user: "u",
-			password: "p", tls: mode}
+		source := wire.Target{Kind: MySQL, Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port), Database: "shop", User: "u",
+			Password: "p", TLS: mode}
 		if mode == "stripped" {
-			source.tls = "prefer"
+			source.TLS = "prefer"
 		}
 		a := New(nil, nil, hostileOptions)
 		conn, _, err := a.loginMySQL(t.Context(), source, 1<<20)

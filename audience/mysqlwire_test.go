@@ -14,7 +14,17 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lemma/audience/wire"
 	"lemma/pgtest"
+)
+
+// Numbers of the protocols, and the bounds of package wire.
+const (
+	comPrepare         = 0x16
+	clientSSL          = 1 << 11
+	clientDeprecateEOF = 1 << 24
+	maxIterations      = 1_000_000
+	maxResultColumn    = 4096
 )
 
 // fakeMySQL is a server that accepts every login and returns for every query
@@ -52,9 +62,9 @@ func (f *fakeMySQL) serve() {
 	})
 }
 
-func (f *fakeMySQL) target() target {
+func (f *fakeMySQL) target() wire.Target {
 	address := f.Addr().(*net.TCPAddr)
-	return target{kind: MySQL, host: "127.0.0.1", port: uint16(address.Port), database: "shop", user: "u", password: "p", tls: "disable"}
+	return wire.Target{Kind: MySQL, Host: "127.0.0.1", Port: uint16(address.Port), Database: "shop", User: "u", Password: "p", TLS: "disable"}
 }
 
 func (f *fakeMySQL) answer(conn net.Conn) {
@@ -193,12 +203,12 @@ var hostileOptions = Options{AllowPrivate: true, ConnectTimeout: 500 * time.Mill
 	MaxRowBytes:   64 << 10, MaxLookupBytes: 1 << 20}
 
 // attack reads a hostile source once and checks the cost.
-func attack(t *testing.T, a *Audiences, source target, what string) error {
+func attack(t *testing.T, a *Audiences, source wire.Target, what string) error {
 	t.Helper()
 	return attackWith(t, a, source, "select id, email from people", what)
 }
 
-func attackWith(t *testing.T, a *Audiences, source target, sql, what string) error {
+func attackWith(t *testing.T, a *Audiences, source wire.Target, sql, what string) error {
 	t.Helper()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/audience/wire"
 	"lemma/pgtest"
 )
 
@@ -28,7 +28,7 @@ type line struct {
 	open     []net.Conn
 }
 
-func newLine(t *testing.T, source target) *line {
+func newLine(t *testing.T, source wire.Target) *line {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,7 +41,7 @@ func newLine(t *testing.T, source target) *line {
 	return p
 }
 
-func (l *line) serve(source target) {
+func (l *line) serve(source wire.Target) {
 	for {
 		client, err := l.listener.Accept()
 		if err != nil {
@@ -61,11 +61,8 @@ func (l *line) serve(source target) {
 	}
 }
 
-func dialShop(source target) (net.Conn, error) {
-	if source.socket != "" {
-		return net.Dial("unix", source.socketFile())
-	}
-	return net.Dial("tcp", net.JoinHostPort(source.host, strconv.Itoa(int(source.port))))
+func dialShop(source wire.Target) (net.Conn, error) {
+	return wire.Rules{AllowPrivate: true, AllowUnix: true}.Dial(context.Background(), source)
 }
 
 // forward forwards what the source sends, up to the limit.
@@ -103,12 +100,12 @@ func (l *line) close() {
 // through makes a source that connects to the shop by a line.
 func (b bundle) through(t *testing.T) (*line, uuid.UUID) {
 	t.Helper()
-	direct, err := parseDSN(Postgres, b.DSN, b.options)
+	direct, err := wire.Parse(Postgres, b.DSN, b.rules())
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := newLine(t, direct)
-	return l, b.addSource(t, Postgres, "postgres://"+b.Role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
+	return l, b.addSource(t, Postgres, "postgres://"+b.Role+"@"+l.listener.Addr().String()+"/"+direct.Database+"?sslmode=disable")
 }
 
 func quick() Options {

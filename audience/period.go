@@ -2,55 +2,27 @@ package audience
 
 import (
 	"fmt"
-	"strings"
 	"time"
+
+	"lemma/audience/sqltext"
 )
 
 // Period bounds a query of Keys, which names its ends :started_at and :cut_off_at.
 type Period struct{ StartedAt, CutOffAt time.Time }
 
-// bound is a query whose parameters are replaced by literals. Literals, names and comments
-// stay as they are, as do casts (::). The session's time zone is UTC.
+// bound is a query whose parameters are replaced by literals. The session's time zone is UTC.
 func (p Period) bound(kind, sql string) (text string, cutOff bool) {
-	values := map[string]time.Time{"started_at": p.StartedAt, "cut_off_at": p.CutOffAt}
-	s := scanner{kind: kind, sql: sql}
-	var b strings.Builder
-	for s.pos < len(sql) {
-		from := s.pos
-		if s.token() != nil {
-			return sql, false // checkText reports it
+	text, ok := sqltext.Bind(kind, sql, func(name string) (string, bool) {
+		switch name {
+		case "started_at":
+			return literal(kind, p.StartedAt), true
+		case "cut_off_at":
+			cutOff = true
+			return literal(kind, p.CutOffAt), true
 		}
-		if sql[from] != ':' {
-			b.WriteString(sql[from:s.pos])
-			continue
-		}
-		name := s.parameter()
-		at, known := values[name]
-		if !known {
-			b.WriteString(sql[from:s.pos])
-			continue
-		}
-		cutOff = cutOff || name == "cut_off_at"
-		b.WriteString(literal(kind, at))
-	}
-	return b.String(), cutOff
-}
-
-// parameter skips what follows a colon that belongs to it: another colon, or a name, which
-// it returns.
-func (s *scanner) parameter() string {
-	if s.pos == len(s.sql) {
-		return ""
-	}
-	if s.sql[s.pos] == ':' {
-		s.pos++
-		return ""
-	}
-	from := s.pos
-	if nameStart(s.sql[from]) {
-		s.skipName()
-	}
-	return s.sql[from:s.pos]
+		return "", false
+	})
+	return text, ok && cutOff // of other texts, checkText reports the fault
 }
 
 // literal writes a time in UTC, to the microsecond.

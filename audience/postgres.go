@@ -17,16 +17,19 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"lemma"
+	"lemma/audience/sqltext"
+	"lemma/audience/value"
+	"lemma/audience/wire"
 )
 
 // pgSession uses only the extended protocol, which accepts one statement at a time.
 // The simple protocol accepts several.
 type pgSession struct {
+	link
 	conn     *pgconn.PgConn
-	meter    *meter
-	declared bool            // the transaction has a cursor
-	types    map[uint32]Type // of the types that this database defines
-	settings []string        // alternating names and values of the settings of a transaction that this version of Postgres has
+	declared bool                  // the transaction has a cursor
+	types    map[uint32]value.Type // of the types that this database defines
+	settings []string              // alternating names and values of the settings of a transaction that this version of Postgres has
 }
 
 // idleTimeout is how long the source keeps an idle transaction, for a reader that is
@@ -38,46 +41,46 @@ const idleTimeout = 10 * time.Minute
 const minimalDSN = "host=h port=5432 user=u password=p dbname=d sslmode=disable sslcert='' sslkey='' sslrootcert='' passfile='' " +
 	"target_session_attrs=any"
 
-func (a *Audiences) pgConfig(t target) (*pgconn.Config, error) {
+func (a *Audiences) pgConfig(t wire.Target) (*pgconn.Config, error) {
 	c, err := pgconn.ParseConfig(minimalDSN)
 	if err != nil {
 		return nil, fmt.Errorf("configure postgres client: %w", err)
 	}
-	c.Host, c.Port, c.Database, c.User, c.Password = t.host, t.port, t.database, t.user, t.password
-	c.TLSConfig, c.Fallbacks, c.ConnectTimeout = t.tlsConfig(), nil, a.options.ConnectTimeout
+	c.Host, c.Port, c.Database, c.User, c.Password = t.Host, t.Port, t.Database, t.User, t.Password
+	c.TLSConfig, c.Fallbacks, c.ConnectTimeout = t.TLSConfig(), nil, a.options.ConnectTimeout
 	c.RuntimeParams = map[string]string{"application_name": "lemma", "client_encoding": "UTF8"}
 	c.RequireAuth, c.ChannelBinding, c.SSLNegotiation, c.KerberosSrvName, c.KerberosSpn = "", "prefer", "", "", ""
-	c.MaxProtocolMessageBodyLen = int(a.options.MaxRowBytes + readAhead)
-	if t.tls == "prefer" && t.socket == "" {
-		c.Fallbacks = []*pgconn.FallbackConfig{{Host: t.host, Port: t.port}}
+	c.MaxProtocolMessageBodyLen = int(a.options.MaxRowBytes + wire.ReadAhead)
+	if t.TLS == "prefer" && t.Socket == "" {
+		c.Fallbacks = []*pgconn.FallbackConfig{{Host: t.Host, Port: t.Port}}
 	}
-	if t.tls != "require" && t.tls != "verify-full" {
+	if t.TLS != "require" && t.TLS != "verify-full" {
 		c.RequireAuth = "!password" // never send the password in clear
 	}
-	if t.socket != "" {
-		c.Host, c.RequireAuth = t.socket, ""
+	if t.Socket != "" {
+		c.Host, c.RequireAuth = t.Socket, ""
 	}
 	return c, nil
 }
 
-func (a *Audiences) connectPostgres(ctx context.Context, t target, s span) (session, error) {
+func (a *Audiences) connectPostgres(ctx context.Context, t wire.Target, s span) (session, error) {
 	c, err := a.pgConfig(t)
 	if err != nil {
 		return nil, err
 	}
-	p := &pgSession{types: map[uint32]Type{}, settings: pgSettings(s)}
+	p := &pgSession{link: link{texts: noTexts}, types: map[uint32]value.Type{}, settings: pgSettings(s)}
 	var connected atomic.Bool
 	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
 	c.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		return pgproto3.NewFrontend(newPgFilter(r, p.meter), w)
+		return pgproto3.NewFrontend(wire.NewPostgres(r, p.meter), w)
 	}
 	c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		m, err := a.dial(ctx, t, s.bytes)
+		m, err := a.dialMetered(ctx, t, s.bytes)
 		if err != nil {
 			return nil, err
 		}
 		if !connected.Load() { // later the driver dials only to cancel a query, from its own goroutine
-			p.meter = m
+			p.link = link{m, textsFor(ctx)}
 		}
 		return m, nil
 	}
@@ -176,7 +179,7 @@ func milliseconds(d time.Duration) string { return strconv.FormatInt(max(1, d.Mi
 
 // query runs one of Lemma's own statements and reads its whole result.
 func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][][]byte, error) {
-	p.meter.progress()
+	p.meter.Progress()
 	values := make([][]byte, len(args))
 	for i, arg := range args {
 		values[i] = []byte(arg)
@@ -185,7 +188,7 @@ func (p *pgSession) query(ctx context.Context, sql string, args ...string) ([][]
 	var rows [][][]byte
 	size := 0
 	for result.NextRow() {
-		p.meter.progress()
+		p.meter.Progress()
 		row := make([][]byte, len(result.Values()))
 		for i, v := range result.Values() {
 			row[i] = append([]byte(nil), v...)
@@ -221,15 +224,13 @@ func memoryOf[V string | []byte](row []V) int {
 	return size
 }
 
-func (p *pgSession) wire() *meter { return p.meter }
-
 const (
 	wrapHead = "select audience.* from (\n"
 	wrapTail = "\n) as audience"
 )
 
 func (p *pgSession) describe(ctx context.Context, sql string) ([]Column, error) {
-	p.meter.progress()
+	p.meter.Progress()
 	alone, err := p.conn.Prepare(ctx, "", sql, nil)
 	if err != nil {
 		return nil, p.fault(err, sql, 0)
@@ -270,11 +271,13 @@ func (p *pgSession) unknown(fields []pgconn.FieldDescription) (oids []uint32) {
 }
 
 // pgTypes are the built-in types by their fixed object ids.
-var pgTypes = map[uint32]Type{
-	16: Boolean, 20: Integer, 21: Integer, 23: Integer, 26: Integer, 700: Number, 701: Number, 1700: Number,
-	18: Text, 19: Text, 25: Text, 1042: Text, 1043: Text, 705: Text, 114: JSON, 3802: JSON,
-	1082: Date, 1114: Timestamp, 1184: Timestamp,
-	17: Other, 790: Other, 1083: Other, 1186: Other, 1266: Other, 2950: Other, 869: Other, 650: Other,
+var pgTypes = map[uint32]value.Type{
+	16: value.Boolean, 20: value.Integer, 21: value.Integer, 23: value.Integer, 26: value.Integer, 700: value.Number,
+	701: value.Number, 1700: value.Number,
+	18: value.Text, 19: value.Text, 25: value.Text, 1042: value.Text, 1043: value.Text, 705: value.Text, 114: value.JSON, 3802: value.JSON,
+	1082: value.Date, 1114: value.Timestamp, 1184: value.Timestamp,
+	17: value.Other, 790: value.Other, 1083: value.Other, 1186: value.Other, 1266: value.Other, 2950: value.Other, 869: value.Other,
+	650: value.Other,
 }
 
 // loadTypes reads the types that pgTypes does not have: arrays, and texts that the
@@ -285,27 +288,27 @@ func (p *pgSession) loadTypes(ctx context.Context, oids []uint32) error {
 	}
 	texts := make([]string, len(oids))
 	for i, oid := range oids {
-		p.types[oid], texts[i] = Other, strconv.FormatUint(uint64(oid), 10)
+		p.types[oid], texts[i] = value.Other, strconv.FormatUint(uint64(oid), 10)
 	}
 	rows, err := p.query(ctx, pgTypeQuery, arrayLiteral(texts))
 	for _, row := range rows {
 		learned := typeNamed(row[1], row[2])
 		if len(row[3]) > 0 {
-			learned = listOf(typeNamed(row[3], row[4]))
+			learned = value.ListOf(typeNamed(row[3], row[4]))
 		}
 		p.types[oidOf(row[0])] = learned
 	}
 	return err
 }
 
-func (p *pgSession) typeOf(oid uint32) Type {
+func (p *pgSession) typeOf(oid uint32) value.Type {
 	if t, ok := pgTypes[oid]; ok {
 		return t
 	}
 	if t, ok := p.types[oid]; ok {
 		return t
 	}
-	return Other
+	return value.Other
 }
 
 func (p *pgSession) estimate(ctx context.Context, sql string) (int64, error) {
@@ -334,10 +337,9 @@ func (p *pgSession) close() {
 // fault converts an error of the driver. sql is the text that
 
 func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
-	var known *lemma.Error
 	var reported *pgconn.PgError
-	switch {
-	case errors.As(err, &known):
+	switch known := ours(err); {
+	case known != nil:
 		return known
 	case errors.As(err, new(*lemma.Panic)):
 		return malformed(err)
@@ -346,20 +348,13 @@ func (p *pgSession) fault(err error, sql string, offset int) *lemma.Error {
 	}
 	line, column := 0, 0
 	if at := int(reported.Position) - offset; sql != "" && at > 0 && at <= len([]rune(sql)) {
-		line, column = place(sql, at)
+		line, column = sqltext.Place(sql, at)
 	}
-	return pgFault(reported, p.texts(), line, column)
-}
-
-func (p *pgSession) texts() texts {
-	if p.meter == nil {
-		return noTexts
-	}
-	return p.meter.texts
+	return pgFault(reported, p.texts, line, column)
 }
 
 func (p *pgSession) lost(err error) *lemma.Error {
-	if p.meter != nil && p.meter.why() != nil {
+	if p.meter != nil && p.meter.Why() != nil {
 		return broken(p.meter, err)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {

@@ -80,7 +80,7 @@ func (list padded) trim(values [][]byte) {
 
 func (c *pgCursor) next(dst [][]byte) (bool, error) {
 	for {
-		c.session.meter.progress()
+		c.session.meter.Progress()
 		if c.chunk == nil {
 			if c.last {
 				return false, nil

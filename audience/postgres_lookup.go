@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"lemma/audience/value"
 	"lemma/pgerr"
 )
 
@@ -56,7 +57,7 @@ const (
 // keys because of another one. Types that are compared as another type, such as
 // regclass, have texts that it does not have.
 func fitting(types []uint32, live []Column, key string, keys []string) []string {
-	if c, _ := columnNamed(live, key); len(types) != 1 || types[0] == oidArray && c.Type != Integer {
+	if c, _ := columnNamed(live, key); len(types) != 1 || types[0] == oidArray && c.Type != value.Integer {
 		return keys
 	}
 	var fits func(key string) bool
@@ -88,7 +89,7 @@ func isInteger(key string, bits int) bool {
 }
 
 func isDecimal(key string) bool {
-	return key == "NaN" || key == "Infinity" || key == "-Infinity" || validNumber([]byte(key)) && !strings.ContainsAny(key, "eE")
+	return key == "NaN" || key == "Infinity" || key == "-Infinity" || value.IsNumber([]byte(key)) && !strings.ContainsAny(key, "eE")
 }
 
 func isUUID(key string) bool {
@@ -125,7 +126,7 @@ func (p *pgSession) execute(ctx context.Context, text string, arguments func([]u
 	if err != nil {
 		return nil, nil, err
 	}
-	p.meter.progress()
+	p.meter.Progress()
 	var values [][]byte
 	for _, v := range arguments(types, columns) {
 		values = append(values, []byte(v))
@@ -141,7 +142,7 @@ func (p *pgSession) execute(ctx context.Context, text string, arguments func([]u
 // replaces the unnamed statement.
 func (p *pgSession) prepare(ctx context.Context, text string) (parameters []uint32, columns []Column, err error) {
 	for {
-		p.meter.progress()
+		p.meter.Progress()
 		s, err := p.conn.Prepare(ctx, "", text, nil)
 		if err != nil {
 			return nil, nil, p.fault(err, "", 0)
@@ -185,7 +186,7 @@ func (c *pgRows) advance() (bool, error) {
 	if c.ended {
 		return false, nil
 	}
-	c.session.meter.progress()
+	c.session.meter.Progress()
 	if c.reader.NextRow() {
 		if c.rows++; c.rows == 1 {
 			c.padded = paddedOf(c.reader.FieldDescriptions())
@@ -217,7 +218,7 @@ const (
 )
 
 func (p *pgSession) describeMatching(ctx context.Context, sql string) ([]Column, error) {
-	p.meter.progress()
+	p.meter.Progress()
 	alone, err := p.conn.Prepare(ctx, "", pgAloneHead+sql+pgAloneTail, nil)
 	if err != nil {
 		return nil, p.fault(err, sql, len(pgAloneHead))
@@ -225,7 +226,7 @@ func (p *pgSession) describeMatching(ctx context.Context, sql string) ([]Column,
 	if len(alone.ParamOIDs) > 0 {
 		return nil, badQuery(0, 0, "the query must not have parameters ($1); the profiles are in the relation people")
 	}
-	p.meter.progress()
+	p.meter.Progress()
 	wrapped, err := p.conn.Prepare(ctx, "", pgPeopleHead+sql+wrapTail, nil)
 	if err != nil {
 		return nil, p.fault(err, sql, len(pgPeopleHead))

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"lemma/audience/sqltext"
 )
 
 // probeRoles reads every role that the login is or can set.
@@ -37,10 +39,10 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 	if len(rows) == 0 || len(rows[0]) != 6 {
 		return role{}, refused(nil, "the source does not return the privileges of its role")
 	}
-	r := role{version: "PostgreSQL " + printable(string(rows[0][0]))}
+	r := role{version: "PostgreSQL " + sqltext.Printable(string(rows[0][0]))}
 	for _, row := range rows {
 		if power := string(row[4]); power != "" {
-			r.powers = append(r.powers, finding{printable(power), []string{printable(string(row[5]))}})
+			r.powers = append(r.powers, finding{sqltext.Printable(power), []string{sqltext.Printable(string(row[5]))}})
 		}
 	}
 	if len(r.powers) > 0 {
@@ -79,10 +81,10 @@ func (p *pgSession) findings(ctx context.Context, format, statement string) ([]f
 		if len(row) != 2 {
 			return nil, malformed(nil)
 		}
-		if name := strings.TrimPrefix(printable(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
+		if name := strings.TrimPrefix(sqltext.Printable(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		f.revoke = append(f.revoke, printable(string(row[1])))
+		f.revoke = append(f.revoke, sqltext.Printable(string(row[1])))
 	}
 	const most = 30
 	text := strings.Join(names[:min(len(names), most)], ", ")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"lemma/audience/value"
 	"lemma/page"
 )
 
@@ -72,11 +73,11 @@ func (p *Preview) read(r *run, x Audience, limit int) error {
 }
 
 // cell decodes the JSON of a value in a payload.
-func cell(t Type, text []byte) any {
+func cell(t value.Type, text []byte) any {
 	if len(text) > maxCell {
 		return strings.ToValidUTF8(string(text[:maxCell]), "") + "…"
 	}
-	encoded := appendValue(nil, t, text)
+	encoded := value.Append(nil, t, text)
 	switch encoded[0] {
 	case 'n':
 		return nil
@@ -89,7 +90,7 @@ func cell(t Type, text []byte) any {
 		}
 		return s
 	}
-	if t == JSON || encoded[0] == '[' {
+	if t == value.JSON || encoded[0] == '[' {
 		return json.RawMessage(encoded)
 	}
 	return json.Number(encoded)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/google/uuid"
+
+	"lemma/audience/value"
 )
 
 // Schema has the tables that the role of a source can read.
@@ -23,7 +25,7 @@ type Table struct {
 // TableColumn is a column of a Table.
 type TableColumn struct {
 	Name     string
-	Type     Type
+	Type     value.Type
 	Nullable bool
 }
 

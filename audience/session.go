@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/audience/wire"
 )
 
 // session is a connection to a customer's database, in a read-only transaction with
@@ -31,12 +32,35 @@ type session interface {
 	describeMatching(ctx context.Context, sql string) ([]Column, error)
 	// matching starts such a query.
 	matching(ctx context.Context, sql string, people []Person) (cursor, []Column, error)
-	// wire is the connection itself.
-	wire() *meter
+	// wire is the connection itself, and allow begins another run on it.
+	wire() *wire.Meter
+	allow(budget int64, t texts)
 	// end ends the transaction with its settings; again opens another with the same settings.
 	end(ctx context.Context) error
 	again(ctx context.Context) error
 	close()
+}
+
+// link is the connection of a session.
+type link struct {
+	meter *wire.Meter
+	texts texts // which messages of the source can be shown; noTexts before the login is done
+}
+
+func (l *link) wire() *wire.Meter { return l.meter }
+
+func (l *link) allow(budget int64, t texts) {
+	l.meter.Allow(budget)
+	l.texts = t
+}
+
+// dialMetered connects to the target, and meters what it sends.
+func (a *Audiences) dialMetered(ctx context.Context, t wire.Target, budget int64) (*wire.Meter, error) {
+	conn, err := a.rules().Dial(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewMeter(conn, a.options.MaxRowBytes, budget), nil
 }
 
 // cursor iterates over the rows of a query.
@@ -140,7 +164,7 @@ func (r *run) closeSession() {
 	}
 }
 
-func (a *Audiences) start(r *run, source target) (err error) {
+func (a *Audiences) start(r *run, source wire.Target) (err error) {
 	ctx, cancel := context.WithTimeout(r.ctx, a.options.ConnectTimeout)
 	defer cancel()
 	if r.session, err = a.connect(ctx, source, r.span); err != nil {
@@ -161,7 +185,7 @@ func (a *Audiences) start(r *run, source target) (err error) {
 }
 
 // bind makes the end of the run close the connection.
-func (r *run) bind() { r.release = r.wire().boundTo(r.ctx) }
+func (r *run) bind() { r.release = r.wire().BoundTo(r.ctx) }
 
 // safely does work with a driver. A panic of the driver, which a source may cause, is
 // an error of the source and must not end the process. A panic of the caller's
@@ -179,8 +203,8 @@ func (r *run) safely(work func() error) error {
 }
 
 // connect returns a nil session with every error.
-func (a *Audiences) connect(ctx context.Context, source target, s span) (session, error) {
-	if source.kind == MySQL {
+func (a *Audiences) connect(ctx context.Context, source wire.Target, s span) (session, error) {
+	if source.Kind == MySQL {
 		return a.connectMySQL(ctx, source, s)
 	}
 	return a.connectPostgres(ctx, source, s)
@@ -218,16 +242,16 @@ type callerError struct{ error }
 
 // broken returns the errors that both drivers share: connections that were closed
 // because of what the source sent, and connections that were lost.
-func broken(m *meter, err error) *lemma.Error {
-	if m != nil && m.why() != nil {
-		err = m.why()
+func broken(m *wire.Meter, err error) *lemma.Error {
+	if m != nil && m.Why() != nil {
+		err = m.Why()
 	}
 	switch {
-	case errors.Is(err, errRowTooBig) && m != nil:
-		return overLimit("a row of the source has more than %d bytes", m.limit-readAhead)
-	case errors.Is(err, errRowTooBig), errors.Is(err, errOverBudget):
+	case errors.Is(err, wire.ErrRowTooBig) && m != nil:
+		return overLimit("a row of the source has more than %d bytes", m.MaxRow())
+	case errors.Is(err, wire.ErrRowTooBig), errors.Is(err, wire.ErrOverBudget):
 		return overLimit("the source sent more bytes than one read may have")
-	case errors.Is(err, errMalformed), errors.As(err, new(*lemma.Panic)):
+	case errors.Is(err, wire.ErrMalformed), errors.As(err, new(*lemma.Panic)):
 		return malformed(err)
 	}
 	return connectionLost(err)

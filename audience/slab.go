@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"lemma/audience/value"
 )
 
 // rowOffsets are the ends of the strings of a row in the slab. Each begins at the end
@@ -33,7 +35,7 @@ func (s *stream) add() {
 		s.slab = appendTokens(s.slab, s.own.pushType, s.values[s.own.push])
 	}
 	m.push = len(s.slab)
-	m.optedOut = s.own.optOut > 0 && isTrue(s.values[s.own.optOut])
+	m.optedOut = s.own.optOut > 0 && value.IsTrue(s.values[s.own.optOut])
 	s.payload(s.values[s.own.payload:])
 	m.payload = len(s.slab)
 	s.offsets = append(s.offsets, m)
@@ -45,7 +47,7 @@ func (s *stream) payload(values [][]byte) {
 	}
 	for i, v := range values {
 		s.slab = append(s.slab, s.names[i]...)
-		s.slab = appendValue(s.slab, s.types[i], v)
+		s.slab = value.Append(s.slab, s.types[i], v)
 	}
 	s.slab = append(s.slab, '}')
 }
@@ -84,16 +86,16 @@ func appendClean(dst, text []byte) []byte {
 }
 
 // appendTokens appends a token, or a list of tokens as JSON.
-func appendTokens(dst []byte, t Type, value []byte) []byte {
-	if _, list := t.element(); list && value != nil {
-		return appendValue(dst, t, value)
+func appendTokens(dst []byte, t value.Type, token []byte) []byte {
+	if _, list := t.Element(); list && token != nil {
+		return value.Append(dst, t, token)
 	}
 	var text string
-	if t == JSON && len(value) > 0 && value[0] == '"' && json.Unmarshal(value, &text) == nil {
+	if t == value.JSON && len(token) > 0 && token[0] == '"' && json.Unmarshal(token, &text) == nil {
 		return appendClean(dst, []byte(text))
 	}
-	if t == JSON && string(value) == "null" {
+	if t == value.JSON && string(token) == "null" {
 		return dst
 	}
-	return appendClean(dst, value)
+	return appendClean(dst, token)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/audience/wire"
 	"lemma/fence"
 	"lemma/page"
 	"lemma/pgerr"
@@ -55,14 +56,14 @@ func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource)
 	if err := lemma.CheckName(n.Name); err != nil {
 		return Source{}, err
 	}
-	t, err := parseDSN(n.Kind, n.DSN, a.options)
+	t, err := wire.Parse(n.Kind, n.DSN, a.rules())
 	if err != nil {
 		return Source{}, err
 	}
 	_, err = fence.Exec(ctx, a.pool, `
 insert into data_sources (workspace_id, id, name, kind, address, tls, dsn)
 values ($1, $2, $3, $4, $5, $6, $7)
-on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String(), t.protection(), a.seal(ws, n.ID, n.DSN))
+on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String(), t.Protection(), a.seal(ws, n.ID, n.DSN))
 	if err != nil {
 		return Source{}, saving.Explain(err, "create data source")
 	}
@@ -107,11 +108,11 @@ func (a *Audiences) UpdateSource(ctx context.Context, ws, id uuid.UUID, ifMatch 
 	var sealed []byte
 	var address, tls *string
 	if p.DSN != nil {
-		t, err := parseDSN(s.Kind, *p.DSN, a.options)
+		t, err := wire.Parse(s.Kind, *p.DSN, a.rules())
 		if err != nil {
 			return Source{}, err
 		}
-		text, mode := t.String(), t.protection()
+		text, mode := t.String(), t.Protection()
 		sealed, address, tls = a.seal(ws, id, *p.DSN), &text, &mode
 	}
 	s, err = fence.One(ctx, a.pool, pgx.RowToStructByName[Source], `
@@ -141,7 +142,7 @@ func (a *Audiences) DeleteSource(ctx context.Context, ws, id uuid.UUID) error {
 // and login.
 type openedSource struct {
 	sourceID
-	target  target
+	target  wire.Target
 	version int
 }
 
@@ -158,7 +159,7 @@ func (a *Audiences) opened(ctx context.Context, ws, id uuid.UUID) (openedSource,
 	if err != nil {
 		return s, fmt.Errorf("open dsn of data source %s: %w", id, err)
 	}
-	s.target, err = parseDSN(kind, string(dsn), a.options)
+	s.target, err = wire.Parse(kind, string(dsn), a.rules())
 	if err != nil {
 		return s, refused(nil, "the data source's DSN is no longer allowed; enter it anew")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/audience/value"
 	"lemma/page"
 	"lemma/pgtest"
 )
@@ -139,7 +140,7 @@ func TestAudiencesAreKept(t *testing.T) {
 	if diff := cmp.Diff(made, again); err != nil || diff != "" {
 		t.Errorf("made twice: %v %s", err, diff)
 	}
-	if len(made.Columns) != 10 || made.Columns[1] != (Column{Name: "email", Type: Text}) || made.OptedOutColumn != "opted_out" {
+	if len(made.Columns) != 10 || made.Columns[1] != (Column{Name: "email", Type: value.Text}) || made.OptedOutColumn != "opted_out" {
 		t.Errorf("%+v", made)
 	}
 	wantCode(t, b.DeleteSource(t.Context(), b.Workspace, b.source), "in_use")
@@ -256,10 +257,10 @@ func TestSchemaShowsWhatTheRoleCanRead(t *testing.T) {
 	if err != nil || len(s.Tables) != 2 || s.Truncated {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	if diff := cmp.Diff(Table{"crm", "people", []TableColumn{{"id", Integer, true}}}, s.Tables[0]); diff != "" {
+	if diff := cmp.Diff(Table{"crm", "people", []TableColumn{{"id", value.Integer, true}}}, s.Tables[0]); diff != "" {
 		t.Error(diff)
 	}
-	if c := s.Tables[1].Columns; s.Tables[1].Name != "customers" || len(c) != 10 || c[0] != (TableColumn{"id", Integer, false}) {
+	if c := s.Tables[1].Columns; s.Tables[1].Name != "customers" || len(c) != 10 || c[0] != (TableColumn{"id", value.Integer, false}) {
 		t.Errorf("%+v", s.Tables[1])
 	}
 }

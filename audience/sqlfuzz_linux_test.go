@@ -107,7 +107,7 @@ func callIsFound(t *testing.T, r *run, kind, text string) bool {
 	var message string
 	switch s := r.session.(type) {
 	case *pgSession:
-		s.meter.progress()
+		s.meter.Progress()
 		if _, err := s.query(r.ctx, "savepoint s"); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,8 @@ import (
 
 	"lemma"
 	"lemma/address"
+	"lemma/audience/sqltext"
+	"lemma/audience/value"
 	"lemma/pgerr"
 )
 
@@ -125,7 +127,7 @@ func (a *Audiences) forReading(ctx context.Context, ws, id uuid.UUID) (Audience,
 	if err != nil {
 		return x, source, err
 	}
-	return x, source, checkText(source.target.kind, x.SQL)
+	return x, source, checkText(source.target.Kind, x.SQL)
 }
 
 // checkUnchanged describes the query again and compares its columns with the saved
@@ -160,15 +162,15 @@ func (x Audience) sameTypes(now []Column, columns []string) error {
 		switch {
 		case name == "":
 		case !ok:
-			return changed("the column %q is missing", printable(name))
+			return changed("the column %q is missing", sqltext.Printable(name))
 		case live.Type != saved.Type:
-			return changed("the column %q is %s and was %s", printable(name), live.Type, orMissing(saved.Type))
+			return changed("the column %q is %s and was %s", sqltext.Printable(name), live.Type, orMissing(saved.Type))
 		}
 	}
 	return nil
 }
 
-func orMissing(t Type) string {
+func orMissing(t value.Type) string {
 	if t == "" {
 		return "missing"
 	}
@@ -209,7 +211,7 @@ type stream struct {
 	region  string
 	which   selection
 	names   [][]byte // `{"name":`, `,"name":` for each column of the payload
-	types   []Type
+	types   []value.Type
 	values  [][]byte // of one row: key, the other columns that the audience has of its own, payload
 	most    int      // bytes of slab, besides its last row
 	slab    []byte   // the concatenated strings of the rows that wait for yield
@@ -221,7 +223,7 @@ type stream struct {
 // ownColumns are the positions of columns among the values; 0: the audience has none.
 type ownColumns struct {
 	email, phone, push, optOut int
-	pushType                   Type
+	pushType                   value.Type
 	payload                    int // the first of the payload
 }
 
@@ -248,7 +250,7 @@ func (a *Audiences) newStream(r *run, x Audience, columns []string) (s *stream, 
 		if i == 0 {
 			lead = '{'
 		}
-		s.names = append(s.names, append(appendString([]byte{lead}, []byte(name)), ':'))
+		s.names = append(s.names, append(value.AppendString([]byte{lead}, []byte(name)), ':'))
 	}
 	read = append(read, columns...)
 	s.values = make([][]byte, len(read))
@@ -318,7 +320,7 @@ func (s *stream) selects() bool {
 	if s.which.outs == nil {
 		return true
 	}
-	if !isTrue(s.values[s.own.optOut]) {
+	if !value.IsTrue(s.values[s.own.optOut]) {
 		return !s.which.onlyOptedOut
 	}
 	known := s.which.outs.before(string(bytes.Join(s.values[:s.own.optOut], []byte{0})))

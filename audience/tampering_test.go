@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lemma"
+	"lemma/audience/wire"
 	"lemma/pgtest"
 )
 
@@ -21,7 +22,7 @@ type tamperingProxy struct {
 	tamper func(kind byte, body []byte) []byte
 }
 
-func newTampering(t *testing.T, source target, tamper func(kind byte, body []byte) []byte) *tamperingProxy {
+func newTampering(t *testing.T, source wire.Target, tamper func(kind byte, body []byte) []byte) *tamperingProxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +44,7 @@ func newTampering(t *testing.T, source target, tamper func(kind byte, body []byt
 
 func (l *tamperingProxy) port() int { return l.listener.Addr().(*net.TCPAddr).Port }
 
-func (l *tamperingProxy) serve(client net.Conn, source target) {
+func (l *tamperingProxy) serve(client net.Conn, source wire.Target) {
 	defer client.Close()
 	server, err := dialShop(source)
 	if err != nil {
@@ -135,10 +136,10 @@ func TestTamperedResponses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, dev)
 			pgtest.Exec(t, b.DB, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 5000) i")
-			direct, err := parseDSN(Postgres, b.DSN, b.options)
+			direct, err := wire.Parse(Postgres, b.DSN, b.rules())
 			b.Must(err)
 			l := newTampering(t, direct, c.tamper)
-			b.source = b.addSource(t, Postgres, "postgres://"+b.Role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
+			b.source = b.addSource(t, Postgres, "postgres://"+b.Role+"@"+l.listener.Addr().String()+"/"+direct.Database+"?sslmode=disable")
 			x := b.addAudience(t, "select id, email from customers")
 			n := 0
 			_, err = b.Stream(t.Context(), b.Workspace, x.ID, []string{"id"}, func(r Row) error {
@@ -155,24 +156,16 @@ func TestTamperedResponses(t *testing.T) {
 	}
 }
 
-// TestEndlessRows has a connection that never ends a row.
-func TestEndlessRows(t *testing.T) {
+// TestRowsThatAreTooBig has a source that sends more bytes than a row may have.
+func TestRowsThatAreTooBig(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	go io.Copy(theirs, endless{})
-	m := &meter{Conn: ours, limit: 100_000}
-	m.allow(1<<40, allTexts)
-	for range 50 {
-		if _, err := io.CopyN(io.Discard, m, 50_000); err != nil {
-			t.Fatalf("with progress: %v", err)
-		}
-		m.progress()
-	}
-	if n, err := io.CopyN(io.Discard, m, 1<<30); err == nil || n > 200_000 || m.why() != errRowTooBig {
-		t.Errorf("read %d, %v", n, err)
-	}
-	if err := broken(m, io.EOF); err.Code != CodeLimit || err.Kind != lemma.TooLarge {
+	m := wire.NewMeter(ours, 100_000, 1<<40)
+	_, _ = io.Copy(io.Discard, m)
+	if err := broken(m, io.EOF); err.Code != CodeLimit || err.Kind != lemma.TooLarge ||
+		err.Message != "a row of the source has more than 100000 bytes" {
 		t.Errorf("%v", err)
 	}
 }

@@ -3,6 +3,8 @@ package audience
 import (
 	"context"
 	"slices"
+
+	"lemma/audience/sqltext"
 )
 
 // texts determines which messages of a source can be shown. They can contain names of
@@ -48,7 +50,7 @@ var aboutServers = []string{"08", "25", "28", "3D", "53", "57"}
 func (t texts) shown(state, message string, ofText bool) string {
 	server := len(state) == 5 && slices.Contains(aboutServers, state[:2])
 	if t == allTexts || t == textsOfQueries && (ofText || server) {
-		return printable(message)
+		return sqltext.Printable(message)
 	}
-	return "the source answers with SQLSTATE " + printable(state)
+	return "the source answers with SQLSTATE " + sqltext.Printable(state)
 }

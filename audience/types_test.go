@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lemma"
+	"lemma/audience/value"
 	"lemma/pgtest"
 )
 
@@ -17,44 +18,44 @@ func TestPostgresTypes(t *testing.T) {
 		"create collation loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
 	for k, v := range map[string]struct {
 		rows [2]string
-		kind Type
+		kind value.Type
 		data [2]string
 		keys []string
 	}{
-		"smallint": {[2]string{"7", "-7"}, Integer, [2]string{"7", "-7"}, []string{"7", "-7"}},
-		"bigint": {[2]string{"9223372036854775807", "1"}, Integer, [2]string{"9223372036854775807", "1"},
+		"smallint": {[2]string{"7", "-7"}, value.Integer, [2]string{"7", "-7"}, []string{"7", "-7"}},
+		"bigint": {[2]string{"9223372036854775807", "1"}, value.Integer, [2]string{"9223372036854775807", "1"},
 			[]string{"9223372036854775807", "1"}},
-		"whole": {[2]string{"7", "8"}, Integer, [2]string{"7", "8"}, []string{"7", "8"}},
-		"real":  {[2]string{"0.1", "1234567"}, Number, [2]string{"0.1", "1.234567e+06"}, []string{"0.1", "1.234567e+06"}},
-		"float8": {[2]string{"0.30000000000000004", "1e22"}, Number, [2]string{"0.30000000000000004", "1e+22"},
+		"whole": {[2]string{"7", "8"}, value.Integer, [2]string{"7", "8"}, []string{"7", "8"}},
+		"real":  {[2]string{"0.1", "1234567"}, value.Number, [2]string{"0.1", "1.234567e+06"}, []string{"0.1", "1.234567e+06"}},
+		"float8": {[2]string{"0.30000000000000004", "1e22"}, value.Number, [2]string{"0.30000000000000004", "1e+22"},
 			[]string{"0.30000000000000004", "1e+22"}},
-		"numeric": {[2]string{"7.10", "1e20"}, Number, [2]string{"7.10", "100000000000000000000"},
+		"numeric": {[2]string{"7.10", "1e20"}, value.Number, [2]string{"7.10", "100000000000000000000"},
 			[]string{"7.10", "100000000000000000000"}},
-		"numeric(12,2)": {[2]string{"7", "0"}, Number, [2]string{"7.00", "0.00"}, []string{"7.00", "0.00"}},
-		"boolean":       {[2]string{"true", "false"}, Boolean, [2]string{"true", "false"}, nil},
-		"date":          {[2]string{"2026-01-02", "0001-01-01"}, Date, [2]string{`"2026-01-02"`, `"0001-01-01"`}, nil},
-		"timestamptz": {[2]string{"2026-01-02 03:04:05+02", "2026-01-02 03:04:05.5"}, Timestamp,
+		"numeric(12,2)": {[2]string{"7", "0"}, value.Number, [2]string{"7.00", "0.00"}, []string{"7.00", "0.00"}},
+		"boolean":       {[2]string{"true", "false"}, value.Boolean, [2]string{"true", "false"}, nil},
+		"date":          {[2]string{"2026-01-02", "0001-01-01"}, value.Date, [2]string{`"2026-01-02"`, `"0001-01-01"`}, nil},
+		"timestamptz": {[2]string{"2026-01-02 03:04:05+02", "2026-01-02 03:04:05.5"}, value.Timestamp,
 			[2]string{`"2026-01-02T01:04:05Z"`, `"2026-01-02T03:04:05.5Z"`}, nil},
-		"json":       {[2]string{"1", `{"a": 1}`}, JSON, [2]string{"1", `{"a": 1}`}, nil},
-		"integer[]":  {[2]string{"{1}", "{}"}, listOf(Integer), [2]string{"[1]", "[]"}, nil},
-		"char(5)":    {[2]string{"DE", "a b"}, Text, [2]string{`"DE"`, `"a b"`}, []string{"DE", "a b"}},
-		"varchar(5)": {[2]string{"DE ", "é"}, Text, [2]string{`"DE "`, `"é"`}, []string{"é"}},
-		"text":       {[2]string{"Key", `a"b`}, Text, [2]string{`"Key"`, `"a\"b"`}, []string{"Key", `a"b`}},
-		"mood":       {[2]string{"red", "7"}, Text, [2]string{`"red"`, `"7"`}, []string{"red", "7"}},
-		"uuid": {[2]string{"00000000-0000-0000-0000-00000000000A", "00000000-0000-0000-0000-000000000007"}, Other,
+		"json":       {[2]string{"1", `{"a": 1}`}, value.JSON, [2]string{"1", `{"a": 1}`}, nil},
+		"integer[]":  {[2]string{"{1}", "{}"}, value.ListOf(value.Integer), [2]string{"[1]", "[]"}, nil},
+		"char(5)":    {[2]string{"DE", "a b"}, value.Text, [2]string{`"DE"`, `"a b"`}, []string{"DE", "a b"}},
+		"varchar(5)": {[2]string{"DE ", "é"}, value.Text, [2]string{`"DE "`, `"é"`}, []string{"é"}},
+		"text":       {[2]string{"Key", `a"b`}, value.Text, [2]string{`"Key"`, `"a\"b"`}, []string{"Key", `a"b`}},
+		"mood":       {[2]string{"red", "7"}, value.Text, [2]string{`"red"`, `"7"`}, []string{"red", "7"}},
+		"uuid": {[2]string{"00000000-0000-0000-0000-00000000000A", "00000000-0000-0000-0000-000000000007"}, value.Other,
 			[2]string{`"00000000-0000-0000-0000-00000000000a"`, `"00000000-0000-0000-0000-000000000007"`},
 			[]string{"00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-000000000007"}},
-		"bytea": {[2]string{`\x00ff`, "abc"}, Other, [2]string{`"\\x00ff"`, `"\\x616263"`}, []string{`\x00ff`, `\x616263`}},
-		"inet":  {[2]string{"10.0.0.1", "::1"}, Other, [2]string{`"10.0.0.1"`, `"::1"`}, []string{"10.0.0.1", "::1"}},
-		"time": {[2]string{"12:00", "00:00:01.5"}, Other, [2]string{`"12:00:00"`, `"00:00:01.5"`},
+		"bytea": {[2]string{`\x00ff`, "abc"}, value.Other, [2]string{`"\\x00ff"`, `"\\x616263"`}, []string{`\x00ff`, `\x616263`}},
+		"inet":  {[2]string{"10.0.0.1", "::1"}, value.Other, [2]string{`"10.0.0.1"`, `"::1"`}, []string{"10.0.0.1", "::1"}},
+		"time": {[2]string{"12:00", "00:00:01.5"}, value.Other, [2]string{`"12:00:00"`, `"00:00:01.5"`},
 			[]string{"12:00:00", "00:00:01.5"}},
-		"interval":           {[2]string{"1 mon", "30 days"}, Other, [2]string{`"P1M"`, `"P30D"`}, []string{"P1M", "P30D"}},
-		"bit(3)":             {[2]string{"101", "000"}, Other, [2]string{`"101"`, `"000"`}, []string{"101", "000"}},
-		"money":              {[2]string{"1000", "0.5"}, Other, [2]string{`"$1,000.00"`, `"$0.50"`}, []string{"$1,000.00", "$0.50"}},
-		"point":              {[2]string{"(1,2)", "(0.1,2)"}, Other, [2]string{`"(1,2)"`, `"(0.1,2)"`}, []string{"(1,2)", "(0.1,2)"}},
-		"regtype":            {[2]string{"integer", "text"}, Other, [2]string{`"integer"`, `"text"`}, []string{"integer", "text"}},
-		"oid":                {[2]string{"7", "4294967295"}, Integer, [2]string{"7", "4294967295"}, []string{"7", "4294967295"}},
-		`text collate loose`: {[2]string{"Key", "other"}, Text, [2]string{`"Key"`, `"other"`}, []string{"Key", "other"}},
+		"interval":           {[2]string{"1 mon", "30 days"}, value.Other, [2]string{`"P1M"`, `"P30D"`}, []string{"P1M", "P30D"}},
+		"bit(3)":             {[2]string{"101", "000"}, value.Other, [2]string{`"101"`, `"000"`}, []string{"101", "000"}},
+		"money":              {[2]string{"1000", "0.5"}, value.Other, [2]string{`"$1,000.00"`, `"$0.50"`}, []string{"$1,000.00", "$0.50"}},
+		"point":              {[2]string{"(1,2)", "(0.1,2)"}, value.Other, [2]string{`"(1,2)"`, `"(0.1,2)"`}, []string{"(1,2)", "(0.1,2)"}},
+		"regtype":            {[2]string{"integer", "text"}, value.Other, [2]string{`"integer"`, `"text"`}, []string{"integer", "text"}},
+		"oid":                {[2]string{"7", "4294967295"}, value.Integer, [2]string{"7", "4294967295"}, []string{"7", "4294967295"}},
+		`text collate loose`: {[2]string{"Key", "other"}, value.Text, [2]string{`"Key"`, `"other"`}, []string{"Key", "other"}},
 	} {
 		t.Run(k, func(t *testing.T) {
 			cast, collate, ok := strings.Cut(k, " ")
@@ -75,7 +76,7 @@ func TestPostgresTypes(t *testing.T) {
 }
 
 // wantData checks the column k of two rows, which n counts.
-func (b bundle) wantData(t *testing.T, sql string, kind Type, want [2]string) {
+func (b bundle) wantData(t *testing.T, sql string, kind value.Type, want [2]string) {
 	t.Helper()
 	x, err := b.Create(t.Context(), b.Workspace,
 		NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: lemma.NewID().String(), SQL: sql, KeyColumn: "n", EmailColumn: "email"})

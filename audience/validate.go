@@ -10,6 +10,8 @@ import (
 
 	"lemma"
 	"lemma/address"
+	"lemma/audience/sqltext"
+	"lemma/audience/value"
 )
 
 // Draft is an audience that is not saved.
@@ -46,7 +48,7 @@ func (a *Audiences) Validate(ctx context.Context, ws uuid.UUID, d Draft) (Report
 	if err != nil {
 		return Report{}, err
 	}
-	if err := checkText(source.target.kind, d.SQL); err != nil {
+	if err := checkText(source.target.Kind, d.SQL); err != nil {
 		return Report{}, err
 	}
 	var report Report
@@ -75,23 +77,24 @@ func (d Draft) checkColumns(columns []Column) error {
 	seen := map[string]bool{}
 	for _, c := range columns {
 		if seen[c.Name] {
-			return badQuery(0, 0, "the query has two columns named %q; give one another name with as", printable(c.Name))
+			return badQuery(0, 0, "the query has two columns named %q; give one another name with as", sqltext.Printable(c.Name))
 		}
 		seen[c.Name] = true
 	}
 	if key, ok := columnNamed(columns, d.KeyColumn); !ok {
-		return badColumn("/key_column", "the query has no column %q", printable(d.KeyColumn))
+		return badColumn("/key_column", "the query has no column %q", sqltext.Printable(d.KeyColumn))
 	} else if why := key.notAKey(); why != "" {
-		return badColumn("/key_column", "the column %q %s", printable(key.Name), why)
+		return badColumn("/key_column", "the column %q %s", sqltext.Printable(key.Name), why)
 	}
 	for _, c := range []struct {
 		pointer, name string
-		types         []Type
+		types         []value.Type
 	}{
-		{"/email_column", d.EmailColumn, []Type{Text, Other}},
-		{"/phone_column", d.PhoneColumn, []Type{Text, Other}},
-		{"/push_column", d.PushColumn, []Type{Text, Other, JSON, listOf(Text), listOf(Other), listOf(JSON)}},
-		{"/opted_out_column", d.OptedOutColumn, []Type{Boolean, Integer}},
+		{"/email_column", d.EmailColumn, []value.Type{value.Text, value.Other}},
+		{"/phone_column", d.PhoneColumn, []value.Type{value.Text, value.Other}},
+		{"/push_column", d.PushColumn, []value.Type{value.Text, value.Other, value.JSON, value.ListOf(value.Text),
+			value.ListOf(value.Other), value.ListOf(value.JSON)}},
+		{"/opted_out_column", d.OptedOutColumn, []value.Type{value.Boolean, value.Integer}},
 	} {
 		if c.name == "" {
 			continue
@@ -105,7 +108,7 @@ func (d Draft) checkColumns(columns []Column) error {
 
 // notAKey returns why the column cannot be a profile key, or nothing.
 func (c Column) notAKey() string {
-	if !slices.Contains([]Type{Text, Integer, Number, Other}, c.Type) {
+	if !slices.Contains([]value.Type{value.Text, value.Integer, value.Number, value.Other}, c.Type) {
 		return fmt.Sprintf("is of type %s, which cannot be a profile key; cast it to text (to char in MySQL)", c.Type)
 	}
 	return c.NoKey
@@ -124,18 +127,18 @@ func (d Draft) checkAddresses() error {
 	return nil
 }
 
-func checkColumn(columns []Column, pointer, name string, types ...Type) error {
+func checkColumn(columns []Column, pointer, name string, types ...value.Type) error {
 	c, ok := columnNamed(columns, name)
 	if !ok {
-		return badColumn(pointer, "the query has no column %q", printable(name))
+		return badColumn(pointer, "the query has no column %q", sqltext.Printable(name))
 	}
 	if !slices.Contains(types, c.Type) {
-		return badColumn(pointer, "the column %q is of type %s, and must be of one of these: %s", printable(name), c.Type, joined(types))
+		return badColumn(pointer, "the column %q is of type %s, and must be of one of these: %s", sqltext.Printable(name), c.Type, joined(types))
 	}
 	return nil
 }
 
-func joined(types []Type) string {
+func joined(types []value.Type) string {
 	names := make([]string, len(types))
 	for i, t := range types {
 		names[i] = string(t)

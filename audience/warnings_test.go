@@ -3,6 +3,8 @@ package audience
 import (
 	"strings"
 	"testing"
+
+	"lemma/audience/wire"
 )
 
 // Without verify-full the connection can be intercepted: the API and doctor
@@ -23,11 +25,11 @@ func TestWarningsOfTLS(t *testing.T) {
 		{MySQL, "u:p@tcp(db.shop.example:3306)/shop?tls=skip-verify", "intercepted; use tls=true"},
 		{MySQL, "mysql://u:p@db.shop.example/shop?tls=false", "not encrypted; use tls=true"},
 	} {
-		target, err := parseDSN(c.kind, c.dsn, dev)
+		target, err := wire.Parse(c.kind, c.dsn, wire.Rules{AllowPrivate: true, AllowUnix: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := strings.Join(Source{Kind: c.kind, Address: target.String(), TLS: target.protection()}.AllWarnings(), "|")
+		got := strings.Join(Source{Kind: c.kind, Address: target.String(), TLS: target.Protection()}.AllWarnings(), "|")
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q", c.dsn, got)
 		}

@@ -1,4 +1,4 @@
-package audience
+package sqltext
 
 import (
 	"errors"
@@ -6,78 +6,6 @@ import (
 	"slices"
 	"strings"
 )
-
-// MaxSQL is the longest text of an audience, in bytes.
-const MaxSQL = 64 << 10
-
-// denied are functions that have effects outside a read-only transaction, access other
-// systems, change the limits, or run a text as SQL and so hide one of the others. The
-// role is the actual protection; this list refuses known functions before the source
-// gets them. A name that ends in * matches a prefix.
-var denied = map[string][]string{
-	Postgres: {
-		"set_config", "lo_*", "loread", "lowrite", "pg_notify", "pg_advisory_*", "pg_try_advisory_*", "dblink*",
-		"pg_read_*", "pg_ls_*", "pg_stat_file", "pg_file_*", "pg_terminate_backend", "pg_cancel_backend", "pg_reload_conf",
-		"pg_rotate_logfile*", "pg_switch_*", "pg_create_*", "pg_drop_*", "pg_copy_*", "pg_logical_*", "pg_replication_*",
-		"pg_export_snapshot",
-		"pg_wal_replay_*", "pg_promote", "pg_backup_*", "pg_start_backup", "pg_stop_backup", "pg_stat_reset*", "pg_stat_statements_reset",
-		"pg_log_*",
-		"pg_prewarm", "pg_import_*", "pg_extension_config_dump", "pg_sync_*", "pg_restore_*", "pg_clear_*",
-		"query_to_xml*", "cursor_to_xml*", "table_to_xml*", "schema_to_xml*", "database_to_xml*", "ts_stat", "ts_rewrite", "crosstab*",
-		"connectby",
-		"xpath_table", "nextval", "setval", "http*", "cron", "plpy*",
-	},
-	MySQL: {
-		"load_file", "get_lock", "release_lock", "release_all_locks", "benchmark", "master_pos_wait", "source_pos_wait", "master_gtid_wait",
-		"wait_for_executed_gtid_set", "wait_until_sql_thread_after_gtids", "sys_exec", "sys_eval", "sys_get", "sys_set", "lib_mysqludf_*",
-		"nextval", "setval", "lastval", "http*", "ps_*", "set_config",
-	},
-}
-
-// deniedPairs are pairs of words that no audience needs.
-var deniedPairs = [][2]string{
-	{"into", "outfile"}, {"into", "dumpfile"}, {"for", "update"}, {"for", "share"}, {"for", "no"}, {"for", "key"},
-	{"lock", "in"}, {"value", "for"}, {"procedure", "analyse"},
-}
-
-// checkText refuses a text that is not one plain select, before the source gets it.
-// The source parses other texts, alone and wrapped.
-func checkText(kind, sql string) error {
-	if strings.TrimSpace(sql) == "" {
-		return badQuery(0, 0, "the query is empty")
-	}
-	if len(sql) > MaxSQL {
-		return badQuery(0, 0, "the query is longer than %d bytes", MaxSQL)
-	}
-	if strings.ContainsRune(sql, 0) {
-		return badQuery(0, 0, "the query has a NUL")
-	}
-	s := scanner{kind: kind, sql: sql}
-	if err := s.run(); err != nil {
-		line, column := place(sql, len([]rune(sql[:s.start]))+1)
-		return badQuery(line, column, "%s", err)
-	}
-	return nil
-}
-
-// firstWord returns the first word of a text in lower case, after comments and
-// parentheses; empty if the text begins otherwise.
-func firstWord(kind, sql string) string {
-	s := scanner{kind: kind, sql: sql}
-	for s.pos < len(s.sql) {
-		from := s.pos
-		if s.token() != nil {
-			return ""
-		}
-		switch c := s.sql[from]; {
-		case nameStart(c):
-			return strings.ToLower(s.sql[from:s.pos])
-		case !s.isLineComment(s.sql[from:]) && !strings.HasPrefix(s.sql[from:], "/*") && !s.isSpace(c) && c != '(':
-			return ""
-		}
-	}
-	return ""
-}
 
 // scanner scans a text like the lexer of the source, so that literals and comments are
 // not mistaken for SQL, or the reverse.
@@ -261,7 +189,7 @@ func (s *scanner) dollar() error {
 	body := s.pos + len(tag)
 	end := strings.Index(s.sql[body:], tag)
 	if end < 0 {
-		return fmt.Errorf("a quote %s is not closed", printable(tag))
+		return fmt.Errorf("a quote %s is not closed", Printable(tag))
 	}
 	s.pos = body + end + len(tag)
 	return nil
@@ -302,7 +230,7 @@ func (s *scanner) word() error {
 
 func (s *scanner) open() error {
 	if isDenied(s.kind, s.previous) {
-		return fmt.Errorf("the function %s is not allowed in a query", printable(s.previous))
+		return fmt.Errorf("the function %s is not allowed in a query", Printable(s.previous))
 	}
 	s.depth++
 	s.previous = ""
@@ -317,11 +245,4 @@ func (s *scanner) close() error {
 	s.previous = ""
 	s.pos++
 	return nil
-}
-
-func isDenied(kind, name string) bool {
-	return slices.ContainsFunc(denied[kind], func(entry string) bool {
-		prefix, all := strings.CutSuffix(entry, "*")
-		return name == entry || all && strings.HasPrefix(name, prefix)
-	})
 }

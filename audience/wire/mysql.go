@@ -1,4 +1,4 @@
-package audience
+package wire
 
 import (
 	"crypto/tls"
@@ -13,7 +13,7 @@ const (
 	maxResultColumn = 4096     // columns of a result, of Postgres too: no server has tables or results with more
 )
 
-// mysqlWire is the connection that the driver reads, inside TLS. It checks packets
+// MySQL is the connection that the driver reads, inside TLS. It checks packets
 // that the driver does not check: the driver allocates as many columns as a server
 // announces, up to 2^63, and slices packets without checking their length, where a
 // panic would leave a goroutine behind. So TLS begins here and not in the driver,
@@ -21,9 +21,9 @@ const (
 //
 // It also keeps the columns of a prepared statement, which the driver skips: they
 // describe a query without running it.
-type mysqlWire struct {
+type MySQL struct {
 	net.Conn // plain, or TLS over the meter
-	meter    *meter
+	Meter    *Meter
 	tls      *tls.Config // to begin TLS with, once the driver answers the greeting
 
 	pending []byte // the greeting, which is read before the driver starts
@@ -44,9 +44,24 @@ type mysqlFrame struct {
 	wanted int     // length of that part
 }
 
-// startMySQL reads the greeting and returns the connection for the login of the
+// Encrypted reports whether the connection has TLS, or begins it during the login.
+func (w *MySQL) Encrypted() bool { return w.tls != nil || w.Conn != net.Conn(w.Meter) }
+
+// Columns returns the columns of the statement that prepare makes the driver prepare.
+func (w *MySQL) Columns(prepare func() error) ([]Column, error) {
+	answer := &mysqlPrepare{}
+	w.prepare = answer
+	defer func() { w.prepare = nil }()
+	err := prepare()
+	return answer.columns, err
+}
+
+// Complete reports whether the server ended the last result after so many rows.
+func (w *MySQL) Complete(rows int) bool { return w.result.complete(rows) }
+
+// StartMySQL reads the greeting and returns the connection for the login of the
 // driver. TLS begins with the driver's first packet.
-func startMySQL(m *meter, t target) (*mysqlWire, error) {
+func StartMySQL(m *Meter, t Target) (*MySQL, error) {
 	greeting, err := readGreeting(m)
 	if err != nil {
 		return nil, err
@@ -55,13 +70,13 @@ func startMySQL(m *meter, t target) (*mysqlWire, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &mysqlWire{Conn: m, meter: m, pending: greeting, login: true, first: true}
-	switch config := t.tlsConfig(); {
+	w := &MySQL{Conn: m, Meter: m, pending: greeting, login: true, first: true}
+	switch config := t.TLSConfig(); {
 	case config == nil:
 	case capabilities&clientSSL != 0:
 		w.tls = config
-	case t.tls != "prefer":
-		return nil, refused(nil, "the source does not encrypt connections, and its DSN demands it")
+	case t.TLS != "prefer":
+		return nil, Refusal("the source does not encrypt connections, and its DSN demands it")
 	}
 	return w, nil
 }
@@ -75,17 +90,17 @@ const (
 // encrypt begins TLS before the driver's response to the greeting is sent. The
 // request for TLS is the fixed part of that response (Protocol::SSLRequest), so both
 // have the same capabilities.
-func (w *mysqlWire) encrypt(answer []byte) error {
+func (w *MySQL) encrypt(answer []byte) error {
 	if len(answer) < 4+32 {
 		return fmt.Errorf("begin TLS: a login of %d bytes", len(answer))
 	}
 	answer[5] |= clientSSL >> 8
 	request := slices.Clone(answer[:4+32])
 	copy(request, []byte{32, 0, 0, 1})
-	if _, err := w.meter.Write(request); err != nil {
+	if _, err := w.Meter.Write(request); err != nil {
 		return err
 	}
-	secure := tls.Client(w.meter, w.tls)
+	secure := tls.Client(w.Meter, w.tls)
 	if err := secure.Handshake(); err != nil { //nolint:noctx // the end of the run closes the connection
 		return err
 	}
@@ -95,7 +110,7 @@ func (w *mysqlWire) encrypt(answer []byte) error {
 
 // Read returns checked packets to the driver. Until its first command, their numbers
 // are those that the driver expects.
-func (w *mysqlWire) Read(p []byte) (int, error) {
+func (w *MySQL) Read(p []byte) (int, error) {
 	if len(w.pending) > 0 {
 		n := copy(p, w.pending)
 		w.pending = w.pending[n:]
@@ -103,14 +118,14 @@ func (w *mysqlWire) Read(p []byte) (int, error) {
 	}
 	n, err := w.Conn.Read(p)
 	if fault := w.scan(p[:n]); fault != nil {
-		return 0, w.meter.fail(fault)
+		return 0, w.Meter.Fail(fault)
 	}
 	return n, err
 }
 
 // Write records the command of the driver, since it determines how the response
 // begins. The driver writes whole packets.
-func (w *mysqlWire) Write(p []byte) (int, error) {
+func (w *MySQL) Write(p []byte) (int, error) {
 	if len(p) < 5 {
 		return w.Conn.Write(p)
 	}
@@ -128,7 +143,7 @@ func (w *mysqlWire) Write(p []byte) (int, error) {
 	if w.tls != nil {
 		p = slices.Clone(p)
 		if err := w.encrypt(p); err != nil {
-			return 0, w.meter.fail(err)
+			return 0, w.Meter.Fail(err)
 		}
 	}
 	if w.shift != 0 {
@@ -141,7 +156,7 @@ func (w *mysqlWire) Write(p []byte) (int, error) {
 const comPrepare = 0x16
 
 // scan splits the bytes into packets and checks each.
-func (w *mysqlWire) scan(p []byte) error {
+func (w *MySQL) scan(p []byte) error {
 	f := &w.frame
 	for len(p) > 0 {
 		if f.left == 0 {
@@ -176,15 +191,15 @@ func (w *mysqlWire) scan(p []byte) error {
 // login and while columns are collected, of the first packet of a response the ten bytes
 // that can be the number of columns of a result and whether their definitions follow, and
 // of others the first byte.
-func (w *mysqlWire) begin() error {
+func (w *MySQL) begin() error {
 	f := &w.frame
 	f.have, f.body = 0, f.body[:0]
 	f.left = int(f.header[0]) | int(f.header[1])<<8 | int(f.header[2])<<16
 	switch {
 	case f.left == 0:
-		return fmt.Errorf("%w: an empty packet", errMalformed)
-	case int64(f.left) > w.meter.limit:
-		return errRowTooBig
+		return fmt.Errorf("%w: an empty packet", ErrMalformed)
+	case int64(f.left) > w.Meter.limit:
+		return ErrRowTooBig
 	case w.login && f.left > maxLoginPacket:
 		return errLoginTooLong
 	case w.login || w.prepare.collecting():
@@ -199,7 +214,7 @@ func (w *mysqlWire) begin() error {
 	return nil
 }
 
-func (w *mysqlWire) check() error {
+func (w *MySQL) check() error {
 	body := w.frame.body
 	switch {
 	case w.login:
@@ -215,14 +230,14 @@ func (w *mysqlWire) check() error {
 
 // checkHead checks the first packet of a response. Another may follow one that
 // reports success; columns and rows follow a number of columns.
-func (w *mysqlWire) checkHead(body []byte) error {
+func (w *MySQL) checkHead(body []byte) error {
 	switch body[0] {
 	case 0x00, 0xff, 0xfb: // success, an error, a request for a file
 		return nil
 	}
 	columns, size, ok := lengthEncoded(body)
 	if !ok || columns == 0 || columns > maxResultColumn {
-		return fmt.Errorf("%w: a result of %d columns", errMalformed, columns)
+		return fmt.Errorf("%w: a result of %d columns", ErrMalformed, columns)
 	}
 	w.first = false
 	w.result.begin(int(columns), body[size:])
@@ -256,4 +271,4 @@ func lengthEncoded(b []byte) (value uint64, size int, ok bool) {
 }
 
 // Close closes the connection without the closing message of TLS, which could block.
-func (w *mysqlWire) Close() error { return w.meter.Close() }
+func (w *MySQL) Close() error { return w.Meter.Close() }

@@ -1,4 +1,4 @@
-package audience
+package wire
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-
-	"lemma"
 )
 
 // readGreeting reads the first packet of a server, with its header. It is a greeting
@@ -21,7 +19,7 @@ func readGreeting(r io.Reader) ([]byte, error) {
 	}
 	length := int(greeting[0]) | int(greeting[1])<<8 | int(greeting[2])<<16
 	if length == 0 || length > maxLoginPacket {
-		return nil, fmt.Errorf("%w: a greeting of %d bytes", errMalformed, length)
+		return nil, fmt.Errorf("%w: a greeting of %d bytes", ErrMalformed, length)
 	}
 	greeting = append(greeting, make([]byte, length)...)
 	_, err := io.ReadFull(r, greeting[4:])
@@ -37,12 +35,12 @@ func checkGreeting(body []byte) (capabilities uint32, err error) {
 	end := bytes.IndexByte(body, 0)
 	const fixed = 4 + 8 + 1 + 2 + 1 + 2 + 2 + 1 + 6 + 4 // up to the second part of the salt
 	if body[0] < 10 || end < 0 || len(body) < end+1+fixed+13 {
-		return 0, fmt.Errorf("%w: its greeting is not one of MySQL", errMalformed)
+		return 0, fmt.Errorf("%w: its greeting is not one of MySQL", ErrMalformed)
 	}
 	rest := body[end+1+4+8+1:]
 	capabilities = uint32(binary.LittleEndian.Uint16(rest)) | uint32(binary.LittleEndian.Uint16(rest[5:]))<<16
 	if capabilities&clientProtocol41 == 0 {
-		return 0, refused(nil, "the source has an old protocol")
+		return 0, Refusal("the source has an old protocol")
 	}
 	return capabilities, nil
 }
@@ -60,7 +58,7 @@ func checkLogin(body []byte) error {
 	case 0xfe:
 		return checkSwitch(body)
 	}
-	return fmt.Errorf("%w: the response to a login is packet %#x", errMalformed, body[0])
+	return fmt.Errorf("%w: the response to a login is packet %#x", ErrMalformed, body[0])
 }
 
 func checkSuccess(body []byte) error {
@@ -68,19 +66,19 @@ func checkSuccess(body []byte) error {
 	for range 2 { // rows, last id
 		_, size, ok := lengthEncoded(body[at:])
 		if !ok {
-			return fmt.Errorf("%w: its report of success is cut", errMalformed)
+			return fmt.Errorf("%w: its report of success is cut", ErrMalformed)
 		}
 		at += size
 	}
 	if len(body) < at+2 {
-		return fmt.Errorf("%w: its report of success is cut", errMalformed)
+		return fmt.Errorf("%w: its report of success is cut", ErrMalformed)
 	}
 	return nil
 }
 
 func checkError(body []byte) error {
 	if len(body) < 4 || body[3] == '#' && len(body) < 9 {
-		return fmt.Errorf("%w: its report of an error is cut", errMalformed)
+		return fmt.Errorf("%w: its report of an error is cut", ErrMalformed)
 	}
 	return nil
 }
@@ -92,7 +90,7 @@ func checkSwitch(body []byte) error {
 	}
 	end := bytes.IndexByte(body, 0)
 	if end < 0 || string(body[1:end]) == "mysql_native_password" && len(body) < end+1+20 {
-		return fmt.Errorf("%w: its change of the login method is cut", errMalformed)
+		return fmt.Errorf("%w: its change of the login method is cut", ErrMalformed)
 	}
 	return nil
 }
@@ -110,7 +108,7 @@ func checkKey(data []byte) error {
 	}
 	public, ok := key.(*rsa.PublicKey)
 	if !ok || public.N.BitLen() > 16384 {
-		return fmt.Errorf("%w: its key is not an RSA key of a usual size", errMalformed)
+		return fmt.Errorf("%w: its key is not an RSA key of a usual size", ErrMalformed)
 	}
 	return nil
 }
@@ -122,7 +120,7 @@ type mysqlPrepare struct {
 	counted    bool
 	parameters int
 	missing    int // columns
-	columns    mysqlColumns
+	columns    []Column
 }
 
 func (p *mysqlPrepare) collecting() bool {
@@ -154,17 +152,11 @@ func (p *mysqlPrepare) count(body []byte) error {
 		return nil // an error, which the driver reads
 	}
 	if len(body) < 9 {
-		return fmt.Errorf("%w: its answer to a statement is cut", errMalformed)
+		return fmt.Errorf("%w: its answer to a statement is cut", ErrMalformed)
 	}
 	p.missing, p.parameters = int(binary.LittleEndian.Uint16(body[5:])), int(binary.LittleEndian.Uint16(body[7:]))
 	if p.missing > maxResultColumn {
-		return fmt.Errorf("%w: a result of %d columns", errMalformed, p.missing)
+		return fmt.Errorf("%w: a result of %d columns", ErrMalformed, p.missing)
 	}
 	return nil
-}
-
-// malformed is the error for a source whose responses cannot be read.
-func malformed(cause error) *lemma.Error {
-	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeMalformed,
-		Message: "the server does not use the protocol of the database; check the kind, the host and the port", Cause: cause}
 }

@@ -1,4 +1,4 @@
-package audience
+package value
 
 import (
 	"bytes"
@@ -9,11 +9,11 @@ import (
 // dimensions: text[], integer[]. It becomes a JSON list, nested like the array.
 const listSuffix = "[]"
 
-// listOf is the type of arrays whose elements are of type t.
-func listOf(t Type) Type { return t + listSuffix }
+// ListOf is the type of arrays whose elements are of type t.
+func ListOf(t Type) Type { return t + listSuffix }
 
-// element returns the type of the elements of a list, or false for other types.
-func (t Type) element() (Type, bool) {
+// Element returns the type of the elements of a list, or false for other types.
+func (t Type) Element() (Type, bool) {
 	name, ok := strings.CutSuffix(string(t), listSuffix)
 	return Type(name), ok
 }
@@ -28,7 +28,7 @@ func appendList(dst []byte, element Type, text []byte) []byte {
 	if r.list(maxDimensions) && r.at == len(r.text) {
 		return r.dst
 	}
-	return appendString(dst, text)
+	return AppendString(dst, text)
 }
 
 func withoutBounds(text []byte) []byte {
@@ -105,7 +105,7 @@ func (r *listReader) bare() bool {
 	if string(value) == "NULL" {
 		value = nil
 	}
-	r.dst = appendValue(r.dst, r.element, value)
+	r.dst = Append(r.dst, r.element, value)
 	return true
 }
 
@@ -116,7 +116,7 @@ func (r *listReader) quoted() bool {
 		switch c := r.text[r.at]; c {
 		case '"':
 			r.at++
-			r.dst = appendValue(r.dst, r.element, value)
+			r.dst = Append(r.dst, r.element, value)
 			return true
 		case '\\':
 			if r.at++; r.at == len(r.text) {
@@ -128,25 +128,4 @@ func (r *listReader) quoted() bool {
 		}
 	}
 	return false
-}
-
-// pgTypeQuery reads types, and the base types of domains. Only arrays whose text
-// form has commas are lists: box[] has semicolons.
-const pgTypeQuery = `
-select t.oid::text, b.oid::text, b.typcategory::text, v.oid::text, v.typcategory::text
-  from pg_catalog.pg_type t
-  join pg_catalog.pg_type b on b.oid = case t.typtype when 'd' then t.typbasetype else t.oid end
-  left join pg_catalog.pg_type e on e.oid = b.typelem and b.typoutput = 'pg_catalog.array_out'::pg_catalog.regproc and e.typdelim = ','
-  left join pg_catalog.pg_type v on v.oid = case e.typtype when 'd' then e.typbasetype else e.oid end
- where t.oid = any($1::oid[])`
-
-// typeNamed returns the type of a base type, by its oid or its category.
-func typeNamed(oid, category []byte) Type {
-	if t, ok := pgTypes[oidOf(oid)]; ok {
-		return t
-	}
-	if string(category) == "S" || string(category) == "E" {
-		return Text
-	}
-	return Other
 }

@@ -1,4 +1,4 @@
-package audience
+package wire
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ const (
 	statusMemory = 128 // two entries in maps
 )
 
-// pgFilter checks what a Postgres server sends, inside TLS, before the driver reads
+// Postgres checks what a Postgres server sends, inside TLS, before the driver reads
 // it. It refuses a login that would take long to compute, a description of more than
 // maxResultColumn columns, and rows that do not have the columns of the last
 // description: a null has 4 bytes on the wire, and the driver makes 24 of them.
@@ -23,9 +23,9 @@ const (
 // The driver keeps each ParameterStatus by its name while the connection is open,
 // and a server may send one at any time, even between rows. The filter counts their
 // size, and ends the connection above maxStatuses.
-type pgFilter struct {
+type Postgres struct {
 	reader io.Reader
-	meter  *meter
+	meter  *Meter
 
 	header   [5]byte // kind, length with itself (section 55.1 of the manual)
 	have     int     // bytes of header
@@ -37,20 +37,22 @@ type pgFilter struct {
 	sum      int
 }
 
-func newPgFilter(r io.Reader, m *meter) *pgFilter {
-	return &pgFilter{reader: r, meter: m, statuses: map[string]int{}}
+// NewPostgres returns the reader of what r reads, below the driver. Its faults end the
+// connection of m.
+func NewPostgres(r io.Reader, m *Meter) *Postgres {
+	return &Postgres{reader: r, meter: m, statuses: map[string]int{}}
 }
 
-func (f *pgFilter) Read(p []byte) (int, error) {
+func (f *Postgres) Read(p []byte) (int, error) {
 	n, err := f.reader.Read(p)
 	if fault := f.scan(p[:n]); fault != nil {
-		return 0, f.meter.fail(fault)
+		return 0, f.meter.Fail(fault)
 	}
 	return n, err
 }
 
 // scan splits the bytes into messages, and checks the part of each that begin wants.
-func (f *pgFilter) scan(p []byte) error {
+func (f *Postgres) scan(p []byte) error {
 	for len(p) > 0 {
 		if f.left == 0 {
 			n := copy(f.header[f.have:], p)
@@ -74,17 +76,17 @@ func (f *pgFilter) scan(p []byte) error {
 	return nil
 }
 
-func (f *pgFilter) begin() error {
+func (f *Postgres) begin() error {
 	f.have = 0
 	length := int64(binary.BigEndian.Uint32(f.header[1:]))
 	if length < 4 {
-		return fmt.Errorf("%w: a message of %d bytes", errMalformed, length)
+		return fmt.Errorf("%w: a message of %d bytes", ErrMalformed, length)
 	}
 	if length > f.meter.limit {
 		if f.header[0] == 'D' {
-			return errRowTooBig
+			return ErrRowTooBig
 		}
-		return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], length) // such as the greeting of a mail server
+		return fmt.Errorf("%w: a message %q of %d bytes", ErrMalformed, f.header[0], length) // such as the greeting of a mail server
 	}
 	f.left, f.body = int(length)-4, f.body[:0]
 	return f.want()
@@ -92,23 +94,23 @@ func (f *pgFilter) begin() error {
 
 // want decides by the kind of the message how much of it is checked, and bounds those
 // that the driver keeps in a larger form.
-func (f *pgFilter) want() error {
+func (f *Postgres) want() error {
 	f.wanted = 0
 	switch f.header[0] {
 	case 'D', 'T': // the number of columns
 		if f.wanted = 2; f.left < f.wanted {
-			return fmt.Errorf("%w: a message %q without its number of columns", errMalformed, f.header[0])
+			return fmt.Errorf("%w: a message %q without its number of columns", ErrMalformed, f.header[0])
 		}
 	case 'S':
 		if f.wanted = f.left; f.left > maxStatuses {
-			return fmt.Errorf("%w: a setting of %d bytes", errMalformed, f.left)
+			return fmt.Errorf("%w: a setting of %d bytes", ErrMalformed, f.left)
 		}
 	case 'R':
 		f.wanted = f.left
 		fallthrough
 	case 'K', 'v': // the key that cancels, the versions of the protocol
 		if f.left > maxLoginPacket {
-			return fmt.Errorf("%w: a message %q of %d bytes", errMalformed, f.header[0], f.left)
+			return fmt.Errorf("%w: a message %q of %d bytes", ErrMalformed, f.header[0], f.left)
 		}
 	}
 	return nil
@@ -116,7 +118,7 @@ func (f *pgFilter) want() error {
 
 // collect checks the wanted part of a body once it is whole, and copies it only if it
 // arrives in pieces.
-func (f *pgFilter) collect(p []byte) error {
+func (f *Postgres) collect(p []byte) error {
 	p = p[:min(len(p), f.wanted-len(f.body))]
 	if len(f.body) > 0 || len(p) < f.wanted {
 		f.body = append(f.body, p...)
@@ -129,7 +131,7 @@ func (f *pgFilter) collect(p []byte) error {
 	return f.check(p)
 }
 
-func (f *pgFilter) check(body []byte) error {
+func (f *Postgres) check(body []byte) error {
 	switch f.header[0] {
 	case 'R':
 		return authentication(body)
@@ -141,16 +143,16 @@ func (f *pgFilter) check(body []byte) error {
 	return f.row(body)
 }
 
-func (f *pgFilter) description(body []byte) error {
+func (f *Postgres) description(body []byte) error {
 	if f.columns = int(binary.BigEndian.Uint16(body)); f.columns > maxResultColumn {
-		return fmt.Errorf("%w: a result of %d columns", errMalformed, f.columns)
+		return fmt.Errorf("%w: a result of %d columns", ErrMalformed, f.columns)
 	}
 	return nil
 }
 
-func (f *pgFilter) row(body []byte) error {
+func (f *Postgres) row(body []byte) error {
 	if n := int(binary.BigEndian.Uint16(body)); n != f.columns {
-		return fmt.Errorf("%w: a row of %d columns instead of %d", errMalformed, n, f.columns)
+		return fmt.Errorf("%w: a row of %d columns instead of %d", ErrMalformed, n, f.columns)
 	}
 	return nil
 }
@@ -170,19 +172,20 @@ func authentication(body []byte) error {
 	for attribute := range bytes.SplitSeq(body[4:], []byte{','}) {
 		text, is := bytes.CutPrefix(attribute, []byte("i="))
 		if n, err := strconv.Atoi(string(text)); is && err == nil && n > maxIterations {
-			return refused(nil, "the source demands %d iterations of SCRAM for a login, and at most %d are allowed", n, maxIterations)
+			return Refusal(fmt.Sprintf(
+				"the source demands %d iterations of SCRAM for a login, and at most %d are allowed", n, maxIterations))
 		}
 	}
 	return nil
 }
 
-func (f *pgFilter) status(body []byte) error {
+func (f *Postgres) status(body []byte) error {
 	name, _, _ := bytes.Cut(body, []byte{0})
 	size := len(body) + statusMemory
 	f.sum += size - f.statuses[string(name)]
 	f.statuses[string(name)] = size
 	if f.sum > maxStatuses {
-		return fmt.Errorf("%w: it reports more than %d bytes of settings", errMalformed, maxStatuses)
+		return fmt.Errorf("%w: it reports more than %d bytes of settings", ErrMalformed, maxStatuses)
 	}
 	return nil
 }

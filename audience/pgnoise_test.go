@@ -3,7 +3,6 @@ package audience
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"lemma/audience/wire"
 	"lemma/pgtest"
 )
 
@@ -21,7 +21,7 @@ import (
 func TestSettingsBetweenRows(t *testing.T) {
 	b := setup(t, dev)
 	pgtest.Exec(t, b.DB, "insert into customers (id, email) select i, 'm' || i || '@example.com' from generate_series(100, 5000) i")
-	direct, err := parseDSN(Postgres, b.DSN, b.options)
+	direct, err := wire.Parse(Postgres, b.DSN, b.rules())
 	b.Must(err)
 	sent := 0
 	l := newTampering(t, direct, func(kind byte, body []byte) []byte {
@@ -33,7 +33,7 @@ func TestSettingsBetweenRows(t *testing.T) {
 		return append(message('S', append(setting, 0)), message(kind, body)...)
 	})
 	l.tampering.Store(true)
-	b.source = b.addSource(t, Postgres, "postgres://"+b.Role+"@"+l.listener.Addr().String()+"/"+direct.database+"?sslmode=disable")
+	b.source = b.addSource(t, Postgres, "postgres://"+b.Role+"@"+l.listener.Addr().String()+"/"+direct.Database+"?sslmode=disable")
 	source, err := b.opened(t.Context(), b.Workspace, b.source)
 	b.Must(err)
 	var before, after runtime.MemStats
@@ -46,60 +46,11 @@ func TestSettingsBetweenRows(t *testing.T) {
 	}
 }
 
-// TestSettingsThatServersReport has a server that reports the same few settings
-// repeatedly, as after each transaction.
-func TestSettingsThatServersReport(t *testing.T) {
-	m := &meter{limit: 1 << 20}
-	f := newPgFilter(nil, m)
-	for i := range 10_000 {
-		setting := fmt.Appendf(nil, "TimeZone\x00zone %d\x00", i)
-		if err := f.scan(message('S', setting)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 10_000 {
-		if f.scan(message('S', fmt.Appendf(nil, "name %d\x00value\x00", i))) != nil {
-			return
-		}
-	}
-	t.Error("settings of 10,000 names were accepted")
-}
-
-// TestMessagesWithoutTheirNumberOfColumns has a row and a description that are too short to
-// have one: what follows is not taken for it.
-func TestMessagesWithoutTheirNumberOfColumns(t *testing.T) {
-	for _, kind := range []byte{'D', 'T'} {
-		for bytes := range 2 {
-			f := newPgFilter(nil, &meter{limit: 1 << 20})
-			if err := f.scan(message(kind, make([]byte, bytes))); !errors.Is(err, errMalformed) {
-				t.Errorf("a message %q of %d bytes: %v", kind, bytes, err)
-			}
-		}
-	}
-}
-
-// TestFilterFramesAnySplit has messages that arrive byte by byte or all at once.
-func TestFilterFramesAnySplit(t *testing.T) {
-	stream := bytes.Join([][]byte{message('Z', []byte("I")), message('S', []byte("a\x00b\x00")), message('1', nil),
-		message('D', make([]byte, 300)), message('S', []byte("c\x00d\x00"))}, nil)
-	for size := 1; size <= len(stream); size++ {
-		f := newPgFilter(nil, &meter{limit: 1 << 20})
-		for at := 0; at < len(stream); at += size {
-			if err := f.scan(stream[at:min(at+size, len(stream))]); err != nil {
-				t.Fatalf("in pieces of %d: %v", size, err)
-			}
-		}
-		if f.sum != 8+2*statusMemory || f.left != 0 || f.have != 0 {
-			t.Fatalf("in pieces of %d: %+v", size, f)
-		}
-	}
-}
-
 // TestNoiseFromPostgresServers replaces one message of a real server by
 // noise, a different one each time.
 func TestNoiseFromPostgresServers(t *testing.T) {
 	b := setup(t, dev)
-	direct, err := parseDSN(Postgres, b.DSN, b.options)
+	direct, err := wire.Parse(Postgres, b.DSN, b.rules())
 	b.Must(err)
 	goroutines := runtime.NumGoroutine()
 	seed := uint64(time.Now().UnixNano())
@@ -122,7 +73,7 @@ func TestNoiseFromPostgresServers(t *testing.T) {
 		})
 		l.tampering.Store(true)
 		source := direct
-		source.socket, source.host, source.port, source.tls = "", "127.0.0.1", uint16(l.port()), "disable"
+		source.Socket, source.Host, source.Port, source.TLS = "", "127.0.0.1", uint16(l.port()), "disable"
 		attackWith(t, a, source, "select id, email from customers", fmt.Sprintf("message %d is %x", targets[i], noises[i]))
 		l.listener.Close()
 	})
@@ -155,7 +106,7 @@ func TestLoginsThatTakeLongToCompute(t *testing.T) {
 		10_000_000: CodeRefused} {
 		proofs := make(chan bool, 1)
 		port := scramServer(t, iterations, proofs)
-		source := target{kind: Postgres, host: "127.0.0.1", port: port, user: "u", password: "p", database: "d", tls: "disable"}
+		source := wire.Target{Kind: Postgres, Host: "127.0.0.1", Port: port, User: "u", Password: "p", Database: "d", TLS: "disable"}
 		o := hostileOptions
 		o.AllowPrivate, o.ConnectTimeout = true, time.Minute
 		a := New(nil, nil, o)

@@ -1,4 +1,8 @@
-package audience
+// Package value writes the values of customers' databases as JSON. It guarantees: whatever
+// text a database sends as a value of a type, the result is valid JSON.
+//
+// Package audience decides which type a column has.
+package value
 
 import (
 	"bytes"
@@ -21,9 +25,9 @@ const (
 	Other     Type = "other" // the text form of the source
 )
 
-// appendValue writes a value, in the text form of the source, as valid JSON. A value
+// Append writes a value, in the text form of the source, as valid JSON. A value
 // that does not match the type of its column is written as text.
-func appendValue(dst []byte, t Type, text []byte) []byte {
+func Append(dst []byte, t Type, text []byte) []byte {
 	if text == nil {
 		return append(dst, "null"...)
 	}
@@ -31,7 +35,7 @@ func appendValue(dst []byte, t Type, text []byte) []byte {
 	case Integer, Number:
 		return appendNumber(dst, text)
 	case Boolean:
-		if isTrue(text) {
+		if IsTrue(text) {
 			return append(dst, "true"...)
 		}
 		return append(dst, "false"...)
@@ -46,31 +50,31 @@ func appendValue(dst []byte, t Type, text []byte) []byte {
 			return append(dst, text...)
 		}
 	default:
-		if element, ok := t.element(); ok {
+		if element, ok := t.Element(); ok {
 			return appendList(dst, element, text)
 		}
 	}
-	return appendString(dst, text)
+	return AppendString(dst, text)
 }
 
-// isTrue reads a boolean or an integer.
-func isTrue(text []byte) bool {
+// IsTrue reads a boolean or an integer.
+func IsTrue(text []byte) bool {
 	return len(text) > 0 && text[0] != 'f' && text[0] != 'F' && string(text) != "0"
 }
 
 func appendNumber(dst, text []byte) []byte {
-	if validNumber(text) {
+	if IsNumber(text) {
 		return append(dst, text...)
 	}
 	switch string(text) {
 	case "NaN", "Infinity", "-Infinity", "inf", "-inf", "+Inf", "-Inf":
 		return append(dst, "null"...)
 	}
-	return appendString(dst, text)
+	return AppendString(dst, text)
 }
 
-// validNumber follows the grammar of RFC 8259, section 6.
-func validNumber(text []byte) bool {
+// IsNumber follows the grammar of RFC 8259, section 6.
+func IsNumber(text []byte) bool {
 	i, n := 0, len(text)
 	if i < n && text[i] == '-' {
 		i++
@@ -120,7 +124,7 @@ func appendTimestamp(dst, text []byte) []byte {
 	}
 	zone, ok := zoneOf(text)
 	if !ok {
-		return appendString(dst, text)
+		return AppendString(dst, text)
 	}
 	dst = append(dst, '"')
 	dst = append(dst, text[:10]...)
@@ -168,9 +172,9 @@ func zoneOf(text []byte) (int, bool) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString writes text as a JSON string. NUL, which neither Postgres nor a mail
+// AppendString writes text as a JSON string. NUL, which neither Postgres nor a mail
 // can contain, and bytes that are not UTF-8 become U+FFFD.
-func appendString(dst, text []byte) []byte {
+func AppendString(dst, text []byte) []byte {
 	if !utf8.Valid(text) {
 		text = bytes.ToValidUTF8(text, []byte("\uFFFD"))
 	}

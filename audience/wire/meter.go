@@ -1,0 +1,85 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+)
+
+// ReadAhead is how much drivers may read beyond the current row.
+const ReadAhead = 256 << 10
+
+// Meter is a connection that ends when the source sends more than limit bytes
+// between two calls of Progress, or more than budget bytes in a run. Drivers read a
+// whole row into memory, which limit bounds. They also accept messages other than
+// rows at any time, which budget bounds.
+type Meter struct {
+	net.Conn
+	limit  int64
+	since  atomic.Int64 // bytes since the last progress
+	budget atomic.Int64 // bytes that the run may still read
+	broken atomic.Pointer[error]
+}
+
+// Why a connection has ended.
+var (
+	ErrRowTooBig    = errors.New("the source sent too many bytes for one row")
+	ErrOverBudget   = errors.New("the source sent too many bytes")
+	ErrMalformed    = errors.New("the source broke its protocol")
+	errLoginTooLong = errors.New("the source sent too many bytes for a login")
+)
+
+// Refusal is why a connection is refused: by a rule of Lemma, and not by the server.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// NewMeter returns a meter for rows of at most maxRow bytes, and a first run of budget bytes.
+func NewMeter(conn net.Conn, maxRow, budget int64) *Meter {
+	m := &Meter{Conn: conn, limit: maxRow + ReadAhead}
+	m.Allow(budget)
+	return m
+}
+
+// MaxRow is the most bytes that a row may have.
+func (m *Meter) MaxRow() int64 { return m.limit - ReadAhead }
+
+func (m *Meter) Read(p []byte) (int, error) {
+	n, err := m.Conn.Read(p)
+	switch {
+	case m.since.Add(int64(n)) > m.limit:
+		return 0, m.Fail(ErrRowTooBig)
+	case m.budget.Add(-int64(n)) < 0:
+		return 0, m.Fail(ErrOverBudget)
+	}
+	return n, err
+}
+
+// Fail ends the connection and keeps the reason, since drivers may replace the error.
+func (m *Meter) Fail(err error) error {
+	m.broken.CompareAndSwap(nil, &err)
+	m.Close()
+	return err
+}
+
+// Why returns the reason of Fail, or nil.
+func (m *Meter) Why() error {
+	if err := m.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Progress restarts the count for limit.
+func (m *Meter) Progress() { m.since.Store(0) }
+
+// Allow begins a run with a budget of bytes.
+func (m *Meter) Allow(budget int64) { m.budget.Store(budget) }
+
+// BoundTo closes the connection when ctx ends, since drivers sometimes read without
+// a deadline: the rest of a result, or the response to a login. release removes the
+// bound, and returns false if ctx had ended.
+func (m *Meter) BoundTo(ctx context.Context) (release func() bool) {
+	return context.AfterFunc(ctx, func() { m.Close() })
+}
