@@ -1,11 +1,13 @@
 package direct
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,8 +29,7 @@ type content struct {
 	variables []string // that the data must have
 	row       contentRow
 
-	checked time.Time   // when provider and topic were there
-	stored  atomic.Bool // the row is committed
+	checked time.Time // when provider and topic were there
 }
 
 // contentRow is a row of contents.
@@ -64,7 +65,6 @@ func (d *Direct) find(ctx context.Context, ws uuid.UUID, r *request) (*content, 
 		return nil, err
 	}
 	made.id = notifications.DirectID(timeOf(r.ID), "direct-content/1", key.String())
-	made.stored.Store(ok && have.stored.Load())
 	d.contents.Put(ws, key, made, bytes)
 	return made, nil
 }
@@ -225,16 +225,25 @@ func (d *Direct) checkReferences(ctx context.Context, ws uuid.UUID, r *request, 
 	return nil
 }
 
-// storeContents inserts the rows of contents that are not known to be stored.
+// storeContents inserts the rows of contents that are not stored. It reads which are, each
+// time: a row that this process has stored is missing after a failover to a standby that
+// lacks the last commits, and after a restore.
 func storeContents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*request) error {
-	batch := &pgx.Batch{}
-	queued := map[uuid.UUID]bool{}
+	missing := map[uuid.UUID]*content{}
 	for _, r := range all {
-		c := r.content
-		if c.stored.Load() || queued[c.id] {
-			continue
-		}
-		queued[c.id] = true
+		missing[r.content.id] = r.content
+	}
+	rows, _ := tx.Query(ctx, `select id from contents where workspace_id = $1 and id = any($2)`, ws, slices.Collect(maps.Keys(missing)))
+	stored, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return fmt.Errorf("find contents: %w", err)
+	}
+	for _, id := range stored {
+		delete(missing, id)
+	}
+	batch := &pgx.Batch{} // in one order, since others insert the same rows
+	for _, id := range slices.SortedFunc(maps.Keys(missing), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) {
+		c := missing[id]
 		headers := c.row.envelope.Headers
 		if headers == nil {
 			headers = map[string]string{}

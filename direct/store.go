@@ -78,7 +78,6 @@ func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) e
 	d.at(ctx, "stored")
 	d.Metrics.together.Observe(float64(len(open)))
 	for _, r := range fresh {
-		r.content.stored.Store(true)
 		r.done, r.held = true, false
 		r.result = Result{Sent: Sent{Notification: r.notification(ws, at), Others: r.others}}
 	}

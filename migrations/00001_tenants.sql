@@ -13,7 +13,7 @@ create table workspaces (
     strategy   text not null default 'at_most_once' check (strategy in ('at_most_once', 'at_least_once')), -- of direct notifications
     version    int not null default 1,
     created_at timestamptz not null default now(),
-    constraint workspaces_key_times check (lock_for between '1 second' and '1 hour' and seal_for between '1 second' and '72 hours'),
+    constraint workspaces_key_times check (lock_for >= '1 second' and lock_for <= '1 hour' and seal_for >= '1 second' and seal_for <= '72 hours'),
     constraint workspaces_name unique (name)
 );
 

@@ -119,7 +119,7 @@ create table batches (
     created_at     timestamptz not null default now(), -- of a root: before its recipients were read
     finished_at    timestamptz,
     constraint batches_pkey primary key (workspace_id, origin_id, id),
-    constraint batches_attempt check (attempt between 1 and 2 and max_attempts between 1 and 2 and attempt <= max_attempts),
+    constraint batches_attempt check (attempt >= 1 and attempt <= max_attempts and max_attempts <= 2),
     -- Leased exactly while it has a holder.
     constraint batches_lease check ((status = 'leased') = (leased_by is not null) and (leased_by is null) = (lease_until is null)),
     -- No row is counted twice.

@@ -74,7 +74,7 @@ create table engagement_counts (
     conversions    bigint not null default 0, -- notifications, as are unsubscribes
     unsubscribes   bigint not null default 0,
     constraint engagement_counts_pkey primary key (workspace_id, origin_id, content_id),
-    constraint engagement_counts_unique check (unique_opens between 0 and opens and unique_clicks between 0 and clicks)
+    constraint engagement_counts_unique check (unique_opens >= 0 and unique_opens <= opens and unique_clicks >= 0 and unique_clicks <= clicks)
 ) with (fillfactor = 50);
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
 

@@ -142,7 +142,7 @@ create table batches (
     created_at timestamp with time zone not null default now(),
     finished_at timestamp with time zone,
     constraint batches_pkey PRIMARY KEY (workspace_id, origin_id, id),
-    constraint batches_attempt CHECK ((((attempt >= 1) AND (attempt <= 2)) AND ((max_attempts >= 1) AND (max_attempts <= 2)) AND (attempt <= max_attempts))),
+    constraint batches_attempt CHECK (((attempt >= 1) AND (attempt <= max_attempts) AND (max_attempts <= 2))),
     constraint batches_counts CHECK ((((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) + calling) <= size)),
     constraint batches_end CHECK (((status = ANY (ARRAY['ready'::text, 'leased'::text])) OR ((((((sent + failed) + orphaned) + skipped) + cancelled) + retried) = size))),
     constraint batches_gate CHECK ((gate = ANY (ARRAY['open'::text, 'held'::text, 'cancelled'::text]))),
@@ -364,7 +364,7 @@ create table engagement_counts (
     conversions bigint not null default 0,
     unsubscribes bigint not null default 0,
     constraint engagement_counts_pkey PRIMARY KEY (workspace_id, origin_id, content_id),
-    constraint engagement_counts_unique CHECK ((((unique_opens >= 0) AND (unique_opens <= opens)) AND ((unique_clicks >= 0) AND (unique_clicks <= clicks))))
+    constraint engagement_counts_unique CHECK (((unique_opens >= 0) AND (unique_opens <= opens) AND (unique_clicks >= 0) AND (unique_clicks <= clicks)))
 ) with (fillfactor=50);
 
 create table engagements (
@@ -1244,7 +1244,7 @@ create table workspaces (
     created_at timestamp with time zone not null default now(),
     constraint workspaces_pkey PRIMARY KEY (id),
     constraint workspaces_name UNIQUE (name),
-    constraint workspaces_key_times CHECK ((((lock_for >= '00:00:01'::interval) AND (lock_for <= '01:00:00'::interval)) AND ((seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval)))),
+    constraint workspaces_key_times CHECK (((lock_for >= '00:00:01'::interval) AND (lock_for <= '01:00:00'::interval) AND (seal_for >= '00:00:01'::interval) AND (seal_for <= '72:00:00'::interval))),
     constraint workspaces_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200))),
     constraint workspaces_strategy_check CHECK ((strategy = ANY (ARRAY['at_most_once'::text, 'at_least_once'::text])))
 );

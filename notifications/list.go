@@ -186,8 +186,8 @@ func (l *Ledger) originsOf(ctx context.Context, workspaceID uuid.UUID, f Filter)
 		return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	}
 	rows, _ := l.pool.Query(ctx, `
-		select generate_series(date_trunc('month', now(), 'UTC') + interval '1 month', date_trunc('month', created_at, 'UTC'),
-			interval '-1 month')
+		select generate_series(date_trunc('month', now() at time zone 'UTC') + interval '1 month',
+			date_trunc('month', created_at at time zone 'UTC'), interval '-1 month')
 		from workspaces where id = $1`, workspaceID)
 	months, err := pgx.CollectRows(rows, pgx.RowTo[time.Time])
 	for _, month := range months {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/notifications"
@@ -151,6 +152,38 @@ func TestListOfSeveralOrigins(t *testing.T) {
 		_, _, err := f.List(t.Context(), f.Workspace, notifications.Filter{FlowID: &flow}, page.Query{Limit: 1, Cursor: cursor})
 		if lemma.KindOf(err) != lemma.Invalid {
 			t.Errorf("cursor %q: %v", cursor, err)
+		}
+	}
+}
+
+// Direct notifications of each month are listed once, whatever the time zone of a session: a
+// step of a month from October 1 in UTC is one from September 30 in New York.
+func TestListOfDirectInOtherZones(t *testing.T) {
+	f := setup(t)
+	now := time.Now().UTC()
+	first := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	f.Exec("update workspaces set created_at = $2 where id = $1", f.Workspace, first.AddDate(0, -14, 20))
+	var want []string
+	for n := range 15 {
+		f.origin = notifications.DirectOrigin(f.Workspace, first.AddDate(0, -n, 0))
+		f.insert(recipients(2))
+		want = append(want, fmt.Sprint(f.origin, keyOf(0)), fmt.Sprint(f.origin, keyOf(1)))
+	}
+	slices.Sort(want)
+	for _, zone := range []string{"UTC", "America/New_York", "America/Sao_Paulo", "Europe/Berlin", "Asia/Tokyo", "Pacific/Kiritimati"} {
+		config := f.Pool.Config()
+		config.ConnConfig.RuntimeParams["timezone"] = zone
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		f.Must(err)
+		var got []string
+		for _, n := range pgtest.Pages(t, 3, func(cursor string) ([]notifications.Notification, string, error) {
+			return notifications.New(pool).List(t.Context(), f.Workspace, notifications.Filter{Direct: true}, page.Query{Limit: 3, Cursor: cursor})
+		}) {
+			got = append(got, fmt.Sprint(n.OriginID, n.Key))
+		}
+		pool.Close()
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: %d of %d notifications are listed", zone, len(got), len(want))
 		}
 	}
 }

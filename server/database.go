@@ -90,6 +90,8 @@ var session = map[string]string{
 	"enable_seqscan": "off",
 	// Constraints are compared with their text.
 	"intervalstyle": "postgres",
+	// Months of partitions and of direct notifications, and steps of a day, are in UTC.
+	"timezone": "UTC",
 	// A statement whose cost is overestimated would be compiled each time.
 	"jit": "off",
 }

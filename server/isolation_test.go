@@ -6,12 +6,13 @@ import (
 	"lemma/pgtest"
 )
 
-// A database may have another default isolation level.
-func TestConnectionsReadWhatIsCommitted(t *testing.T) {
+// A database may have another default isolation level, or time zone.
+func TestConnectionsHaveTheirOwnSettings(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	if _, err := pool.Exec(t.Context(), `do $$ begin
-		execute format('alter database %I set default_transaction_isolation = %L', current_database(), 'repeatable read'); end $$`); err != nil {
+		execute format('alter database %I set default_transaction_isolation = %L', current_database(), 'repeatable read');
+		execute format('alter database %I set timezone = %L', current_database(), 'America/New_York'); end $$`); err != nil {
 		t.Fatal(err)
 	}
 	ours, err := OpenPool(t.Context(), Config{DatabaseURL: pgtest.DSN(pool)})
@@ -19,8 +20,9 @@ func TestConnectionsReadWhatIsCommitted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ours.Close()
-	var level string
-	if err := ours.QueryRow(t.Context(), "show transaction_isolation").Scan(&level); err != nil || level != "read committed" {
-		t.Errorf("a statement runs as %q, %v", level, err)
+	var level, zone string
+	err = ours.QueryRow(t.Context(), "select current_setting('transaction_isolation'), current_setting('timezone')").Scan(&level, &zone)
+	if err != nil || level != "read committed" || zone != "UTC" {
+		t.Errorf("a statement runs as %q in %q, %v", level, zone, err)
 	}
 }
