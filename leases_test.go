@@ -46,7 +46,7 @@ var unfenced = map[string]string{
 	"flows.claimMove flow_moves":               "acquires the lease if it is free or has expired",
 	"flows/intake.claimPoll flow_polls":        "acquires the lease if it is free or has expired",
 	"webhooks.lease outbox":                    "acquires the lease of messages that claim and claimMore have locked: free, or expired",
-	"api.claim idempotency_keys":               "acquires the key if it is free or its lock has expired",
+	"api/idempotency.Claim idempotency_keys":   "acquires the key if it is free or its lock has expired",
 	"sender.endLease batches":                  "the reaper: lockStale has locked the row with its expired lease in the same transaction",
 	"notifications.cancelOne batches":          "only of a ready batch, which has no holder",
 	"sender.expire batches":                    "only of a ready batch, which has no holder",
@@ -70,7 +70,7 @@ var unfenced = map[string]string{
 	"blobs.clean blobs":                        "only of attempts that have ended",
 	"webhooks.Erase outbox":                    "a profile is erased: only of messages without a holder",
 	"webhooks.cleanMessages outbox":            "only of messages that have ended",
-	"api.purge idempotency_keys":               "only of keys whose lock has expired",
+	"api/idempotency.purge idempotency_keys":   "only of keys whose lock has expired",
 }
 
 // forHolder are functions that change other tables for the holder of a lease: the

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"lemma/api/strict"
 )
 
 // The answer to a small request has no large list of faults, since it would also be
@@ -29,7 +31,7 @@ func TestFaultsAreBounded(t *testing.T) {
 			many(300, `"x#":1`) + `}`},
 	} {
 		got := b.do("POST", test.path, test.body).is(422)
-		if len(got.body) > 64<<10 || len(got.problem.Errors) == 0 || len(got.problem.Errors) > maxFaults {
+		if len(got.body) > 64<<10 || len(got.problem.Errors) == 0 || len(got.problem.Errors) > strict.MaxFaults {
 			t.Errorf("%s: %d faults in %d bytes", what, len(got.problem.Errors), len(got.body))
 		}
 		if !strings.Contains(got.problem.Detail, "not all") {
@@ -47,7 +49,7 @@ func TestFaultsAreBounded(t *testing.T) {
 // each of its many values, takes 20 GB. One with many small values takes 70 MB.
 func TestDecodingIsBounded(t *testing.T) {
 	deep := func(levels int, inner string) string {
-		name := strings.Repeat("x", maxMember)
+		name := strings.Repeat("x", strict.MaxName)
 		return strings.Repeat(`{"`+name+`":`, levels) + inner + strings.Repeat("}", levels)
 	}
 	for what, test := range map[string]struct {
@@ -66,13 +68,14 @@ func TestDecodingIsBounded(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := decode([]byte(test.body))
+		_, err := strict.Decode([]byte(test.body))
 		runtime.ReadMemStats(&after)
 		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 60 {
 			t.Errorf("%s: took %d MB", what, took)
 		}
 		p, _ := explain(cmp.Or(err, errors.New("none")))
-		if found := len(p.Errors) > 0; found != (test.fault != "") || found && p.Errors[0].Code != test.fault || len(p.Errors) > maxFaults {
+		if found := len(p.Errors) > 0; found != (test.fault != "") || found && p.Errors[0].Code != test.fault ||
+			len(p.Errors) > strict.MaxFaults {
 			t.Errorf("%s: %d faults, %.200v", what, len(p.Errors), p.Errors)
 		}
 	}

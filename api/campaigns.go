@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/api/strict"
 	"lemma/campaigns"
 )
 
@@ -166,5 +167,5 @@ func references(audience, template, provider, topic *string) (referenced, error)
 		}
 		*ref.to = &id
 	}
-	return refs, invalid(fields)
+	return refs, strict.Invalid(fields)
 }

@@ -47,7 +47,7 @@ type newNotification struct {
 func (in newNotification) request(id uuid.UUID, again bool) (direct.Request, error) {
 	audience, err := references(in.To.AudienceID, nil, nil, nil)
 	if err != nil {
-		return direct.Request{}, faultAt("/to/audience_id", "unknown_id", "must be an audience of this workspace")
+		return direct.Request{}, lemma.Fault("/to/audience_id", "unknown_id", "must be an audience of this workspace")
 	}
 	refs, err := references(nil, in.TemplateID, in.ProviderID, in.TopicID)
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/google/uuid"
 
+	"lemma/api/idempotency"
+	"lemma/api/strict"
 	"lemma/audience"
 	"lemma/workspaces"
 )
@@ -80,14 +82,14 @@ type none struct{}
 // call is one request to an endpoint.
 type call struct {
 	request *http.Request
-	key     workspaces.Key // of the request
-	id      uuid.UUID      // in the path
-	version int            // in the path
-	ifMatch *int           // the version in If-Match; nil without one
-	body    []byte         // checked JSON, or nothing
-	newID   uuid.UUID      // for the row that the request creates; the same in each attempt
-	attempt int            // from 1; counts attempts under the same Idempotency-Key that crashed or ended with a 5xx
-	held    *claim         // of the Idempotency-Key; nil without one
+	key     workspaces.Key     // of the request
+	id      uuid.UUID          // in the path
+	version int                // in the path
+	ifMatch *int               // the version in If-Match; nil without one
+	body    []byte             // checked JSON, or nothing
+	newID   uuid.UUID          // for the row that the request creates; the same in each attempt
+	attempt int                // from 1; counts attempts under the same Idempotency-Key that crashed or ended with a 5xx
+	held    *idempotency.Claim // of the Idempotency-Key; nil without one
 }
 
 func (c *call) workspace() uuid.UUID { return c.key.WorkspaceID }
@@ -99,7 +101,7 @@ func (c *call) bind(in any) error {
 	}
 	if len(c.body) > 0 {
 		if err := json.Unmarshal(c.body, in); err != nil {
-			return unbindable(err)
+			return strict.Unbindable(err)
 		}
 	}
 	return validateTags(in)

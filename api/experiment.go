@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/api/strict"
 	"lemma/campaigns"
 	"lemma/flows/graph"
 )
@@ -64,7 +65,7 @@ func (in *experimentBody) experiment() (*campaigns.Experiment, error) {
 	for i, v := range in.Variants {
 		e.Variants = append(e.Variants, v.variant(fmt.Sprintf("/experiment/variants/%d", i), &faults))
 	}
-	return e, invalid(faults)
+	return e, strict.Invalid(faults)
 }
 
 func (v variantBody) variant(at string, faults *[]lemma.Field) campaigns.Variant {

@@ -118,9 +118,9 @@ func (in resumption) duration() (*time.Duration, error) {
 	catchUp, err := graph.ParseDuration(*in.CatchUp)
 	switch {
 	case err != nil:
-		return nil, faultAt("/catch_up", "bad_format", "must be a duration such as PT10M (ISO 8601)")
+		return nil, lemma.Fault("/catch_up", "bad_format", "must be a duration such as PT10M (ISO 8601)")
 	case catchUp < 0 || catchUp > longestCatchUp:
-		return nil, faultAt("/catch_up", "out_of_range", "must be between PT0S and P1D")
+		return nil, lemma.Fault("/catch_up", "out_of_range", "must be between PT0S and P1D")
 	}
 	return &catchUp, nil
 }

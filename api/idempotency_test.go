@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -17,7 +16,6 @@ import (
 	"lemma/campaigns"
 	"lemma/flows"
 	"lemma/message"
-	"lemma/pgtest"
 	"lemma/providers"
 	"lemma/webhooks"
 )
@@ -252,73 +250,4 @@ func TestVersionDoneAgain(t *testing.T) {
 		t.Errorf("done again: %s", got.body)
 	}
 	b.WantCount(2, `select count(*) from template_versions`)
-}
-
-// The id for a new row is a UUIDv7 that is derived from the row of the key.
-func TestIDOfAClaim(t *testing.T) {
-	t.Parallel()
-	c := claim{workspace: uuid.MustParse("0190a5b0-0000-7000-8000-000000000001"), key: "k", createdAt: time.UnixMicro(1_790_000_000_123_456)}
-	id := c.id()
-	if id.Version() != 7 || id.Variant() != uuid.RFC4122 {
-		t.Errorf("version %d, variant %s", id.Version(), id.Variant())
-	}
-	if sec, nsec := id.Time().UnixTime(); time.Unix(sec, nsec).UnixMilli() != 1_790_000_000_123 {
-		t.Errorf("its time is %s", time.Unix(sec, nsec))
-	}
-	other := c
-	other.createdAt = c.createdAt.Add(time.Microsecond)
-	if id != c.id() || id == other.id() {
-		t.Error("the id is not derived from the row alone")
-	}
-	other = c
-	other.workspace = lemma.NewID()
-	if id == other.id() {
-		t.Error("two workspaces make one id")
-	}
-}
-
-func TestPurge(t *testing.T) {
-	b := setup(t)
-	in := object{"name": "News", "subject": "s", "text": "t"}
-	b.do("POST", "/v1/templates", in, under("old")).is(201)
-	b.do("POST", "/v1/templates", object{"name": "Other", "subject": "s", "text": "t"}, under("new")).is(201)
-	b.Exec(`update idempotency_keys set locked_until = now() - interval '1 second'`)
-	b.Exec(`update idempotency_keys set created_at = now() - interval '25 hours' where key = 'old'`)
-	other := pgtest.Workspace(t, b.Pool)
-	b.Exec(`insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until, created_at)
-		values ($1, 'busy', '', $1, now() + interval '1 minute', now() - interval '25 hours')`, other)
-	n, err := Purge(t.Context(), b.Pool)
-	if left := b.Count(`select count(*) from idempotency_keys where key in ('new', 'busy')`); err != nil || n != 1 || left != 2 {
-		t.Errorf("purged %d, left %d of 2, %v", n, left, err)
-	}
-}
-
-// However many answers are old, each statement deletes a part, and all are deleted.
-func TestPurgeInParts(t *testing.T) {
-	b := setup(t)
-	b.Exec(`insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until, created_at)
-		select $1, 'old' || i, '', $1, now() - interval '1 second', now() - interval '25 hours' from generate_series(1, $2::int) i`,
-		b.Workspace, purgedAtOnce+8)
-	if n, err := purge(t.Context(), b.Pool, 5); n != 5 || err != nil {
-		t.Errorf("one statement deleted %d, %v", n, err)
-	}
-	if n, err := Purge(t.Context(), b.Pool); n != purgedAtOnce+3 || err != nil {
-		t.Errorf("deleted %d, %v", n, err)
-	}
-}
-
-// A renewal that is carried out after its request has released the key does not lock it
-// again.
-func TestAReleasedKeyStaysFree(t *testing.T) {
-	l := newEndpointTest(t)
-	k := l.s.answers
-	held, _, err := k.claim(t.Context(), l.Workspace, "k", []byte("x"))
-	l.Must(err)
-	l.Must(k.release(t.Context(), *held))
-	if renewed, err := k.renew(t.Context(), *held, time.Now()); renewed || err != nil {
-		t.Errorf("renewed: %v, %v", renewed, err)
-	}
-	if next, _, err := k.claim(t.Context(), l.Workspace, "k", []byte("x")); err != nil || next.number != 2 {
-		t.Errorf("%+v, %v", next, err)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"lemma"
+	"lemma/api/strict"
 	"lemma/client"
 )
 
@@ -61,15 +62,15 @@ func checkItems[T any](list, schema string, raw []json.RawMessage) items[T] {
 }
 
 func readItem(text json.RawMessage, schema *openapi3.Schema, into any) error {
-	value, err := decode(text)
+	value, err := strict.Decode(text)
 	if err != nil {
 		return err
 	}
-	if err := checkSchema(schema, value); err != nil {
+	if err := strict.CheckSchema(schema, value); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return unbindable(err)
+		return strict.Unbindable(err)
 	}
 	return nil
 }
@@ -107,7 +108,7 @@ func (l *items[T]) put(i int, err error) {
 	l.total += min(len(p.Errors), most)
 	for n, f := range p.Errors[:min(len(p.Errors), most)] {
 		if n == most-1 && len(p.Errors) > most {
-			f.Detail += "; " + notAll
+			f.Detail += "; " + strict.NotAll
 		}
 		f.Pointer = l.at + strconv.Itoa(i) + f.Pointer
 		l.items[i].faults = append(l.items[i].faults, lemma.Field(f))

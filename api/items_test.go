@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/api/strict"
 	"lemma/client"
 	"lemma/flows/intake"
 )
@@ -227,7 +228,7 @@ func FuzzItems(f *testing.F) {
 	f.Add([]byte(`{"profile_key": "c1", "event": "x"}, 1, [{}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		body := []byte(`{"events": [` + string(text) + `]}`)
-		if _, err := decodeAround(body, "events"); err != nil {
+		if _, err := strict.DecodeAround(body, "events"); err != nil {
 			return
 		}
 		var in newEvents

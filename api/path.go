@@ -68,7 +68,7 @@ func (c *call) readIfMatch() error {
 		return nil
 	}
 	if !entityTags.MatchString(list) {
-		return faultAt("If-Match:", "bad_format", `must be an ETag as it was answered, such as "3" with its quotes`)
+		return lemma.Fault("If-Match:", "bad_format", `must be an ETag as it was answered, such as "3" with its quotes`)
 	}
 	newest := -1
 	for _, tag := range entityTag.FindAllString(list, -1) {

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"math"
+	"strconv"
 
 	"lemma"
 	"lemma/abtest"
@@ -46,7 +47,7 @@ func (in powerRequest) design() (abtest.Design, error) {
 	lemma.Set(&d.Power, in.Power)
 	if rate := d.BaseRate + d.Effect; rate <= 0 || rate >= 1 || math.Abs(d.Effect) < leastEffect {
 		return d, lemma.Fault("/effect", "invalid", "must not be between -%[1]s and %[1]s, and base_rate + effect must be between 0 and 1",
-			plainly(leastEffect))
+			strconv.FormatFloat(leastEffect, 'f', -1, 64))
 	}
 	return d, nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"lemma"
+	"lemma/api/idempotency"
+	"lemma/api/strict"
 	"lemma/audience"
 	"lemma/client"
 	"lemma/pgerr"
@@ -59,10 +61,10 @@ func (s *server) fail(r *http.Request, err error) reply {
 }
 
 func explain(err error) (client.Problem, map[string]string) {
-	var own *refusal
+	own := refusalOf(err)
 	var domain *lemma.Error
 	switch {
-	case errors.As(err, &own):
+	case own != nil:
 		header := map[string]string{}
 		maps.Copy(header, own.header)
 		return newProblem(own.status, own.code, own.detail, own.fields...), header
@@ -80,6 +82,24 @@ func explain(err error) (client.Problem, map[string]string) {
 	}
 	return newProblem(http.StatusInternalServerError, "internal", "something went wrong on our side; the log has more under the request_id"),
 		map[string]string{}
+}
+
+// refusalOf returns the error of HTTP in err, or nil.
+func refusalOf(err error) *refusal {
+	var own *refusal
+	var text *strict.Malformed
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &text):
+		return &refusal{status: http.StatusBadRequest, code: text.Code, detail: text.Detail,
+			fields: []lemma.Field{{Code: text.Code, Detail: text.Detail, Line: text.Line, Column: text.Column}}}
+	case errors.Is(err, idempotency.ErrInProgress):
+		return inProgress
+	case errors.Is(err, idempotency.ErrReused):
+		return keyReused
+	}
+	return nil
 }
 
 // databaseAway reports whether an error is due to the connection to Postgres or its state,
@@ -126,23 +146,17 @@ func headersFor(status int) map[string]string {
 	return map[string]string{}
 }
 
-// maxFaults is how many faults an answer lists. Without a bound, the answer to a body of
-// 1 MiB could have 40 MiB, and would be kept under its Idempotency-Key.
-const maxFaults = 100
-
 // newProblem mentions in the detail that not all faults are listed.
 func newProblem(status int, code, detail string, faults ...lemma.Field) client.Problem {
 	p := client.Problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
-	for _, f := range faults[:min(len(faults), maxFaults)] {
+	for _, f := range faults[:min(len(faults), strict.MaxFaults)] {
 		p.Errors = append(p.Errors, client.Fault(f))
 	}
-	if len(faults) > maxFaults {
-		p.Detail += "; " + notAll
+	if len(faults) > strict.MaxFaults {
+		p.Detail += "; " + strict.NotAll
 	}
 	return p
 }
-
-const notAll = "not all of its faults are listed"
 
 // outsideBody reports whether every fault is one of a query parameter or header.
 func outsideBody(fields []lemma.Field) bool {
@@ -152,12 +166,6 @@ func outsideBody(fields []lemma.Field) bool {
 		}
 	}
 	return len(fields) > 0
-}
-
-// faultAt returns an error with one fault.
-func faultAt(pointer, code, detail string) *lemma.Error {
-	return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid",
-		Fields: []lemma.Field{{Pointer: pointer, Code: code, Detail: detail}}}
 }
 
 // blame adds a pointer to an error without one, such as that of a data source, which is a
@@ -178,5 +186,5 @@ func blame(err error, pointer string) error {
 
 // unknownID is the fault of a field with an id that is not in this workspace.
 func unknownID(pointer, what string) *lemma.Error {
-	return faultAt(pointer, "unknown_id", "there is no such "+what+" in this workspace")
+	return lemma.Fault(pointer, "unknown_id", "there is no such %s in this workspace", what)
 }

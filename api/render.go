@@ -53,7 +53,7 @@ func (s *server) compiled(ctx context.Context, c *call, version int) (*message.C
 		return nil, 0, err
 	}
 	if version > now.Version {
-		return nil, 0, faultAt("/version", "unknown_version", "the template does not have this version")
+		return nil, 0, lemma.Fault("/version", "unknown_version", "the template does not have this version")
 	}
 	if version == 0 {
 		version = now.Version
@@ -68,11 +68,11 @@ func (s *server) rowFor(ctx context.Context, c *call, in renderRequest, variable
 	hasData := len(in.Data) > 0
 	switch {
 	case hasData && (in.AudienceID != "" || in.ProfileKey != ""):
-		return audience.Row{}, faultAt("/data", "not_allowed", "give either audience_id or data")
+		return audience.Row{}, lemma.Fault("/data", "not_allowed", "give either audience_id or data")
 	case hasData:
 		return audience.Row{Payload: string(in.Data)}, nil
 	case in.AudienceID == "":
-		return audience.Row{}, faultAt("/audience_id", "required", "give either audience_id or data")
+		return audience.Row{}, lemma.Fault("/audience_id", "required", "give either audience_id or data")
 	}
 	if err := c.need("audiences:query"); err != nil {
 		return audience.Row{}, err
@@ -101,8 +101,8 @@ func (s *server) audienceWith(ctx context.Context, c *call, text string, columns
 		return slices.ContainsFunc(found.Columns, func(c audience.Column) bool { return c.Name == name })
 	})
 	if len(missing) > 0 {
-		return id, faultAt("/audience_id", "unknown_variable",
-			"the template uses "+strings.Join(missing, ", ")+", which the audience does not have")
+		return id, lemma.Fault("/audience_id", "unknown_variable",
+			"the template uses %s, which the audience does not have", strings.Join(missing, ", "))
 	}
 	return id, nil
 }
@@ -125,7 +125,7 @@ func (s *server) findRow(ctx context.Context, c *call, id uuid.UUID, key string,
 	case err != nil:
 		return found, sourced(err)
 	case key != "":
-		return found, faultAt("/profile_key", "unknown_profile", "the audience has no profile with this key")
+		return found, lemma.Fault("/profile_key", "unknown_profile", "the audience has no profile with this key")
 	}
-	return found, faultAt("/audience_id", "empty", "the audience has no rows now")
+	return found, lemma.Fault("/audience_id", "empty", "the audience has no rows now")
 }

@@ -11,7 +11,7 @@ import (
 func (in schedule) instant() (time.Time, error) {
 	at, err := in.parse()
 	if err == nil && !representable(at) {
-		err = faultAt("/at", "bad_format", "must be before the year 9999")
+		err = lemma.Fault("/at", "bad_format", "must be before the year 9999")
 	}
 	return at, err
 }
@@ -20,7 +20,7 @@ func (in schedule) parse() (time.Time, error) {
 	at, err := parseTime(in.At)
 	switch {
 	case err == nil && in.Timezone != "":
-		return at, faultAt("/timezone", "not_allowed", "at has an offset already; leave one of the two out")
+		return at, lemma.Fault("/timezone", "not_allowed", "at has an offset already; leave one of the two out")
 	case err == nil:
 		return at, nil
 	}
@@ -30,16 +30,17 @@ func (in schedule) parse() (time.Time, error) {
 			return in.inZone(local)
 		}
 	}
-	return at, faultAt("/at", "bad_format", "must be a time such as 2126-12-24T09:00:00Z (RFC 3339), or a local time together with timezone")
+	return at, lemma.Fault("/at", "bad_format",
+		"must be a time such as 2126-12-24T09:00:00Z (RFC 3339), or a local time together with timezone")
 }
 
 func (in schedule) inZone(local time.Time) (time.Time, error) {
 	if in.Timezone == "" {
-		return local, faultAt("/timezone", "required", "a time without an offset needs a timezone")
+		return local, lemma.Fault("/timezone", "required", "a time without an offset needs a timezone")
 	}
 	zone, err := lemma.Zone(in.Timezone)
 	if err != nil {
-		return local, faultAt("/timezone", "invalid_zone", rules["zone"].Detail)
+		return local, lemma.Fault("/timezone", "invalid_zone", "%s", rules["zone"].Detail)
 	}
 	return resolve(local, zone), nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma/api/idempotency"
 	"lemma/audience"
 	"lemma/audit"
 	"lemma/campaigns"
@@ -113,7 +114,7 @@ func (o Options) withDefaults() Options {
 type server struct {
 	Deps
 	Options
-	answers idempotencyStore
+	answers idempotency.Keys
 	slots   map[cost]*slots.Slots
 	keyless quota // of the log
 }
@@ -121,7 +122,7 @@ type server struct {
 // New returns the handler of all paths. It panics when the routes and openapi.yaml, which
 // are both compiled in, differ.
 func New(deps Deps, options Options) http.Handler {
-	s := &server{Deps: deps, Options: options.withDefaults(), answers: idempotencyStore{deps.Pool}}
+	s := &server{Deps: deps, Options: options.withDefaults(), answers: idempotency.New(deps.Pool)}
 	if s.Connections <= 0 && deps.Pool != nil {
 		s.Connections = int(deps.Pool.Config().MaxConns)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/go-chi/chi/v5"
+
+	"lemma/api/idempotency"
 )
 
 // A repeated request returns the version that it made, although another version followed.
@@ -30,7 +32,7 @@ func TestVersionDoneAgainBehindAnother(t *testing.T) {
 // replace the token that the other request has returned.
 func TestAHangingProcess(t *testing.T) {
 	b := setup(t)
-	s := &server{Deps: b.deps, Options: Options{}.withDefaults(), answers: idempotencyStore{b.Pool}}
+	s := &server{Deps: b.deps, Options: Options{}.withDefaults(), answers: idempotency.New(b.Pool)}
 	template := b.do("POST", "/v1/templates", object{"name": "News", "subject": "s", "text": "t"}).is(201).id()
 	admin, err := b.deps.Workspaces.Authenticate(t.Context(), b.token)
 	b.Must(err)
@@ -51,9 +53,9 @@ func TestAHangingProcess(t *testing.T) {
 		route.URLParams.Add("id", template)
 		r = r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, route))
 		c := &call{request: r, key: admin, body: []byte(test.body)}
-		held, _, err := s.answers.claim(t.Context(), b.Workspace, path, fingerprint(c))
+		held, _, err := s.answers.Claim(t.Context(), b.Workspace, path, fingerprint(c))
 		b.Must(err)
-		c.newID, c.attempt = held.id(), held.number
+		c.newID, c.attempt = held.ID(), held.Attempt
 		b.Exec(`update idempotency_keys set locked_until = now() - interval '1 second' where key = $1`, path)
 		got := b.do("POST", path, test.body, under(path)).is(201)
 		_, _ = test.do.handle(t.Context(), c) // it continues before it detects that it has lost the key

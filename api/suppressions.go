@@ -104,7 +104,7 @@ func (s *server) exportSuppressions(ctx context.Context, c *call, _ none) (csvBo
 	if after := c.query("after"); after != "" {
 		var ok bool
 		if last, ok = lemma.ParseID(lemma.PrefixSuppression, after); !ok {
-			return csvBody{}, faultAt("?after", "bad_format", "must be the last id of the page before")
+			return csvBody{}, lemma.Fault("?after", "bad_format", "must be the last id of the page before")
 		}
 	}
 	last, err := s.Suppressions.Export(ctx, c.workspace(), c.suppressionFilter(), last, &text)

@@ -15,6 +15,7 @@ import (
 	"lemma/message"
 	"lemma/providers"
 	"lemma/sender"
+	"lemma/sender/trace"
 )
 
 type trialRequest struct {
@@ -49,7 +50,7 @@ func (s *server) testProvider(ctx context.Context, c *call, in trialRequest) (tr
 	m.Notification = lemma.FormatID(lemma.PrefixNotification, c.newID)
 	m.Attempt, m.To, m.Date, m.Seed = 1, in.To, time.Now(), c.newID
 	made, err := s.Sender.Test(ctx, c.workspace(), c.id, m, func(ctx context.Context) error {
-		first, err := s.answers.callOnce(ctx, c.held)
+		first, err := s.answers.CallOnce(ctx, c.held)
 		if err == nil && !first {
 			err = errCalledBefore
 		}
@@ -75,11 +76,11 @@ func (s *server) trialMessage(ctx context.Context, c *call, p providers.Provider
 	var m sender.Message
 	switch {
 	case p.Channel == lemma.Email && in.From == nil:
-		return m, faultAt("/from", "required", "this field is required for email, the channel of the provider")
+		return m, lemma.Fault("/from", "required", "this field is required for email, the channel of the provider")
 	case p.Channel != lemma.Email && in.From != nil:
-		return m, faultAt("/from", "not_allowed", "only an email has a sender")
+		return m, lemma.Fault("/from", "not_allowed", "only an email has a sender")
 	case p.Channel == lemma.SMS && in.Subject != "":
-		return m, faultAt("/subject", "not_allowed", "an SMS has no subject")
+		return m, lemma.Fault("/subject", "not_allowed", "an SMS has no subject")
 	case in.From != nil:
 		e := mail.Envelope{FromEmail: in.From.Email, FromName: in.From.Name}.Canonical()
 		m.FromEmail, m.FromName = e.FromEmail, e.FromName
@@ -98,7 +99,7 @@ func (s *server) trialMessage(ctx context.Context, c *call, p providers.Provider
 
 func (s *server) renderTrial(ctx context.Context, c *call, channel lemma.Channel, in trialRequest) (message.Content, error) {
 	if in.Subject != "" || in.Text != "" {
-		return message.Content{}, faultAt("/template_id", "not_allowed", "give either template_id or subject and text")
+		return message.Content{}, lemma.Fault("/template_id", "not_allowed", "give either template_id or subject and text")
 	}
 	id, ok := lemma.ParseID(lemma.PrefixTemplate, in.TemplateID)
 	if !ok {
@@ -109,8 +110,8 @@ func (s *server) renderTrial(ctx context.Context, c *call, channel lemma.Channel
 		return message.Content{}, err
 	}
 	if compiled.Channel() != channel {
-		return message.Content{}, faultAt("/template_id", "wrong_channel",
-			"must be a template for "+string(channel)+", the channel of the provider")
+		return message.Content{}, lemma.Fault("/template_id", "wrong_channel",
+			"must be a template for %s, the channel of the provider", channel)
 	}
 	data := string(in.Data)
 	return compiled.Render(cmp.Or(data, "{}"))
@@ -124,7 +125,7 @@ func (s *server) trialTemplate(ctx context.Context, ws, id uuid.UUID, version in
 	case err != nil:
 		return nil, err
 	case version > now.Version:
-		return nil, faultAt("/version", "unknown_version", "the template does not have this version")
+		return nil, lemma.Fault("/version", "unknown_version", "the template does not have this version")
 	}
 	return s.Templates.Compiled(ctx, ws, id, cmp.Or(version, now.Version))
 }
@@ -152,9 +153,9 @@ func showTrial(t sender.Trial) trialBody {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-func showTrialStep(s sender.Step) client.ProviderTestStep {
+func showTrialStep(s trace.Step) client.ProviderTestStep {
 	shown := client.ProviderTestStep{OffsetMs: milliseconds(s.After), Type: s.Type, Part: orNull(s.Part), Text: orNull(s.Text)}
-	if s.Part == sender.PartBody {
+	if s.Part == trace.PartBody {
 		shown.Bytes = &s.Bytes
 	}
 	if t := s.TLS; t != nil {

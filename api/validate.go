@@ -8,6 +8,7 @@ import (
 	"github.com/go-playground/validator/v10"
 
 	"lemma"
+	"lemma/api/strict"
 	"lemma/mail"
 )
 
@@ -51,7 +52,7 @@ func validateTags(in any) error {
 	for _, f := range broken {
 		fields = append(fields, lemma.Field{Pointer: namespacePointer(f.Namespace()), Code: rules[f.Tag()].Code, Detail: rules[f.Tag()].Detail})
 	}
-	return invalid(fields)
+	return strict.Invalid(fields)
 }
 
 // namespacePointer converts the validator's newCampaign.headers[X-Name] to a pointer. The

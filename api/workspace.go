@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/api/strict"
 	"lemma/client"
 	"lemma/links"
 	"lemma/workspaces"
@@ -79,7 +80,7 @@ func (t keyTimes) read(pointer string) (lock, seal *time.Duration, err error) {
 			*of.to = &d
 		}
 	}
-	return lock, seal, invalid(faults)
+	return lock, seal, strict.Invalid(faults)
 }
 
 type linkKeyBody struct {

@@ -28,13 +28,13 @@ func (a *Audiences) Keys(ctx context.Context, ws, source uuid.UUID, sql string, 
 		if err != nil {
 			return noLongerValid(err)
 		}
-		return noLongerValid(a.eachKey(rows, yield))
+		return noLongerValid(a.options.eachKey(rows, yield))
 	})
 }
 
-// eachKey reads all keys, within the limits of an audience.
-func (a *Audiences) eachKey(rows cursor, yield func(key []byte)) error {
-	counts := stream{options: a.options, values: make([][]byte, 1)}
+// eachKey reads all keys, within the limits of o.
+func (o Options) eachKey(rows cursor, yield func(key []byte)) error {
+	counts := stream{options: o, values: make([][]byte, 1)}
 	for {
 		more, err := rows.next(counts.values)
 		if err != nil || !more {

@@ -51,7 +51,12 @@ func (a *Audiences) Matching(ctx context.Context, ws, source uuid.UUID, sql stri
 		if err != nil {
 			return noLongerValid(err)
 		}
-		return noLongerValid(a.collectKeys(rows, keysOf(people), matched))
+		asked := keysOf(people)
+		return noLongerValid(a.options.forLookups().eachKey(rows, func(key []byte) {
+			if asked[string(key)] {
+				matched[string(key)] = true
+			}
+		}))
 	})
 	return matched, err
 }
@@ -132,21 +137,4 @@ func keysOf(people []Person) map[string]bool {
 		set[p.Key] = true
 	}
 	return set
-}
-
-// collectKeys reads all keys, within the limits of a lookup.
-func (a *Audiences) collectKeys(rows cursor, asked, matched map[string]bool) error {
-	counts := stream{options: a.options.forLookups(), values: make([][]byte, 1)}
-	for {
-		more, err := rows.next(counts.values)
-		if err != nil || !more {
-			return err
-		}
-		if err := counts.count(); err != nil {
-			return err
-		}
-		if key := counts.values[0]; asked[string(key)] {
-			matched[string(key)] = true
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/sender/trace"
 )
 
 // Outcome is what one call to a carrier proves. The set is closed; each carrier
@@ -116,7 +117,7 @@ type Account struct {
 	Secrets                 []byte        // JSON, by the kind's own schema; nil for none
 	Version                 int           // a new carrier is opened when it changes
 	CallTimeout             time.Duration // the longest round trip of a call; 0: as configured
-	Trace                   *Trace        // records the conversation of a test; nil: none
+	Trace                   *trace.Trace  // records the conversation of a test; nil: none
 }
 
 // Kind is a kind of carrier that this program supports. Without Check every account

@@ -10,6 +10,7 @@ import (
 	"lemma"
 	addresses "lemma/address"
 	"lemma/providers"
+	"lemma/sender/trace"
 	"lemma/suppression"
 )
 
@@ -25,7 +26,7 @@ type Trial struct {
 	Receipt
 	Took      time.Duration
 	Effect    string // what this outcome means for campaigns and flows
-	Steps     []Step
+	Steps     []trace.Step
 	Truncated bool // steps or texts are left out for their size
 }
 
@@ -42,7 +43,7 @@ func (s *Sender) Test(ctx context.Context, ws, provider uuid.UUID, m Message, be
 	if err := s.checkTrial(ctx, ws, a.Channel, &m); err != nil {
 		return Trial{}, err
 	}
-	trace := NewTrace(a.Secrets)
+	trace := trace.New(a.Secrets)
 	if a.Channel == lemma.Push {
 		trace.Secret(m.To) // the token of a device is a credential
 	}
@@ -81,7 +82,7 @@ func (s *Sender) checkTrial(ctx context.Context, ws uuid.UUID, channel lemma.Cha
 }
 
 // try calls the carrier for one message and closes it.
-func (s *Sender) try(ctx context.Context, carrier Carrier, m Message, trace *Trace) Trial {
+func (s *Sender) try(ctx context.Context, carrier Carrier, m Message, trace *trace.Trace) Trial {
 	ctx, cancel := context.WithTimeout(ctx, trialTime)
 	defer cancel()
 	begun := time.Now()
@@ -94,7 +95,7 @@ func (s *Sender) try(ctx context.Context, carrier Carrier, m Message, trace *Tra
 }
 
 // openCarrier opens a carrier of its own for an account.
-func (s *Sender) openCarrier(ws, provider uuid.UUID, a providers.Account, trace *Trace) (Carrier, error) {
+func (s *Sender) openCarrier(ws, provider uuid.UUID, a providers.Account, trace *trace.Trace) (Carrier, error) {
 	kind, ok := s.kinds[a.Kind]
 	if !ok {
 		return nil, unknownKind(a.Kind)

@@ -27,6 +27,7 @@ import (
 
 	"lemma"
 	"lemma/api"
+	"lemma/api/idempotency"
 	"lemma/archive"
 	"lemma/audience"
 	"lemma/audit"
@@ -312,7 +313,7 @@ func (s *Server) storeFilters(ctx context.Context) {
 // notification, and drops old periods of the keys of direct notifications.
 func (s *Server) upkeep(ctx context.Context) {
 	loop.Every(ctx, time.Hour, func(ctx context.Context) error {
-		_, err := api.Purge(ctx, s.Pool)
+		_, err := idempotency.Purge(ctx, s.Pool)
 		_, old := events.Purge(ctx, s.Pool)
 		return errors.Join(s.Direct.BeginPeriod(ctx), err, old)
 	}, func(err error) { s.log.Error("hourly upkeep failed", "error", err) })

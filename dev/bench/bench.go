@@ -288,7 +288,6 @@ func (e *env) claims(ctx context.Context, b *instance, name string) (figure, err
 		took = append(took, time.Since(begun))
 	}
 	f := m.stop(name, batches*size)
-	slices.Sort(took)
-	f.P50Ms, f.P99Ms = round(took[len(took)/2].Seconds()*1000), round(took[len(took)*99/100].Seconds()*1000)
+	f.latencies(took)
 	return f, nil
 }

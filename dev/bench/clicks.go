@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	"lemma/message"
@@ -70,13 +68,9 @@ func (b *instance) linksOf(ctx context.Context, t hookTarget, n int) ([]string, 
 
 // follow requests the links and measures the answers.
 func (d *apiServer) follow(ctx context.Context, e *env, links []string, clients int) (figure, error) {
-	var mu sync.Mutex
-	took := make([]time.Duration, 0, len(links))
 	client := *d.client
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	m := startMeter(e.postmaster())
-	err := spread(ctx, len(links), clients, func(i int) error {
-		begun := time.Now()
+	return e.timed(ctx, "clicks", len(links), clients, func(i int) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+links[i], http.NoBody)
 		if err != nil {
 			return err
@@ -90,18 +84,8 @@ func (d *apiServer) follow(ctx context.Context, e *env, links []string, clients 
 		if answer.StatusCode != http.StatusFound {
 			return fmt.Errorf("the link was answered %s", answer.Status)
 		}
-		mu.Lock()
-		took = append(took, time.Since(begun))
-		mu.Unlock()
 		return nil
 	})
-	if err != nil {
-		return figure{}, err
-	}
-	f := m.stop("clicks", len(links))
-	slices.Sort(took)
-	f.P50Ms, f.P99Ms = round(took[len(took)/2].Seconds()*1000), round(took[len(took)*99/100].Seconds()*1000)
-	return f, nil
 }
 
 // applyClicks applies n clicks.

@@ -8,9 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -103,26 +101,13 @@ func (b *benchmarks) eventsSingle(ctx context.Context, e *env, print func(figure
 	const clients = 64
 	n := b.n(60_000)
 	return e.withFlow(ctx, clients, func(process *instance, d *apiServer) error {
-		var mu sync.Mutex
-		took := make([]time.Duration, 0, n)
-		m := startMeter(e.postmaster())
-		err := spread(ctx, n, clients, func(i int) error {
-			begun := time.Now()
+		f, err := e.timed(ctx, "events_single", n, clients, func(i int) error {
 			var out struct{ Results []struct{ Status string } }
-			if err := d.post(ctx, "/v1/events", []byte(eventOf(i)), &out); err != nil {
-				return err
-			}
-			mu.Lock()
-			took = append(took, time.Since(begun))
-			mu.Unlock()
-			return nil
+			return d.post(ctx, "/v1/events", []byte(eventOf(i)), &out)
 		})
 		if err != nil {
 			return err
 		}
-		f := m.stop("events_single", n)
-		slices.Sort(took)
-		f.P50Ms, f.P99Ms = round(took[len(took)/2].Seconds()*1000), round(took[len(took)*99/100].Seconds()*1000)
 		f.Missing, err = process.missing(ctx, n)
 		if err != nil {
 			return err

@@ -5,9 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -146,24 +143,7 @@ func (d *apiServer) replay(ctx context.Context, e *env, name string, requests []
 		return figure{}, err
 	}
 	defer free.close()
-	var mu sync.Mutex
-	took := make([]time.Duration, 0, len(requests))
-	m := startMeter(e.postmaster())
-	err = spread(ctx, len(requests), clients, func(i int) error {
-		begun := time.Now()
-		if err := free.use(func(r *replayer) error { return r.send(requests[i]) }); err != nil {
-			return err
-		}
-		mu.Lock()
-		took = append(took, time.Since(begun))
-		mu.Unlock()
-		return nil
+	return e.timed(ctx, name, len(requests), clients, func(i int) error {
+		return free.use(func(r *replayer) error { return r.send(requests[i]) })
 	})
-	if err != nil {
-		return figure{}, err
-	}
-	f := m.stop(name, len(requests))
-	slices.Sort(took)
-	f.P50Ms, f.P99Ms = round(took[len(took)/2].Seconds()*1000), round(took[len(took)*99/100].Seconds()*1000)
-	return f, nil
 }

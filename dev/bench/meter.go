@@ -2,11 +2,14 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -57,6 +60,35 @@ func (m *meter) stop(name string, n int) figure {
 		CPUUsPostgres: round(float64((clusterCPU(m.postmaster) - m.postgres).Microseconds()) / float64(n)),
 		RSSMB:         round(peakMB()),
 	}
+}
+
+// timed measures n calls by several clients, with their latencies.
+func (e *env) timed(ctx context.Context, name string, n, clients int, do func(i int) error) (figure, error) {
+	var mu sync.Mutex
+	took := make([]time.Duration, 0, n)
+	m := startMeter(e.postmaster())
+	err := spread(ctx, n, clients, func(i int) error {
+		begun := time.Now()
+		if err := do(i); err != nil {
+			return err
+		}
+		mu.Lock()
+		took = append(took, time.Since(begun))
+		mu.Unlock()
+		return nil
+	})
+	if err != nil {
+		return figure{}, err
+	}
+	f := m.stop(name, n)
+	f.latencies(took)
+	return f, nil
+}
+
+// latencies sets the percentiles of durations, which it sorts.
+func (f *figure) latencies(took []time.Duration) {
+	slices.Sort(took)
+	f.P50Ms, f.P99Ms = round(took[len(took)/2].Seconds()*1000), round(took[len(took)*99/100].Seconds()*1000)
 }
 
 // add adds one of several equal runs.

@@ -8,14 +8,13 @@ import (
 
 // csvFile is CSV by RFC 4180, with a header, in UTF-8. A null is an empty cell.
 type csvFile struct {
-	to      io.Writer
+	lines
 	columns []Column
 	keep    bool
-	buffer  []byte
 }
 
 func newCSV(to io.Writer, columns []Column, o Options) *csvFile {
-	f := &csvFile{to: to, columns: columns, keep: o.KeepFormulas, buffer: make([]byte, 0, bufferSize+4096)}
+	f := &csvFile{lines: newLines(to), columns: columns, keep: o.KeepFormulas}
 	for i, c := range columns {
 		if i > 0 {
 			f.buffer = append(f.buffer, ',')
@@ -40,19 +39,7 @@ func (f *csvFile) Row(values [][]byte) error {
 		}
 	}
 	f.buffer = append(f.buffer, '\r', '\n')
-	if len(f.buffer) < bufferSize {
-		return nil
-	}
-	return f.flush()
-}
-
-// Close is part of Encoder.
-func (f *csvFile) Close() error { return f.flush() }
-
-func (f *csvFile) flush() error {
-	_, err := f.to.Write(f.buffer)
-	f.buffer = f.buffer[:0]
-	return err
+	return f.rowEnded()
 }
 
 func (f *csvFile) cell(c Column, raw []byte) error {

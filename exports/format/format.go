@@ -132,3 +132,28 @@ func jsonOf(raw []byte) []byte {
 	}
 	return raw
 }
+
+// lines writes rows that have been appended to its buffer.
+type lines struct {
+	to     io.Writer
+	buffer []byte
+}
+
+func newLines(to io.Writer) lines { return lines{to: to, buffer: make([]byte, 0, bufferSize+4096)} }
+
+// rowEnded writes the buffer once it is full.
+func (l *lines) rowEnded() error {
+	if len(l.buffer) < bufferSize {
+		return nil
+	}
+	return l.flush()
+}
+
+// Close is part of Encoder.
+func (l *lines) Close() error { return l.flush() }
+
+func (l *lines) flush() error {
+	_, err := l.to.Write(l.buffer)
+	l.buffer = l.buffer[:0]
+	return err
+}

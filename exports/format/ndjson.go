@@ -10,14 +10,13 @@ import (
 
 // ndjsonFile is a JSON object per line, with all columns.
 type ndjsonFile struct {
-	to      io.Writer
+	lines
 	columns []Column
 	names   [][]byte // of the columns, with the punctuation before the value
-	buffer  []byte
 }
 
 func newNDJSON(to io.Writer, columns []Column) *ndjsonFile {
-	f := &ndjsonFile{to: to, columns: columns, buffer: make([]byte, 0, bufferSize+4096)}
+	f := &ndjsonFile{lines: newLines(to), columns: columns}
 	for i, c := range columns {
 		before := `,"`
 		if i == 0 {
@@ -41,19 +40,7 @@ func (f *ndjsonFile) Row(values [][]byte) error {
 		}
 	}
 	f.buffer = append(f.buffer, '}', '\n')
-	if len(f.buffer) < bufferSize {
-		return nil
-	}
-	return f.flush()
-}
-
-// Close is part of Encoder.
-func (f *ndjsonFile) Close() error { return f.flush() }
-
-func (f *ndjsonFile) flush() error {
-	_, err := f.to.Write(f.buffer)
-	f.buffer = f.buffer[:0]
-	return err
+	return f.rowEnded()
 }
 
 func (f *ndjsonFile) value(c Column, raw []byte) (err error) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lemma/sender"
+	"lemma/sender/trace"
 	"lemma/sender/wire"
 )
 
@@ -33,7 +34,7 @@ const (
 type tokens struct {
 	client  *wire.Client
 	account serviceAccount
-	trace   *sender.Trace // nil: none
+	trace   *trace.Trace  // nil: none
 	request chan struct{} // contains a token while no request is under way
 
 	mu      sync.Mutex
@@ -43,7 +44,7 @@ type tokens struct {
 	failed  time.Time      // zero: it succeeded
 }
 
-func newTokens(client *wire.Client, account serviceAccount, trace *sender.Trace) *tokens {
+func newTokens(client *wire.Client, account serviceAccount, trace *trace.Trace) *tokens {
 	t := &tokens{client: client, account: account, trace: trace, request: make(chan struct{}, 1)}
 	t.request <- struct{}{}
 	return t

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lemma/sender"
+	"lemma/sender/trace"
 )
 
 // HTTPHarness is what the tests of a carrier on package wire provide.
@@ -193,7 +194,7 @@ func (h HTTPHarness) retryAfter(t *testing.T, proto string) {
 func (h HTTPHarness) trace(t *testing.T, proto string) {
 	reply := h.Replies[Accept]
 	server := ServeHTTPS(t, proto == "HTTP/2.0", func(Received) Reply { return reply })
-	server.Trace = sender.NewTrace(nil)
+	server.Trace = trace.New(nil)
 	h.open(t, server).Send(t.Context(), Harness{Address: h.Address}.messages(1, 1))
 	steps, _ := server.Trace.Steps()
 	seen := map[string]bool{}
@@ -202,7 +203,7 @@ func (h HTTPHarness) trace(t *testing.T, proto string) {
 		seen[s.Type+" "+s.Part] = true
 		_, _ = all.WriteString(s.Text + "\n") // a strings.Builder does not fail
 	}
-	for _, want := range []string{sender.StepConnected + " ", sender.StepSecured + " ", "sent line", "sent header", "sent body",
+	for _, want := range []string{trace.StepConnected + " ", trace.StepSecured + " ", "sent line", "sent header", "sent body",
 		"received line", "received header", "received body"} {
 		if !seen[want] {
 			t.Errorf("not recorded: %s; give Account.Trace to wire.Options, and Operator.ShowPrivate", want)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"lemma/sender"
+	"lemma/sender/trace"
 )
 
 // Reply is what a server does with a request. The zero value answers 200 without a
@@ -43,7 +43,7 @@ type Received struct {
 type HTTPServer struct {
 	URL   string
 	Roots *x509.CertPool // trusts the server
-	Trace *sender.Trace  // of the accounts at the server; nil: none
+	Trace *trace.Trace   // of the accounts at the server; nil: none
 
 	written atomic.Int64 // bytes of endless bodies
 

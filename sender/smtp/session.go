@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"lemma/sender"
+	"lemma/sender/trace"
 )
 
 // session is a connection to a server, after EHLO.
@@ -25,7 +25,7 @@ type session struct {
 	owesDot   bool // the server waits for the content of a message without recipients
 	owesReset bool // a transaction is open that must be reset
 
-	trace  *sender.Trace
+	trace  *trace.Trace
 	hidden bool // of replies only the numbers are recorded
 
 	clock    sync.Mutex // guards over, so that an interrupt is not undone by a new deadline
@@ -69,14 +69,14 @@ func (s *session) answer() (reply, error) {
 
 // command sends one line and reads its answer.
 func (s *session) command(line string) (reply, error) {
-	s.trace.Sent(sender.PartLine, line)
+	s.trace.Sent(trace.PartLine, line)
 	return s.roundTrip(line)
 }
 
 // secretCommand is command for a line whose end is not recorded.
 func (s *session) secretCommand(line, secret string) (reply, error) {
 	s.trace.Secret(secret)
-	s.trace.Sent(sender.PartLine, line+"[redacted]")
+	s.trace.Sent(trace.PartLine, line+"[redacted]")
 	return s.roundTrip(line + secret)
 }
 

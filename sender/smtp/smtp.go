@@ -63,6 +63,7 @@ import (
 	"lemma"
 	"lemma/dial"
 	"lemma/sender"
+	"lemma/sender/trace"
 )
 
 // Options are settings of the operator, not of the account.
@@ -115,7 +116,7 @@ type carrier struct {
 	log      *slog.Logger
 	provider uuid.UUID // for the log
 
-	trace       *sender.Trace
+	trace       *trace.Trace
 	showPrivate bool
 }
 

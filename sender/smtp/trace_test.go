@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma/sender"
+	"lemma/sender/trace"
 )
 
 // traced sends a message to a server and returns what was recorded.
@@ -22,10 +23,10 @@ func traced(t *testing.T, s *server, more, password string, o Options, change fu
 		secrets, _ = json.Marshal(map[string]string{"password": password})
 		more += `,"username":"lemma"`
 	}
-	trace := sender.NewTrace(secrets)
+	recorded := trace.New(secrets)
 	o.AllowPrivate = true
 	opened, err := Kind(o).Open(sender.Account{Config: fmt.Appendf(nil, `{"host":%q,"port":%s,"helo":"here"%s}`, host, port, more),
-		Secrets: secrets, Trace: trace, CallTimeout: time.Second})
+		Secrets: secrets, Trace: recorded, CallTimeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func traced(t *testing.T, s *server, more, password string, o Options, change fu
 	change(c)
 	r = c.Send(t.Context(), messages(1))[0]
 	c.Close()
-	steps, _ := trace.Steps()
+	steps, _ := recorded.Steps()
 	last := time.Duration(0)
 	for _, one := range steps {
 		if one.After < last {
@@ -41,10 +42,10 @@ func traced(t *testing.T, s *server, more, password string, o Options, change fu
 		}
 		last = one.After
 		text := one.Text
-		if one.Part == sender.PartHeader {
+		if one.Part == trace.PartHeader {
 			text = fmt.Sprintf("(%d headers)", 1+strings.Count(one.Text, "\n"))
 		}
-		if one.Part == sender.PartBody && one.Bytes > 0 {
+		if one.Part == trace.PartBody && one.Bytes > 0 {
 			text += "(body)"
 		}
 		if one.TLS != nil {

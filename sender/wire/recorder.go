@@ -14,6 +14,7 @@ import (
 
 	"lemma/dial"
 	"lemma/sender"
+	"lemma/sender/trace"
 )
 
 // recorder records requests and answers in the trace of an account. Of a server at a
@@ -21,7 +22,7 @@ import (
 // more: otherwise a user could read the answers of any service in the operator's network
 // by entering its address.
 type recorder struct {
-	trace       *sender.Trace // nil: nothing is recorded
+	trace       *trace.Trace // nil: nothing is recorded
 	showPrivate bool
 	hidden      atomic.Bool
 }
@@ -45,8 +46,8 @@ func (r *recorder) request(q Request) {
 	if r.trace == nil {
 		return
 	}
-	r.trace.Sent(sender.PartLine, http.MethodPost+" "+q.URL.String())
-	r.trace.Sent(sender.PartHeader, r.header(q.Header))
+	r.trace.Sent(trace.PartLine, http.MethodPost+" "+q.URL.String())
+	r.trace.Sent(trace.PartHeader, r.header(q.Header))
 	r.trace.SentBody(shown(q.Body), len(q.Body))
 }
 
@@ -74,12 +75,12 @@ func (r *recorder) answer(response *http.Response, a *Answer) {
 		return
 	}
 	if r.hidden.Load() {
-		r.trace.Received(sender.PartLine, fmt.Sprintf("%s %d", response.Proto, a.Status))
-		r.trace.Received(sender.PartHeader, hiddenAnswer)
+		r.trace.Received(trace.PartLine, fmt.Sprintf("%s %d", response.Proto, a.Status))
+		r.trace.Received(trace.PartHeader, hiddenAnswer)
 		return
 	}
-	r.trace.Received(sender.PartLine, response.Proto+" "+response.Status)
-	r.trace.Received(sender.PartHeader, r.header(a.Header))
+	r.trace.Received(trace.PartLine, response.Proto+" "+response.Status)
+	r.trace.Received(trace.PartHeader, r.header(a.Header))
 	r.trace.ReceivedBody(shown(a.Body), len(a.Body))
 	if !a.Whole {
 		r.trace.Failed("the answer ends early, or is longer than 64 KiB")

@@ -47,7 +47,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma/dial"
-	"lemma/sender"
+	"lemma/sender/trace"
 )
 
 // Operator has the settings of the operator for all accounts of a kind.
@@ -68,7 +68,7 @@ type Options struct {
 	Window   int           // of these, requests of one call to Each; 32. 1: in order
 	OnlyH2   bool          // refuse servers without HTTP/2
 	Strange  bool          // recipients choose the servers: slow ones are called less often
-	Trace    *sender.Trace // of the account: records the conversation of a test; nil: none
+	Trace    *trace.Trace  // of the account: records the conversation of a test; nil: none
 }
 
 // Times and sizes of all clients.

@@ -1,4 +1,7 @@
-package sender
+// Package trace records the conversation of a carrier with its server, for the test of a
+// provider. It guarantees that no recorded text contains a secret of the account, plain or
+// encoded, and that a trace has a bounded size.
+package trace
 
 import (
 	"crypto/tls"
@@ -9,9 +12,8 @@ import (
 	"time"
 )
 
-// Trace records the conversation of a carrier with its server, for the test of a
-// provider. It guarantees that no recorded text contains a secret of the account, plain
-// or encoded. All methods are safe for concurrent use, and do nothing on nil.
+// Trace records one conversation. All methods are safe for concurrent use, and do nothing
+// on nil.
 type Trace struct {
 	begun time.Time
 
@@ -64,8 +66,8 @@ const (
 	mostNames     = 20
 )
 
-// NewTrace returns a trace that begins now. secrets is the JSON of an account.
-func NewTrace(secrets []byte) *Trace { return &Trace{begun: time.Now(), secrets: newRedactor(secrets)} }
+// New returns a trace that begins now. secrets is the JSON of an account.
+func New(secrets []byte) *Trace { return &Trace{begun: time.Now(), secrets: newRedactor(secrets)} }
 
 // Secret adds a text that must not be recorded, such as a token that the account
 // received. The strings of a JSON value are added too.

@@ -1,4 +1,10 @@
-package api
+// Package strict checks requests against their schemas in the contract, openapi.yaml. It
+// guarantees: what it accepts has one meaning for every reader, and an error has all faults
+// of a request, each with the pointer of its value and without the value itself, which may
+// be a secret.
+//
+// Package api reads bodies, chooses the schema, and answers.
+package strict
 
 import (
 	"bytes"
@@ -6,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -16,27 +21,27 @@ import (
 )
 
 // Limits of JSON. A decoded value takes up to 500 bytes: without maxValues, a body of
-// 1 MiB would take 70 MB. maxMember bounds the pointers of faults, which consist of names.
+// 1 MiB would take 70 MB. MaxName bounds the pointers of faults, which consist of names.
 const (
 	maxDepth  = 64     // levels
-	maxMember = 1000   // bytes of a name
+	MaxName   = 1000   // bytes of a name
 	maxValues = 20_000 // at all levels; of a bulk: for each item, and for the rest of the body
 )
 
-// decode reads one JSON value and nothing after it. It is stricter than encoding/json
+// Decode reads one JSON value and nothing after it. It is stricter than encoding/json
 // where two readers could understand a text differently: names must be unique, text must
 // be UTF-8, and so must escaped text, since a lone surrogate would become U+FFFD and two
 // keys one. NUL is refused because Postgres cannot store it. Numbers keep their digits.
-func decode(body []byte) (any, error) {
+func Decode(body []byte) (any, error) {
 	if !utf8.Valid(body) {
 		return nil, malformed("bad_json", "this is not UTF-8", 0, 0)
 	}
-	return decodeAround(body, "")
+	return DecodeAround(body, "")
 }
 
-// decodeAround is decode for a body with a list whose items are decoded later: in the
+// DecodeAround is Decode for a body with a list whose items are decoded later: in the
 // result, each of them is null.
-func decodeAround(body []byte, list string) (any, error) {
+func DecodeAround(body []byte, list string) (any, error) {
 	if !json.Valid(body) {
 		return nil, syntaxFault(body)
 	}
@@ -45,7 +50,7 @@ func decodeAround(body []byte, list string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return value, invalid(d.fields)
+	return value, Invalid(d.fields)
 }
 
 // textEnd returns the length of the quoted text with which raw begins.
@@ -77,7 +82,7 @@ type decoder struct {
 // fault records a fault of the value that is being read, up to one more than an answer
 // lists.
 func (d *decoder) fault(code, detail string) {
-	if len(d.fields) > maxFaults {
+	if len(d.fields) > MaxFaults {
 		return
 	}
 	var pointer strings.Builder
@@ -179,8 +184,8 @@ func (d *decoder) object() (any, error) {
 	object := map[string]any{}
 	for d.at++; !d.ends('}'); {
 		name, raw := d.text()
-		if len(name) > maxMember {
-			return nil, malformed("name_too_long", fmt.Sprintf("a name in the JSON has more than %d bytes", maxMember), 0, 0)
+		if len(name) > MaxName {
+			return nil, malformed("name_too_long", fmt.Sprintf("a name in the JSON has more than %d bytes", MaxName), 0, 0)
 		}
 		d.path = append(d.path, name)
 		d.checkText(name, raw)
@@ -308,7 +313,14 @@ func position(body []byte, offset int64) (line, column int) {
 	return line, 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
 }
 
+// Malformed is the fault of a text that cannot be read as JSON.
+type Malformed struct {
+	Code, Detail string
+	Line, Column int // from 1, or 0
+}
+
+func (m *Malformed) Error() string { return m.Detail }
+
 func malformed(code, detail string, line, column int) error {
-	return &refusal{status: http.StatusBadRequest, code: code, detail: detail,
-		fields: []lemma.Field{{Pointer: "", Code: code, Detail: detail, Line: line, Column: column}}}
+	return &Malformed{code, detail, line, column}
 }

@@ -1,4 +1,4 @@
-package sender
+package trace
 
 import (
 	"encoding/base64"
@@ -107,7 +107,7 @@ func TestCredentialsAreRemoved(t *testing.T) {
 // A trace is bounded, and a secret is recognised before its text is cut.
 func TestATraceIsBounded(t *testing.T) {
 	t.Parallel()
-	trace := NewTrace([]byte(`{"password":"` + strings.Repeat("p", 50) + `"}`))
+	trace := New([]byte(`{"password":"` + strings.Repeat("p", 50) + `"}`))
 	trace.SentBody(strings.Repeat("x", mostStepText-20)+strings.Repeat("p", 50), 7)
 	for range mostSteps {
 		trace.Received(PartBody, strings.Repeat("y", 1000))

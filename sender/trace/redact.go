@@ -1,4 +1,4 @@
-package sender
+package trace
 
 import (
 	"encoding/base64"

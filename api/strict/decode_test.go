@@ -1,4 +1,4 @@
-package api
+package strict
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"lemma"
 )
 
-// encoding/json reads whatever decode accepts as the same value, and decode returns a value
+// encoding/json reads whatever Decode accepts as the same value, and Decode returns a value
 // or a problem for every input.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"a": [1, 2.5e3, "x\u00e9", null, true]}`, `{"a":1,"a":2}`, `{"a"`, `{} {}`, `[[[[`, "\xff",
@@ -20,7 +20,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := decode(body)
+		got, err := Decode(body)
 		if err == nil {
 			var want any
 			d := json.NewDecoder(bytes.NewReader(body))
@@ -29,11 +29,23 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("%q is %v, want %v, %v", body, got, want, fault)
 			}
 		}
-		var refused *refusal
+		var refused *Malformed
 		if err != nil && !errors.As(err, &refused) && lemma.KindOf(err) != lemma.Invalid {
 			t.Errorf("%q: %v", body, err)
 		}
 	})
+}
+
+func faultsOf(err error) []lemma.Field {
+	var text *Malformed
+	var faults *lemma.Error
+	switch {
+	case errors.As(err, &text):
+		return []lemma.Field{{Code: text.Code, Detail: text.Detail}}
+	case errors.As(err, &faults):
+		return faults.Fields
+	}
+	return nil
 }
 
 // A lone surrogate is refused. Whole pairs, U+FFFD itself, and an escaped backslash
@@ -47,7 +59,7 @@ func TestLoneSurrogates(t *testing.T) {
 		`"\u00e9"`: false, `"😀"`: false,
 	} {
 		for _, body := range []string{text, `{"a": [` + text + `]}`, `{` + text + `: 1}`, ` [ 1 , ` + text + ` ]`} {
-			_, err := decode([]byte(body))
+			_, err := Decode([]byte(body))
 			if found := faultsOf(err); (len(found) == 1 && found[0].Code == "bad_text") != want || len(found) > 1 {
 				t.Errorf("%s: %+v", body, found)
 			}

@@ -1,4 +1,4 @@
-package api
+package strict
 
 import (
 	"cmp"
@@ -15,14 +15,21 @@ import (
 	"lemma"
 )
 
+// MaxFaults is how many faults an answer lists. Without a bound, the answer to a body of
+// 1 MiB could have 40 MiB, and would be kept under its Idempotency-Key.
+const MaxFaults = 100
+
+// NotAll is what a detail mentions then.
+const NotAll = "not all of its faults are listed"
+
 // manyValues is the number of values above which only the first fault of a body is
 // reported: faults in all of maxValues values take much time and memory.
 const manyValues = 5000
 
-// checkSchema checks a decoded body against its schema and returns all faults, or the
+// CheckSchema checks a decoded body against its schema and returns all faults, or the
 // first one if the body has more than manyValues values. No fault repeats a value, which
 // may be a secret.
-func checkSchema(schema *openapi3.Schema, value any) error {
+func CheckSchema(schema *openapi3.Schema, value any) error {
 	options := []openapi3.SchemaValidationOption{openapi3.VisitAsRequest(), openapi3.EnableFormatValidation()}
 	many := values(value) > manyValues
 	if !many {
@@ -35,9 +42,9 @@ func checkSchema(schema *openapi3.Schema, value any) error {
 		fields = append(fields, lemma.Field{Pointer: pointerTo(broken), Code: code, Detail: detail})
 	}
 	if many && len(fields) > 0 {
-		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid; " + notAll, Fields: fields}
+		return &lemma.Error{Kind: lemma.Invalid, Message: "the request is not valid; " + NotAll, Fields: fields}
 	}
-	return invalid(fields)
+	return Invalid(fields)
 }
 
 // variantOf returns the schema that a value of a union is checked against. If the extension
@@ -240,9 +247,9 @@ func listed(before string, names []string) string {
 	return before + strings.Join(names, ", ")
 }
 
-// invalid returns the error of some faults, in the order of their pointers, and one for
+// Invalid returns the error of some faults, in the order of their pointers, and one for
 // each pointer: a value of a wrong type also is not one of a list.
-func invalid(fields []lemma.Field) error {
+func Invalid(fields []lemma.Field) error {
 	if len(fields) == 0 {
 		return nil
 	}
@@ -260,13 +267,13 @@ func weight(f lemma.Field) int {
 	return 1
 }
 
-// unbindable is the error for a value that passes the schema and does not fit the Go type,
+// Unbindable is the error for a value that passes the schema and does not fit the Go type,
 // such as 1.0 for a whole number.
-func unbindable(err error) error {
+func Unbindable(err error) error {
 	var wrong *json.UnmarshalTypeError
 	if !errors.As(err, &wrong) {
 		return fmt.Errorf("bind request: %w", err)
 	}
-	return faultAt(strings.ReplaceAll(lemma.Pointer(wrong.Field), ".", "/"), "wrong_type",
+	return lemma.Fault(strings.ReplaceAll(lemma.Pointer(wrong.Field), ".", "/"), "wrong_type",
 		"must be written as a plain whole number, and one that fits")
 }
