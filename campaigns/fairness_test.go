@@ -238,3 +238,29 @@ func TestAGuardrailBehindManyThatAreClaimed(t *testing.T) {
 	b.checkGuardrails()
 	b.WantCount(1, `select count(*) from iterations where workspace_id = $1 and guardrail_checks = 1`, b.Workspace)
 }
+
+// More due campaigns of a workspace than one run starts, all of which fail each time, do not
+// keep its other campaigns from being started.
+func TestDueCampaignsThatFailHideNoOther(t *testing.T) {
+	b := setup(t, 1)
+	b.Exec(`
+		insert into campaigns (
+			workspace_id, id, name, status, scheduled_at, audience_id, template_id, template_version, provider_id, from_email)
+		select $1, ('00' || substr(gen_random_uuid()::text, 3))::uuid, 'fails ' || i, 'scheduled', now() - interval '1 second',
+			$2, $3, 1, $4, 'a@shop.example' from generate_series(1, 110) i`,
+		b.Workspace, b.Audience, b.Template, b.Provider)
+	b.Exec(`alter table campaigns add constraint refused check (status <> 'preparing' or name not like 'fails%')`)
+	c, err := b.Schedule(t.Context(), b.Workspace, b.draft().ID, time.Now().Add(time.Hour), uuid.Nil)
+	b.Must(err)
+	b.Exec(`update campaigns set scheduled_at = now() where id = $1`, c.ID)
+	for range 30 { // each starts it with a probability of 0.9
+		if n, err := b.FireDue(t.Context()); err == nil {
+			t.Error("no error")
+		} else if n == 1 {
+			break
+		}
+	}
+	if got := b.get(c.ID); got.Status != Preparing {
+		t.Errorf("it is %s", got.Status)
+	}
+}

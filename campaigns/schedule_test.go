@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/pgtest"
@@ -29,26 +30,42 @@ func TestAPostponedCampaignIsNotStarted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 5)
-			first, second := b.draft().ID, b.draft().ID // a tick starts them in this order
-			for _, id := range []uuid.UUID{first, second} {
+			locks := map[uuid.UUID]pgx.Tx{}
+			for range 2 {
+				id := b.draft().ID
 				postpone(b, id)
+				b.Exec(`update campaigns set scheduled_at = now() - interval '1 second' where id = $1`, id)
+				lock, err := b.Pool.Begin(ctx)
+				b.Must(err)
+				_, err = lock.Exec(ctx, `select from campaigns where workspace_id = $1 and id = $2 for update`, b.Workspace, id)
+				b.Must(err)
+				locks[id] = lock
 			}
-			b.Exec(`update campaigns set scheduled_at = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
-			lock, err := b.Pool.Begin(ctx)
-			b.Must(err)
-			_, err = lock.Exec(ctx, `select from campaigns where workspace_id = $1 and id = $2 for update`, b.Workspace, first)
-			b.Must(err)
 			fired := make(chan error, 1)
 			go func() { _, err := b.FireDue(ctx); fired <- err }()
-			b.WaitForLocks(1) // the tick has read both
+			b.WaitForLocks(1) // the tick has read both, and waits for one
+			first := pgtest.One[uuid.UUID](t, b.Pool, `select c.id from campaigns c join pg_locks l on l.locktype = 'tuple'
+				and l.relation = 'campaigns'::regclass and c.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid`)
+			second := b.other(locks, first)
+			b.Must(locks[second].Commit(ctx))
 			change(b, second)
-			b.Must(lock.Commit(ctx))
+			b.Must(locks[first].Commit(ctx))
 			b.Must(<-fired)
 			if a, z := b.get(first), b.get(second); a.Status != Preparing || z.Status != Scheduled {
 				t.Errorf("the first is %s, and the second, which was postponed to %v, is %s", a.Status, z.ScheduledAt, z.Status)
 			}
 		})
 	}
+}
+
+// other is the one of two that is not the first.
+func (b *bundle) other(of map[uuid.UUID]pgx.Tx, first uuid.UUID) (second uuid.UUID) {
+	for id := range of {
+		if id != first {
+			second = id
+		}
+	}
+	return second
 }
 
 // A user's request to postpone holds the row when the tick starts the campaign. The

@@ -57,17 +57,17 @@ func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("find due campaigns: %w", err)
 	}
 	fired := 0
-	var failed error
-	for _, r := range due {
+	err = loop.Each(ctx, due, func(r ref) error {
 		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.start(ctx, tx, r.WorkspaceID, r.ID, fire) })
 		switch {
 		case err == nil:
 			fired++
 		case lemma.KindOf(err) != lemma.WrongStatus: // otherwise it was started or postponed meanwhile
-			failed = errors.Join(failed, fmt.Errorf("start campaign %s: %w", r.ID, err))
+			return fmt.Errorf("start campaign %s: %w", r.ID, err)
 		}
-	}
-	return fired, failed
+		return nil
+	})
+	return fired, err
 }
 
 // Sweep enqueues fan-outs that are not finished, have no lease and no job in River's queue
@@ -88,20 +88,19 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("find fan-outs without a job: %w", err)
 	}
 	enqueued := 0
-	var failed error
-	for _, r := range idle {
+	err = loop.Each(ctx, idle, func(r ref) error {
 		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.enqueue(ctx, tx, r.WorkspaceID, r.ID) })
 		if err == nil {
 			enqueued++
 		}
-		failed = errors.Join(failed, err)
-	}
-	return enqueued, failed
+		return err
+	})
+	return enqueued, err
 }
 
-// fairly orders campaigns so that the first of each workspace precedes the second
-// of any. The order of workspaces is random.
-const fairly = `row_number() over (partition by c.workspace_id order by c.id), random()`
+// fairly orders campaigns so that one of each workspace precedes the second of any. The order
+// is random otherwise: many of a workspace that fail each time do not hide the others of it.
+const fairly = `row_number() over (partition by c.workspace_id order by random()), random()`
 
 func (c *Campaigns) refs(ctx context.Context, sql string, args ...any) ([]ref, error) {
 	rows, _ := c.pool.Query(ctx, sql, args...)

@@ -29,6 +29,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -36,6 +38,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"lemma"
 	"lemma/events"
 	"lemma/loop"
 	"lemma/notifications"
@@ -100,42 +103,60 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 
 // Loop applies events until ctx ends.
 func (d *Deliveries) Loop(ctx context.Context) {
-	loop.Every(ctx, period, func(ctx context.Context) error {
-		for {
-			n, err := d.Apply(ctx)
-			if n == 0 || err != nil {
-				return err
-			}
-		}
-	}, func(err error) { d.log.Error("apply provider events", "error", err) })
+	loop.Every(ctx, period, d.applyAll, func(err error) { d.log.Error("apply provider events", "error", err) })
 }
 
 // Apply applies at most one chunk of each workspace and returns how many events these
 // were. A workspace that fails does not stop the others, and an event that cannot be
 // applied does not stop the others of its workspace.
 func (d *Deliveries) Apply(ctx context.Context) (applied int, err error) {
+	failed := map[uuid.UUID]error{}
+	applied, err = d.applyOnce(ctx, failed)
+	return applied, joined(failed, err)
+}
+
+// applyAll applies events until none is left but those of workspaces that have failed.
+func (d *Deliveries) applyAll(ctx context.Context) error {
+	failed := map[uuid.UUID]error{}
+	for {
+		n, err := d.applyOnce(ctx, failed)
+		if n == 0 || err != nil {
+			return joined(failed, err)
+		}
+	}
+}
+
+func joined(failed map[uuid.UUID]error, err error) error {
+	return errors.Join(append(slices.Collect(maps.Values(failed)), err)...)
+}
+
+// applyOnce applies at most one chunk of each workspace but those that have failed, and adds
+// to these.
+func (d *Deliveries) applyOnce(ctx context.Context, failed map[uuid.UUID]error) (applied int, err error) {
 	workspaces, err := events.Waiting(ctx, d.pool)
 	if err != nil {
 		return 0, err
 	}
-	var failed error
 	for _, ws := range workspaces {
+		if failed[ws] != nil {
+			continue
+		}
 		n, err := d.applyChunk(ctx, ws)
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("apply events of workspace %s: %w", ws, err))
+			failed[ws] = fmt.Errorf("apply events of workspace %s: %w", ws, err)
 		}
 		applied += n
 	}
-	return applied, failed
+	return applied, nil
 }
 
 // applyChunk applies the oldest events of a workspace. If one of them violates the
-// schema, it applies fewer. An event that fails by itself is put behind all others, and
+// schema or makes the code panic, it applies fewer. An event that fails by itself is put behind all others, and
 // retried there.
 func (d *Deliveries) applyChunk(ctx context.Context, ws uuid.UUID) (n int, err error) {
 	for most := chunk; ; most /= 2 {
-		n, err = d.applyOldest(ctx, ws, most)
-		if err == nil || !pgerr.Violation(err) {
+		err = lemma.Recovered(func() (err error) { n, err = d.applyOldest(ctx, ws, most); return err })
+		if _, isPanic := errors.AsType[*lemma.Panic](err); err == nil || !isPanic && !pgerr.Violation(err) {
 			return n, err
 		}
 		if most == 1 {

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma/events"
+	"lemma/pgtest"
 )
 
 // An event that cannot be applied stops no other of its workspace, and is applied when
@@ -46,4 +47,17 @@ func TestAnEventOfADroppedMonth(t *testing.T) {
 	if diff := cmp.Diff([]string{" delivered 1"}, b.list(counts)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// A workspace whose events fail does not delay those of others to the next run.
+func TestAWorkspaceWhoseEventsFail(t *testing.T) {
+	b := setup(t)
+	b.Exec(`alter table suppressions add constraint refused check (address <> 'p3@shop.example')`)
+	b.receive(report(b.origin, 3, events.TypeBounced, at(0)))
+	b.Exec(`insert into event_queue (workspace_id, id, provider_id, type, occurred_at, recorded_at)
+		select $1, gen_random_uuid(), $2, 'delivered', now(), now() from generate_series(1, $3::int)`, pgtest.Workspace(t, b.Pool), b.provider, 2*chunk+1)
+	if err := b.applyAll(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	b.WantCount(1, `select count(*) from event_queue`)
 }

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/blobs"
@@ -150,5 +153,53 @@ func TestOneWorkspaceDoesNotHoldAllWorkers(t *testing.T) {
 	f.must(<-done)
 	if !f.run() {
 		t.Error("the second export waits when the first has ended")
+	}
+}
+
+// Expired exports that cannot be deleted stop none that expired after them, nor the deletion
+// of content.
+func TestExpiredExportsThatCannotBeDeleted(t *testing.T) {
+	f := setup(t)
+	f.expirePage = 2
+	var all []Export
+	for range 5 {
+		all = append(all, f.create(NewExport{}))
+		f.run()
+	}
+	pgtest.Exec(t, f.pool, `update exports set expires_at = now() - interval '1 hour' + (created_at - (select min(created_at) from exports))`)
+	pgtest.Exec(t, f.pool, `create table uses (workspace_id uuid, id uuid, foreign key (workspace_id, id) references exports (workspace_id, id))`)
+	pgtest.Exec(t, f.pool, `insert into uses select workspace_id, id from exports order by expires_at limit 3`)
+	if err := f.Clean(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	left := pgtest.Column[uuid.UUID](t, f.pool, `select id from exports order by created_at`)
+	if !slices.Equal(left, []uuid.UUID{all[0].ID, all[1].ID, all[2].ID}) {
+		t.Errorf("%d are left", len(left))
+	}
+	if files := f.files(); len(files) != 3 {
+		t.Errorf("%d files are left", len(files))
+	}
+}
+
+// An export that cannot be claimed does not keep others from being written, and fails in the
+// end.
+func TestAnExportThatCannotBeClaimed(t *testing.T) {
+	f := setup(t)
+	bad, good := f.create(NewExport{}), f.create(NewExport{})
+	pgtest.Exec(t, f.pool, `update exports set filters = '[]', retry_at = now() - interval '1 hour' where id = $1`, bad.ID)
+	if _, err := f.RunOnce(t.Context()); err == nil {
+		t.Fatal("it was claimed")
+	}
+	if !f.run() || f.get(good.ID).Status != Completed {
+		t.Error("the other one was not written")
+	}
+	for range mostFailures - 1 {
+		pgtest.Exec(t, f.pool, `update exports set retry_at = now() where id = $1`, bad.ID)
+		if _, err := f.RunOnce(t.Context()); err == nil {
+			t.Error("it was claimed")
+		}
+	}
+	if got := pgtest.One[string](t, f.pool, `select status || ' ' || status_reason from exports where id = $1`, bad.ID); got != "failed internal" {
+		t.Error(got)
 	}
 }

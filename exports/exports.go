@@ -83,6 +83,8 @@ type Exports struct {
 	Deps
 	cfg Config
 
+	expirePage int // expired exports that are read together
+
 	mu      sync.Mutex
 	running map[uuid.UUID]int // exports of each workspace that this process writes
 }
@@ -95,7 +97,7 @@ func New(d Deps, c Config) *Exports {
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	return &Exports{Deps: d, cfg: c.withDefaults(), running: map[uuid.UUID]int{}}
+	return &Exports{Deps: d, cfg: c.withDefaults(), expirePage: 100, running: map[uuid.UUID]int{}}
 }
 
 // Export is one export.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma/blobs"
+	"lemma/loop"
 )
 
 // publish makes the committed file of an export visible.
@@ -77,8 +78,5 @@ func (e *Exports) PublishAll(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find committed exports: %w", err)
 	}
-	for _, o := range all {
-		err = errors.Join(err, e.publish(ctx, o))
-	}
-	return err
+	return loop.Each(ctx, all, func(o blobs.Owner) error { return e.publish(ctx, o) })
 }

@@ -108,6 +108,7 @@ func (e *Exports) leave(ws uuid.UUID) {
 // claim begins an attempt of the export that has been due longest, except those of some
 // workspaces. Workspaces with fewer running exports come first.
 func (e *Exports) claim(ctx context.Context, except ...uuid.UUID) (j job, found bool, err error) {
+	var owner blobs.Owner
 	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 			select workspace_id, id from exports x
@@ -116,7 +117,7 @@ func (e *Exports) claim(ctx context.Context, except ...uuid.UUID) (j job, found 
 				and b.lease_until >= now())
 			order by (select count(*) from exports o where o.workspace_id = x.workspace_id and o.status = 'running'), retry_at
 			limit 1 for update skip locked`, append([]uuid.UUID{}, except...))
-		owner, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[blobs.Owner])
+		owner, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[blobs.Owner])
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -138,7 +139,28 @@ func (e *Exports) claim(ctx context.Context, except ...uuid.UUID) (j job, found 
 			where workspace_id = $1 and id = $2`, owner.Workspace, owner.ID)
 		return err
 	})
-	return j, found, lemma.Wrap(err, "claim export")
+	if err != nil && owner.ID != uuid.Nil {
+		err = errors.Join(err, e.postpone(ctx, owner))
+	}
+	return j, found && err == nil, lemma.Wrap(err, "claim export")
+}
+
+// postpone lets an export that cannot be claimed wait, so that others are claimed. After
+// mostFailures it fails.
+func (e *Exports) postpone(ctx context.Context, o blobs.Owner) error {
+	return pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		var failures int
+		err := tx.QueryRow(ctx, `
+			update exports set failures = failures + 1, retry_at = now() + `+backOff+`
+			where workspace_id = $1 and id = $2 and status in ('queued', 'running') returning failures`, o.Workspace, o.ID).Scan(&failures)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil || failures < mostFailures {
+			return err
+		}
+		return e.end(ctx, tx, o, "internal", "Lemma could not begin it; the log has the cause")
+	})
 }
 
 // prepare writes the file of an attempt while it holds the lease.
@@ -249,34 +271,52 @@ func (e *Exports) end(ctx context.Context, tx pgx.Tx, o blobs.Owner, reason, det
 
 // Clean deletes expired exports, and the content that no export has.
 func (e *Exports) Clean(ctx context.Context) error {
-	for {
-		n, err := e.expire(ctx)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			break
-		}
-	}
+	failed := e.expireAll(ctx)
 	for {
 		if n, err := e.Blobs.Clean(ctx); n == 0 || err != nil {
-			return err
+			return errors.Join(failed, err)
 		}
 	}
 }
 
-// expire deletes one expired export.
-func (e *Exports) expire(ctx context.Context) (n int64, err error) {
-	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, `
-			delete from exports x using (select workspace_id, id from exports where expires_at < now() order by expires_at limit 1
-				for update skip locked) old
-			where x.workspace_id = old.workspace_id and x.id = old.id returning x.workspace_id, x.id`)
-		all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[blobs.Owner])
-		if n = int64(len(all)); err != nil || n == 0 {
+// expired is an export whose time is over.
+type expired struct {
+	blobs.Owner
+	At time.Time
+}
+
+// expireAll deletes expired exports, page by page. One that cannot be deleted is left for the
+// next run, and does not stop those that expired after it.
+func (e *Exports) expireAll(ctx context.Context) (failed error) {
+	var last expired
+	for {
+		rows, _ := e.Pool.Query(ctx, `
+			select workspace_id, id, expires_at from exports where expires_at < now() and (expires_at, workspace_id, id) > ($1, $2, $3)
+			order by expires_at, workspace_id, id limit $4`, last.At, last.Workspace, last.ID, e.expirePage)
+		page, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (x expired, err error) {
+			err = row.Scan(&x.Workspace, &x.ID, &x.At)
+			return x, err
+		})
+		if err != nil || len(page) == 0 {
+			return errors.Join(failed, lemma.Wrap(err, "find expired exports"))
+		}
+		failed = errors.Join(failed, loop.Each(ctx, page, func(x expired) error { return e.expire(ctx, x.Owner) }))
+		last = page[len(page)-1]
+	}
+}
+
+// expire deletes an expired export unless another process does.
+func (e *Exports) expire(ctx context.Context, o blobs.Owner) error {
+	err := pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			delete from exports x using (
+				select workspace_id, id from exports where workspace_id = $1 and id = $2 and expires_at < now() for update skip locked
+			) old
+			where x.workspace_id = old.workspace_id and x.id = old.id`, o.Workspace, o.ID)
+		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}
-		return e.Blobs.Drop(ctx, tx, all[0])
+		return e.Blobs.Drop(ctx, tx, o)
 	})
-	return n, lemma.Wrap(err, "delete expired exports")
+	return lemma.Wrap(err, "delete expired export %s", o.ID)
 }

@@ -2,13 +2,14 @@ package flows
 
 import (
 	"context"
-	"fmt"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/loop"
 )
 
 const (
@@ -24,12 +25,10 @@ const (
 func (f *Flows) Forget(ctx context.Context) (int64, error) {
 	events, err := f.forget(ctx, f.findEvents, `delete from trigger_events e using unnest($1::uuid[], $2::uuid[], $3::uuid[])
 		as r (workspace_id, key, flow_id) where e.workspace_id = r.workspace_id and e.key = r.key`)
-	if err != nil {
-		return events, fmt.Errorf("forget events: %w", err)
-	}
+	failed := lemma.Wrap(err, "forget events")
 	refused, err := f.forget(ctx, f.findRefusals, `delete from refusals e using unnest($1::uuid[], $2::uuid[], $3::uuid[])
 		as r (workspace_id, key, flow_id) where e.workspace_id = r.workspace_id and e.flow_id = r.flow_id and e.key = r.key`)
-	return events + refused, lemma.Wrap(err, "forget refusals")
+	return events + refused, errors.Join(failed, lemma.Wrap(err, "forget refusals"))
 }
 
 // entersLater finds the enrollment of the refusal v if it has not entered. One that has
@@ -49,18 +48,20 @@ func (a *aged) add(ws, key, flow pgtype.UUID) {
 type finder func(ctx context.Context, after *pgtype.Timestamptz) (a aged, read int, err error)
 
 // forget reads all rows past the retention, the oldest first, page by page, and deletes
-// those that need not stay. It reads each row once: rows that stay hold up no others.
+// those that need not stay. It reads each row once: rows that stay, and chunks that cannot be
+// deleted, hold up no others.
 func (f *Flows) forget(ctx context.Context, find finder, remove string) (gone int64, err error) {
 	after := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	var failed error
 	for {
 		old, read, err := find(ctx, &after)
 		if err != nil {
-			return gone, err
+			return gone, errors.Join(failed, err)
 		}
 		n, err := f.deleteAged(ctx, remove, old)
 		gone += n
-		if err != nil || read < f.forgetPage {
-			return gone, err
+		if failed = errors.Join(failed, err); ctx.Err() != nil || read < f.forgetPage {
+			return gone, failed
 		}
 	}
 }
@@ -86,18 +87,19 @@ func (f *Flows) findRefusals(ctx context.Context, after *pgtype.Timestamptz) (a 
 	return a, read, err
 }
 
-// deleteAged deletes rows chunk by chunk.
+// deleteAged deletes rows chunk by chunk. One that fails does not stop the others.
 func (f *Flows) deleteAged(ctx context.Context, remove string, old aged) (gone int64, err error) {
+	var chunks []aged
 	for at := 0; at < len(old.keys); at += forgetChunk {
 		end := min(at+forgetChunk, len(old.keys))
-		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
-			tag, err := tx.Exec(ctx, remove, old.workspaces[at:end], old.keys[at:end], old.flows[at:end])
+		chunks = append(chunks, aged{old.workspaces[at:end], old.keys[at:end], old.flows[at:end]})
+	}
+	err = loop.Each(ctx, chunks, func(c aged) error {
+		return enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+			tag, err := tx.Exec(ctx, remove, c.workspaces, c.keys, c.flows)
 			gone += tag.RowsAffected()
 			return err
 		})
-		if err != nil {
-			return gone, err
-		}
-	}
-	return gone, nil
+	})
+	return gone, err
 }

@@ -215,3 +215,18 @@ func TestWhatMayBeOfferedAgainIsKept(t *testing.T) {
 	b.WantCount(0, `select count(*) from refusals where workspace_id = $1`, b.Workspace)
 	b.Invariants()
 }
+
+// A chunk that cannot be deleted stops neither those after it, nor the refusals.
+func TestForgetGoesOnPastAChunkThatFails(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
+	flow := b.NewDraft(flowstest.Minimal).ID
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), 'c1', 'e', now(), now() - interval '70 hours' + i * interval '1 second' from generate_series(1, 5100) i`,
+		b.Workspace)
+	b.Exec(`create table uses (workspace_id uuid, key uuid, foreign key (workspace_id, key) references trigger_events (workspace_id, key))`)
+	b.Exec(`insert into uses select workspace_id, key from trigger_events where workspace_id = $1 order by received_at limit 1`, b.Workspace)
+	b.Refuse(flow, "c1", enrollment.Filtered, 50*time.Hour)
+	if n, err := b.Forget(t.Context()); n != 101 || err == nil {
+		t.Errorf("%d forgotten, %v", n, err)
+	}
+}

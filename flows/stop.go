@@ -12,6 +12,7 @@ import (
 	"lemma"
 	"lemma/flows/enrollment"
 	"lemma/lifecycle"
+	"lemma/loop"
 )
 
 // Defaults of resuming.
@@ -262,8 +263,7 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 
 // archiveAll archives draining flows that are still empty under their lock.
 func (f *Flows) archiveAll(ctx context.Context, empties []flowRef) error {
-	var failed error
-	for _, r := range empties {
+	return loop.Each(ctx, empties, func(r flowRef) error {
 		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 			if _, err := lockForVerb(ctx, tx, r.WorkspaceID, r.ID, empty, nil); err != nil {
 				return err
@@ -281,8 +281,8 @@ func (f *Flows) archiveAll(ctx context.Context, empties []flowRef) error {
 			return endVerb(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
 		})
 		if err != nil && lemma.KindOf(err) != lemma.WrongStatus { // another process archived it, or it was resumed
-			failed = errors.Join(failed, fmt.Errorf("archive flow %s: %w", r.ID, err))
+			return fmt.Errorf("archive flow %s: %w", r.ID, err)
 		}
-	}
-	return failed
+		return nil
+	})
 }

@@ -4,6 +4,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -17,6 +18,18 @@ const firstWithin = time.Minute
 // Jitter is a random time from half of d to one and a half of it, so that workers that wait at
 // the same time do not return at the same time. d must be positive.
 func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+// Each does work for each item until ctx ends. One that fails or panics does not stop the
+// others, so that a row that fails at each run does not hide those behind it.
+func Each[T any](ctx context.Context, items []T, work func(T) error) (failed error) {
+	for _, item := range items {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(failed, err)
+		}
+		failed = errors.Join(failed, lemma.Recovered(func() error { return work(item) }))
+	}
+	return failed
+}
 
 // Every does work each period until ctx ends. The first run comes after one period, or at
 // a random time within the first minute if a period is longer. failed receives the errors

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,5 +65,31 @@ func TestJitter(t *testing.T) {
 	}
 	if least < 500*time.Millisecond || most >= 1500*time.Millisecond || most-least < 500*time.Millisecond {
 		t.Errorf("from %s to %s", least, most)
+	}
+}
+
+// An item that fails or panics does not stop the others. The end of the context does.
+func TestEachItem(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	failure := errors.New("it fails")
+	var done []int
+	err := Each(ctx, []int{1, 2, 3, 4, 5}, func(i int) error {
+		switch i {
+		case 1:
+			return failure
+		case 2:
+			panic("an item")
+		case 4:
+			stop()
+		}
+		done = append(done, i)
+		return nil
+	})
+	if !slices.Equal(done, []int{3, 4}) {
+		t.Errorf("done: %v", done)
+	}
+	if !errors.Is(err, failure) || !errors.As(err, new(*lemma.Panic)) || !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }

@@ -42,13 +42,18 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	run := newLookups()
 	for _, ref := range expired {
 		s.at(ctx, "expired", ref)
-		if asked, err := s.lookUp(ctx, ref, run); err != nil || !asked {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		one, err := s.reapBatch(ctx, ref)
+		var one Reaped
+		asked := false
+		err := lemma.Recovered(func() (err error) {
+			if asked, err = s.lookUp(ctx, ref, run); err == nil && asked {
+				one, err = s.reapBatch(ctx, ref)
+			}
+			return err
+		})
 		if err != nil { // one batch that fails must not stop the others
 			failed = errors.Join(failed, fmt.Errorf("reap batch %s: %w", ref.BatchID, err))
+		}
+		if err != nil || !asked {
 			continue
 		}
 		s.ended(ref.WorkspaceID, ref.OriginID)

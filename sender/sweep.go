@@ -3,12 +3,14 @@ package sender
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/loop"
 	"lemma/notifications"
 )
 
@@ -21,13 +23,13 @@ func (s *Sender) Sweep(ctx context.Context) (int, error) {
 	due, err := s.withoutJob(ctx)
 	failed = errors.Join(failed, err)
 	enqueued := 0
-	for _, ref := range due {
+	failed = errors.Join(failed, loop.Each(ctx, due, func(ref notifications.Ref) error {
 		ok, err := s.enqueueAgain(ctx, ref)
-		failed = errors.Join(failed, err)
 		if ok {
 			enqueued++
 		}
-	}
+		return err
+	}))
 	if enqueued > 0 {
 		s.log.Warn("enqueued due batches without a job", "batches", enqueued)
 	}
@@ -53,14 +55,7 @@ func (s *Sender) expireLate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var failed error
-	for _, ref := range late {
-		if ctx.Err() != nil {
-			break
-		}
-		failed = errors.Join(failed, s.Expire(ctx, ref))
-	}
-	return failed
+	return loop.Each(ctx, late, func(ref notifications.Ref) error { return s.Expire(ctx, ref) })
 }
 
 // readLate returns batches whose send deadline has passed, round robin by workspace: those of
@@ -129,7 +124,8 @@ func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
 }
 
 // enqueueAgain sets enqueued_at by compare-and-set, so that of several sweeps one
-// enqueues.
+// enqueues. A batch that cannot be enqueued waits as if it were, so that the next sweep finds
+// those behind it.
 func (s *Sender) enqueueAgain(ctx context.Context, ref notifications.Ref) (enqueued bool, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
@@ -142,5 +138,11 @@ func (s *Sender) enqueueAgain(ctx context.Context, ref notifications.Ref) (enque
 		enqueued = true
 		return s.ledger.Enqueue(ctx, tx, []notifications.Job{{Ref: ref}})
 	})
-	return enqueued, lemma.Wrap(err, "enqueue batch %s", ref.BatchID)
+	if err == nil {
+		return enqueued, nil
+	}
+	_, postponed := s.pool.Exec(ctx, `
+		update batches set enqueued_at = now() where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID)
+	return false, fmt.Errorf("enqueue batch %s: %w", ref.BatchID, errors.Join(err, postponed))
 }

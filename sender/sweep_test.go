@@ -129,3 +129,21 @@ func TestOfTwoSweepsOneEnqueues(t *testing.T) {
 		}
 	}
 }
+
+// A batch that cannot be enqueued waits until the sweep after the next, so that many of them
+// do not hide others.
+func TestABatchThatCannotBeEnqueued(t *testing.T) {
+	b := setup(t)
+	b.insert(50, 25, 2)
+	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
+	b.Exec(`update batches set due_at = now() - interval '2 hours', enqueued_at = now() - interval '2 hours'`)
+	b.Exec(`truncate river_job`)
+	b.Exec(`alter table river_job add constraint refused check (args->>'batch_id' <> '` +
+		pgtest.One[string](t, b.Pool, `select id::text from batches order by due_at, id limit 1`) + `')`)
+	if n, err := s.Sweep(t.Context()); err == nil || n != 1 {
+		t.Errorf("%d were enqueued, %v", n, err)
+	}
+	if n, err := s.Sweep(t.Context()); err != nil || n != 0 {
+		t.Errorf("%d were enqueued, %v", n, err)
+	}
+}

@@ -84,7 +84,8 @@ func (t *Tracking) eachWaiting(ctx context.Context, queue string, of *paces, wor
 		if !ok {
 			continue
 		}
-		n, err := work(ws, most)
+		n := 0
+		err := lemma.Recovered(func() (err error) { n, err = work(ws, most); return err })
 		of.end(ws, most, err)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("apply %s of workspace %s: %w", queue, ws, err))

@@ -141,3 +141,22 @@ func TestTurns(t *testing.T) {
 		t.Errorf("%d, %v, %v", most, ok, all.of)
 	}
 }
+
+// A workspace whose work panics is tried again, and does not stop the others.
+func TestAWorkspaceWhoseWorkPanics(t *testing.T) {
+	b := setup(t)
+	others := []uuid.UUID{b.Workspace, pgtest.Workspace(t, b.Pool), pgtest.Workspace(t, b.Pool)}
+	for _, ws := range others {
+		b.Exec(`insert into conversion_queue (workspace_id, received_at, key) values ($1, now(), $1)`, ws)
+	}
+	all := paces{chunk: chunk, of: map[uuid.UUID]pace{}}
+	n, err := b.eachWaiting(t.Context(), "conversion_queue", &all, func(ws uuid.UUID, most int) (int, error) {
+		if ws == b.Workspace {
+			panic("a row")
+		}
+		return 1, nil
+	})
+	if n != 2 || err == nil || all.of[b.Workspace].busy {
+		t.Errorf("%d, %v, %v", n, err, all.of)
+	}
+}
