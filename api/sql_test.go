@@ -108,4 +108,5 @@ func TestScopeOfSQLInBranches(t *testing.T) {
 
 	all := as(b.key(b.Workspace, workspaces.Admin))
 	b.do("POST", "/v1/flows", named("New", with(cases(two))), all).is(201)
+	b.do("PUT", versions+"/1", with(cases(two)), few).wantSQLRefused(pointer) // version 1 of another flow has it
 }

@@ -37,6 +37,34 @@ func TestAFanoutThatCrashesItsProcessIsPaused(t *testing.T) {
 	}
 }
 
+// A lease that its holder has renewed, or that another run holds, is not ended: the run has not
+// crashed.
+func TestALeaseThatIsHeldIsNotEnded(t *testing.T) {
+	for name, change := range map[string]string{
+		"renewed":       `update fanouts set lease_until = now() + interval '1 minute' where campaign_id = $1`,
+		"of another":    `update fanouts set leased_by = 'other' where campaign_id = $1`,
+		"of no process": `update fanouts set leased_by = null, lease_until = null where campaign_id = $1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 20)
+			ctx := context.Background()
+			c := b.sent()
+			b.Exec(`update fanouts set leased_by = 'slow', lease_until = now() - interval '1 second' where campaign_id = $1`, c.ID)
+			held, err := b.Pool.Begin(ctx)
+			b.Must(err)
+			defer held.Rollback(ctx)
+			b.Must(lockForVerb(ctx, held, c.ID))
+			ended := make(chan error, 1)
+			go func() { _, err := b.endExpired(ctx, b.Workspace, c.ID); ended <- err }()
+			b.WaitForLocks(1)
+			b.Exec(change, c.ID)
+			b.Must(held.Commit(ctx))
+			b.Must(<-ended)
+			b.WantCount(0, `select count(*) from fanouts where campaign_id = $1 and crashes > 0`, c.ID)
+		})
+	}
+}
+
 // A fan-out whose process is killed repeatedly is paused only if it does not
 // progress.
 func TestAFanoutThatProgressesIsNotPaused(t *testing.T) {

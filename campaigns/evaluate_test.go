@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/pgerr"
 )
 
 // stopped is an evaluator in its own process, which stops at a point until release.
@@ -377,5 +378,9 @@ func TestExtensionsAreLimited(t *testing.T) {
 	}
 	if got := b.iteration(c); !got.CutOffAt.Equal(at.Add(time.Hour)) {
 		t.Errorf("the cut-off is %s", got.CutOffAt)
+	}
+	_, err = b.Pool.Exec(ctx, `update iterations set extensions = extensions + 1 where id = $1`, it.ID)
+	if !pgerr.Violation(err) {
+		t.Errorf("the database has another bound: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
 )
@@ -252,6 +253,38 @@ func TestAnExtensionAndACheck(t *testing.T) {
 	b.Must(<-late)
 	if got := b.iteration(c); !got.CutOffAt.Equal(later) || got.Variants[1].StoppedAt != nil {
 		t.Errorf("cut-off %s, variant B stopped at %v", got.CutOffAt, got.Variants[1].StoppedAt)
+	}
+}
+
+// A check claims an iteration only while no other process has its claim, before the cut-off,
+// when the check is due.
+func TestAGuardrailIsCheckedUnderAClaim(t *testing.T) {
+	b := experiments(t, 40)
+	ctx := context.Background()
+	_, it := b.guarded(Complaints)
+	r := ref{b.Workspace, it.ID}
+	for name, change := range map[string]string{
+		"another process has the claim": `evaluating_by = 'other', evaluating_until = now() + interval '1 minute'`,
+		"the cut-off has passed":        `cut_off_at = now()`,
+		"the check is not due":          `guardrail_at = now() + interval '1 minute'`,
+		"it is inconclusive":            `status = 'inconclusive'`,
+		"it is due":                     `metric = metric`,
+	} {
+		b.Must(pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `update iterations set guardrail_at = now() - interval '1 second' where id = $1`, it.ID)
+			b.Must(err)
+			_, err = tx.Exec(ctx, `update iterations set `+change+` where id = $1`, it.ID)
+			return err
+		}))
+		claimed := false
+		b.Hook = func(_ context.Context, at string, _ uuid.UUID) { claimed = claimed || at == "guardrail claimed" }
+		b.Must(b.checkGuardrail(ctx, r))
+		if claimed != (name == "it is due") {
+			t.Errorf("%s: claimed is %t", name, claimed)
+		}
+		b.Exec(`alter table iterations disable trigger iterations_forward`)
+		b.Exec(`update iterations set status = 'running', evaluating_by = null, evaluating_until = null, cut_off_at = $2 where id = $1`,
+			it.ID, it.CutOffAt)
 	}
 }
 

@@ -183,6 +183,39 @@ func TestACampaignIsCheckedWhenABatchHasEnded(t *testing.T) {
 	}
 }
 
+// The end of a fan-out has its campaign checked at once, too: its batches may have ended
+// before, or it may have none.
+func TestACampaignIsCheckedWhenItsFanoutHasEnded(t *testing.T) {
+	b := setup(t, 0)
+	id := b.sent().ID
+	b.Exec(`update campaigns set settle_at = now() + interval '1 hour'`)
+	b.fanout(id)
+	if n := b.settle(); n != 1 {
+		t.Errorf("%d campaigns were completed", n)
+	}
+}
+
+// The campaigns of ended batches that wait for a check are bounded. Others are checked when
+// they are due.
+func TestEndedBatchesThatWaitForACheckAreBounded(t *testing.T) {
+	b := setup(t, 10)
+	b.settleMost = 3
+	id := b.sent().ID
+	b.fanout(id)
+	b.endBatches()
+	_ = b.takeEnding()
+	for range 5 {
+		b.BatchEnded(b.Workspace, uuid.New())
+	}
+	b.BatchEnded(b.Workspace, id)
+	if n := len(b.ending.of); n != 3 {
+		t.Errorf("%d campaigns wait for a check", n)
+	}
+	if n := b.settle(); n != 1 {
+		t.Errorf("%d campaigns were completed, want the one that is due", n)
+	}
+}
+
 // A campaign with an experiment is not checked before its cut-off, and is due when a person has
 // stopped the experiment.
 func TestACampaignIsDueWhenItsExperimentIsDecided(t *testing.T) {

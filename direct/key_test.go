@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"lemma/pgtest"
 	"lemma/sender"
 )
@@ -224,6 +226,30 @@ func TestUnlock(t *testing.T) {
 	}
 	b.ExecDB(`alter table gone rename to customers`)
 	b.send(d, b.ofProfile("k"), accepted)
+}
+
+// A request that has lost its lock does not unlock the key of the one that has it.
+func TestUnlockAfterALostLock(t *testing.T) {
+	b := setup(t)
+	ctx := context.Background()
+	lock := func() *request {
+		r := newRequest(b.Workspace, b.request("k"), times{time.Minute, time.Hour, AtMostOnce}, false)
+		b.Must(pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+			got, err := Lock(ctx, tx, b.Workspace, []*request{r}, false)
+			if len(got) != 1 {
+				t.Fatal("the key is not acquired")
+			}
+			return err
+		}))
+		return r
+	}
+	late := lock()
+	b.Exec(`update direct_keys set locked_until = now()`)
+	holder := lock()
+	b.Must(Unlock(ctx, b.Pool, b.Workspace, []*request{late}))
+	b.send(b.process(), b.request("k"), locked)
+	b.Must(Unlock(ctx, b.Pool, b.Workspace, []*request{holder}))
+	b.send(b.process(), b.request("k"), accepted)
 }
 
 // Two requests with one key at once: one is stored.

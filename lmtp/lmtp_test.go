@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/textproto"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,14 @@ func (b *inbox) receive(_ context.Context, provider string, mail []byte) error {
 
 func serve(t *testing.T) (*inbox, *smtp.Client) {
 	t.Helper()
+	b, conn := connect(t)
+	client := smtp.NewClientLMTP(conn)
+	t.Cleanup(func() { client.Close() })
+	return b, client
+}
+
+func connect(t *testing.T) (*inbox, net.Conn) {
+	t.Helper()
 	b := &inbox{mails: map[string][]string{}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,9 +57,8 @@ func serve(t *testing.T) (*inbox, *smtp.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := smtp.NewClientLMTP(conn)
 	t.Cleanup(func() {
-		client.Close()
+		conn.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
@@ -60,7 +68,7 @@ func serve(t *testing.T) (*inbox, *smtp.Client) {
 			t.Error(err)
 		}
 	})
-	return b, client
+	return b, conn
 }
 
 // deliver sends a mail and returns the code of each answer: to the recipients, and to the
@@ -171,6 +179,32 @@ func TestLongLines(t *testing.T) {
 	}
 	if mails := b.mails[provider]; len(mails) != 3 || len(mails[2]) != 256<<10 {
 		t.Errorf("%d mails", len(mails))
+	}
+}
+
+// A line of a mail in chunks has a limit: the commands between the chunks are lines too.
+func TestLongLinesInChunks(t *testing.T) {
+	t.Parallel()
+	for size, whole := range map[int]bool{7 << 20: true, 9 << 20: false} {
+		b, conn := connect(t)
+		c := textproto.NewConn(conn)
+		if _, _, err := c.ReadResponse(220); err != nil {
+			t.Fatal(err)
+		}
+		provider := lemma.FormatID(lemma.PrefixProvider, lemma.NewID())
+		for _, command := range []string{"LHLO shop.example", "MAIL FROM:<>", "RCPT TO:<" + provider + "@shop.example>"} {
+			if err := c.PrintfLine("%s", command); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := c.ReadResponse(250); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go func() { _ = c.PrintfLine("BDAT %d LAST\r\n%s", size, strings.Repeat("x", size-2)) }() // the server may close before its end
+		_, _, err := c.ReadResponse(250)
+		if (err == nil) != whole || (len(b.mails[provider]) == 1) != whole {
+			t.Errorf("%d bytes: %v, %d mails", size, err, len(b.mails[provider]))
+		}
 	}
 }
 

@@ -30,6 +30,9 @@ var expected = []want{
 
 	{"suppressions", "suppressions_pkey", "a suppression is stored once",
 		`PRIMARY KEY (workspace_id, key, cause)`},
+	{"suppressions", "suppressions_cause", "causes of suppressions are a closed list",
+		`CHECK ((cause = ANY (ARRAY['hard_bounce'::text, 'soft_bounces'::text, 'complaint'::text, 'token_unregistered'::text, ` +
+			`'unsubscribed'::text, 'manual'::text])))`},
 	{"topic_unsubscribes", "topic_unsubscribes_pkey", "a recipient unsubscribes from a topic once",
 		`PRIMARY KEY (workspace_id, topic_id, key)`},
 	{"suppression_filters", "suppression_filters_pkey", "a filter of suppressions has each part once",
@@ -47,6 +50,11 @@ var expected = []want{
 	{"blobs", "blobs_content", "SideEffects!PublishedIsTheCommitted",
 		`CHECK (((status <> ALL (ARRAY['committed'::text, 'published'::text])) OR ((bytes IS NOT NULL) AND (sha256 IS NOT NULL)))) ` +
 			`NULLABLE bytes, sha256`},
+	{"blobs", "blobs_status", "the statuses of content are a closed list",
+		`CHECK ((status = ANY (ARRAY['registered'::text, 'committed'::text, 'published'::text, 'ended'::text])))`},
+	{"blobs", "blobs_ended", "content that has ended is cleaned",
+		`CHECK ((((status = 'ended'::text) = (ended_at IS NOT NULL)) AND ((ended_at IS NULL) = (clean_at IS NULL)))) ` +
+			`NULLABLE clean_at, ended_at`},
 	{"blobs", "blobs_committed", "SideEffects!CommittedOnce",
 		`UNIQUE USING btree (workspace_id, owner_id) WHERE (status = ANY (ARRAY['committed'::text, 'published'::text]))`},
 	{"blobs", "blobs_registered", "SideEffects!CommittedOnce",
@@ -130,6 +138,8 @@ var expected = []want{
 		`PRIMARY KEY (workspace_id, key)`},
 	{"resolutions", "resolutions_pkey", "the first resolution of an orphaned notification is final",
 		`PRIMARY KEY (workspace_id, origin_id, key)`},
+	{"resolutions", "resolutions_resolution_check", "resolutions are a closed list",
+		`CHECK ((resolution = ANY (ARRAY['sent'::text, 'not_sent'::text])))`},
 	{"fanout_chunks", "fanout_chunks_pkey", "Campaign!CountsBalance",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},
 	{"contents", "contents_pkey", "two attempts send the same bytes",
@@ -142,6 +152,10 @@ var expected = []want{
 			`'paused'::text, 'completed'::text, 'cancelled'::text, 'failed'::text])))`},
 	{"campaigns", "campaigns_scheduled", "a scheduled campaign is due at some time",
 		`CHECK (((status <> 'scheduled'::text) OR (scheduled_at IS NOT NULL))) NULLABLE scheduled_at`},
+	{"campaigns", "campaigns_strategy_check", "the strategies are a closed list",
+		`CHECK ((strategy = ANY (ARRAY['at_least_once'::text, 'at_most_once'::text])))`},
+	{"campaigns", "campaigns_topic", "a transactional campaign has no topic",
+		`CHECK (((topic_id IS NULL) OR (NOT transactional))) NULLABLE topic_id`},
 	{"campaign_requests", "campaign_requests_pkey", "a repeated request has one effect",
 		`PRIMARY KEY (workspace_id, campaign_id, id)`},
 	{"fanouts", "fanouts_pkey", "a campaign has one fan-out",
@@ -166,6 +180,8 @@ var expected = []want{
 			`AND ((winner IS NOT NULL) OR (status <> ALL (ARRAY['decided'::text, 'rolling_out'::text]))) ` +
 			`AND ((winner IS NULL) OR (status = ANY (ARRAY['decided'::text, 'rolling_out'::text, 'completed'::text, 'cancelled'::text]))))) ` +
 			`NULLABLE decided_at, decided_by, rollout_id, winner`},
+	{"iterations", "iterations_extensions", "an iteration is extended at most 100 times",
+		`CHECK (((extensions >= 0) AND (extensions <= 100)))`},
 	{"iterations", "iterations_forward", "CampaignIteration!OnlyForward",
 		`TRIGGER iterations_forward`},
 	{"iterations", "iterations_winner", "CampaignIteration!WinnerCompeted",
@@ -189,6 +205,8 @@ var expected = []want{
 		`CHECK (((status = 'active'::text) = (ended_at IS NULL))) NULLABLE ended_at`},
 	{"enrollments", "enrollments_status", "the statuses of an enrollment are a closed list",
 		`CHECK ((status = ANY (ARRAY['active'::text, 'completed'::text, 'exited'::text, 'refused'::text])))`},
+	{"enrollments", "enrollments_source", "the sources of enrollments are a closed list",
+		`CHECK ((source = ANY (ARRAY['event'::text, 'audience'::text, 'direct'::text])))`},
 	{"enrollment_steps", "enrollment_steps_pkey", "FlowEngine!EachStepOnce",
 		`PRIMARY KEY (workspace_id, enrollment_id, step)`},
 	{"trigger_events", "trigger_events_once", "a repeated event is recorded once",
@@ -208,10 +226,17 @@ var expected = []want{
 		`PRIMARY KEY (workspace_id, flow_id, id)`},
 	{"flow_shards", "flow_shards_lease", "a shard is leased exactly while it has a holder",
 		`CHECK (((leased_by IS NULL) = (lease_until IS NULL))) NULLABLE lease_until, leased_by`},
+	{"flow_moves", "flow_moves_lease", "a move is leased exactly while it has a holder",
+		`CHECK (((leased_by IS NULL) = (lease_until IS NULL))) NULLABLE lease_until, leased_by`},
+	{"flow_polls", "flow_polls_lease", "a poll of an audience is leased exactly while it has a holder",
+		`CHECK (((leased_by IS NULL) = (lease_until IS NULL))) NULLABLE lease_until, leased_by`},
 	{"outbox", "outbox_pkey", "Outbox!NoDuplicatedProcessing",
 		`PRIMARY KEY (workspace_id, id)`},
 	{"outbox", "outbox_status", "the statuses of a webhook message are a closed list",
 		`CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'failed'::text])))`},
+	{"outbox", "outbox_lease", "a message is leased exactly while it has a holder and is pending",
+		`CHECK ((((leased_by IS NULL) = (lease_until IS NULL)) AND ((status = 'pending'::text) OR (leased_by IS NULL)))) ` +
+			`NULLABLE lease_until, leased_by`},
 	{"outbox", "outbox_finished", "Outbox!NoLostMessages",
 		`CHECK (((status = 'pending'::text) = (finished_at IS NULL))) NULLABLE finished_at`},
 	{"outbox", "outbox_event", "a message that carries an event has a number",
@@ -251,6 +276,13 @@ var expected = []want{
 	{"contents", "contents_source", "a content is of a template, or has its own text",
 		`CHECK ((((template_id IS NULL) = (inline IS NOT NULL)) AND ((template_id IS NULL) = (template_version IS NULL)))) ` +
 			`NULLABLE inline, template_id, template_version`},
+
+	{"exports", "exports_status", "the statuses of an export are a closed list",
+		`CHECK ((status = ANY (ARRAY['queued'::text, 'running'::text, 'publishing'::text, 'completed'::text, 'failed'::text, ` +
+			`'cancelled'::text])))`},
+	{"exports", "exports_finished", "an export has an end exactly when it has ended",
+		`CHECK (((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text])) = (finished_at IS NOT NULL))) ` +
+			`NULLABLE finished_at`},
 
 	{"idempotency_keys", "idempotency_keys_pkey", "a repeated POST has one effect",
 		`PRIMARY KEY (workspace_id, key)`},

@@ -1,8 +1,11 @@
 package sender
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,6 +144,26 @@ func TestARecipientThatUnsubscribedAtTheCarrierIsSuppressed(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// An address that a carrier has rejected for good and that cannot be suppressed is logged:
+// the next message to it is rejected too.
+func TestARejectedAddressThatCannotBeSuppressedIsLogged(t *testing.T) {
+	b := setup(t)
+	b.insert(2, 2, 2)
+	const invalid = "nobody"
+	b.Exec(`update notifications set address = $2 where key = $1`, keyOf(1), invalid)
+	b.carrier.then[invalid], b.carrier.then[address(0)] = []Outcome{Rejected}, []Outcome{Rejected}
+	b.carrier.reason = ReasonUnsubscribed
+	s := b.sender()
+	var out bytes.Buffer
+	s.log = slog.New(slog.NewTextHandler(&out, nil))
+	b.work(s)
+	b.wantCounts(notifications.Counts{Failed: 2})
+	b.WantCount(1, `select count(*) from suppressions where workspace_id = $1`, b.Workspace)
+	if text := out.String(); !strings.Contains(text, "are not suppressed") || !strings.Contains(text, "1 addresses are not valid") {
+		t.Error(text)
 	}
 }
 
