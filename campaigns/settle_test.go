@@ -3,6 +3,7 @@ package campaigns
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -237,6 +238,59 @@ func TestACampaignIsDueWhenItsExperimentIsDecided(t *testing.T) {
 	b.Must(b.postpone(context.Background(), checked)) // of a check before the decision
 	b.WantCount(1, settling)
 	if n := b.settle(); n != 1 || b.get(c.ID).Status != Completed {
+		t.Errorf("%d campaigns were completed", n)
+	}
+}
+
+// A campaign that another transaction holds, such as a cancel, stops the check of no other.
+// It stays due.
+func TestACampaignThatIsLockedStopsNoCheck(t *testing.T) {
+	b := setup(t, 10)
+	id := b.sent().ID
+	b.fanout(id)
+	b.clones(id, 2)
+	_ = b.takeEnding()
+	b.Exec(`update campaigns set settle_at = now() - interval '1 hour', sending_at = now()`)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	tx, err := b.Pool.Begin(ctx)
+	b.Must(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(ctx, `select from campaigns where id = $1 for update`, id)
+	b.Must(err)
+	_, err = b.Settle(ctx)
+	b.Must(err)
+	b.WantCount(1, settling)
+}
+
+// The end of the fan-out may come after that of the last batch, or without any batch.
+func TestACampaignIsCheckedWhenItsFanoutHasEnded(t *testing.T) {
+	b := setup(t, 10)
+	id := b.sent().ID
+	b.fanout(id)
+	if !b.takeEnding()[ref{b.Workspace, id}] {
+		t.Error("the campaign is checked when it is due")
+	}
+}
+
+// A process keeps a bounded number of campaigns whose batches have ended: the others are
+// checked when they are due.
+func TestHintsOfEndedBatchesAreBounded(t *testing.T) {
+	b := setup(t, 10)
+	b.settleMost = 2
+	id := b.sent().ID
+	b.fanout(id)
+	b.endBatches()
+	_ = b.takeEnding()
+	for range 3 {
+		b.BatchEnded(b.Workspace, uuid.New())
+	}
+	b.BatchEnded(b.Workspace, id)
+	b.Exec(`update campaigns set settle_at = now()`)
+	if n := len(b.ending.of); n != 2 {
+		t.Errorf("%d hints are kept", n)
+	}
+	if n := b.settle(); n != 1 {
 		t.Errorf("%d campaigns were completed", n)
 	}
 }

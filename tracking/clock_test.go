@@ -54,12 +54,13 @@ func TestThePositionsReturnWithTheClock(t *testing.T) {
 	b.Exec(`update conversion_positions set until = $1`, now.Add(-time.Hour))
 	for _, step := range []struct {
 		at              time.Duration
+		received        int // events
 		events, settled int
-	}{{at: -10 * time.Minute}, {at: 365 * 24 * time.Hour, settled: 10}, {}, {2 * time.Minute, 1, 10}, {at: 3 * time.Minute}} {
+	}{{at: -10 * time.Minute}, {365 * 24 * time.Hour, 1, 1, 10}, {}, {2 * time.Minute, 1, 2, 10}, {at: 3 * time.Minute}} {
 		pgtest.SetClock(t, b.Tracking.Pool, now.Add(step.at))
-		if step.events > 0 {
+		for range step.received {
 			b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
-				values ($1, $1, '0', 'bought', $2, $2)`, b.Workspace, now.Add(time.Second))
+				values ($1, gen_random_uuid(), '0', 'bought', $2, $2)`, b.Workspace, now.Add(time.Second))
 		}
 		read, err := b.QueueEvents(t.Context(), time.Minute)
 		b.Must(err)
@@ -67,4 +68,6 @@ func TestThePositionsReturnWithTheClock(t *testing.T) {
 			t.Errorf("%s: %d events and %d settlements are read, want %d and %d", step.at, read, settled, step.events, step.settled)
 		}
 	}
+	b.WantCount(2, `select count(*) from conversion_queue`)
+	b.WantCount(10, `select count(*) from settlement_queue`)
 }

@@ -114,7 +114,7 @@ func nextOf(queue, at, rows string) string {
 		), upto as (
 			select count(*) as n, case when count(*) < $2 then now() - $1::interval else max(at) end as at from events
 		)
-		update conversion_positions c set until = greatest(u.at, p.until)
+		update conversion_positions c set until = u.at
 		from position p, upto u where c.queue = p.queue
 		returning p.until, c.until, u.n`)
 }

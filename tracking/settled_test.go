@@ -209,3 +209,23 @@ func TestAnEventAfterEvidenceThatIsDatedAheadConverts(t *testing.T) {
 	b.WantCount(1, `select count(*) from engagements where key = $1 and conversions = 1`, keyOf(0))
 	b.WantCount(0, `select count(*) from engagements where key = $1`, keyOf(1))
 }
+
+// A process that stops with settlements that it has taken does not keep another waiting, which
+// leaves them to it.
+func TestOneProcessMatchesSettlements(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.settle(time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute))
+	b.queueSettled()
+	tx, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	taken, err := takeSettled(t.Context(), tx, b.Workspace, 4)
+	b.Must(err)
+	if n, err := b.Convert(t.Context()); n != 6 || err != nil || len(taken) != 4 {
+		t.Errorf("a second process matched %d settlements beside %d: %v", n, len(taken), err)
+	}
+	b.Must(tx.Rollback(t.Context())) // it crashes
+	if n, err := b.Convert(t.Context()); n != 4 || err != nil {
+		t.Errorf("%d settlements are left: %v", n, err)
+	}
+}
