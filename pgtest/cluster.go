@@ -23,6 +23,9 @@ type shared struct {
 	admin   *pgxpool.Pool
 }
 
+// startTime bounds the start of a cluster and the migration of its template.
+const startTime = 5 * time.Minute
+
 func sharedCluster(t testing.TB) *shared {
 	t.Helper()
 	h, err := startShared()
@@ -39,7 +42,7 @@ var startShared = sync.OnceValues(func() (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	admin, err := pgxpool.New(ctx, c.DSN("postgres"))
 	if err != nil {
@@ -65,7 +68,7 @@ func startIn(dir string) (*postgres.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	return postgres.Start(ctx, postgres.Options{Dir: home, Bin: os.Getenv("LEMMA_PG_BIN")})
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,7 +23,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/dev/postgres"
-	"lemma/migrations"
 )
 
 // DB is a new database with the whole schema.
@@ -73,24 +73,39 @@ func Cluster(t testing.TB) *postgres.Cluster {
 // DBIn is a migrated database in a test's own cluster.
 func DBIn(t testing.TB, c *postgres.Cluster) *pgxpool.Pool {
 	t.Helper()
+	migrate, _ := templates.LoadOrStore(c, sync.OnceValue(func() error { return migrateTemplateOf(c) }))
+	if err := migrate.(func() error)(); err != nil {
+		t.Fatal(err)
+	}
 	name := "own_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	conn, err := pgx.Connect(t.Context(), c.DSN("postgres"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(t.Context(), "create database "+name); err != nil {
+	if _, err := conn.Exec(t.Context(), "create database "+name+" template "+template); err != nil {
 		t.Fatalf("create database: %v", err)
 	}
 	pool := open(t, c.DSN(name))
 	t.Cleanup(func() { closePool(t, pool) })
-	if err := migrations.Up(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
 	return pool
 }
 
-// template is the database that DB clones.
+// templates are the clusters of DBIn, each with a function that makes its template once.
+var templates sync.Map
+
+func migrateTemplateOf(c *postgres.Cluster) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	admin, err := pgxpool.New(ctx, c.DSN("postgres"))
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	return migrateTemplate(ctx, c, admin)
+}
+
+// template is the database that DB and DBIn clone.
 const template = "lemma_template"
 
 var serial atomic.Int64
