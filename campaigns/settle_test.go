@@ -251,7 +251,7 @@ func TestACampaignThatIsLockedStopsNoCheck(t *testing.T) {
 	b.clones(id, 2)
 	_ = b.takeEnding()
 	b.Exec(`update campaigns set settle_at = now() - interval '1 hour', sending_at = now()`)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tx, err := b.Pool.Begin(ctx)
 	b.Must(err)

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -106,6 +107,25 @@ func TestManyWaitsDelayNoOtherWorkspace(t *testing.T) {
 	if b.wantReady(mostInTurn + len(others)); b.ready.crowded {
 		t.Error("no more are due")
 	}
+}
+
+// A message that another transaction holds keeps no claim waiting, also when waits end in turn.
+func TestALockedMessageDelaysNoClaim(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.Exec(`insert into outbox (workspace_id, id, endpoint_id, body, waits, due_at)
+		select $1, gen_random_uuid(), $1, '{}', true, now() - interval '1 hour' from generate_series(1, 2) i`, b.Workspace)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tx, err := b.Pool.Begin(ctx)
+	b.Must(err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(ctx, `select from outbox where id = (select min(id::text)::uuid from outbox) for update`)
+	b.Must(err)
+	b.ready.crowded = true
+	_, err = b.ready.next(ctx, b.Pool)
+	b.Must(err)
+	b.WantCount(1, `select count(*) from outbox where waits`)
 }
 
 // A workspace whose calls are all of messages that no other message follows has its calls.
