@@ -3,6 +3,7 @@ package address
 import (
 	netmail "net/mail"
 	"net/url"
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -22,7 +23,8 @@ const maxReported = 1000
 // form, or the reason for which there is none: NoCountryCode or Invalid.
 //
 //	email  a display name, angle brackets, comments, mailto:, the dot at the end of a domain
-//	sms    tel: and similar schemes, 00 instead of +, an international number without either
+//	sms    tel: and similar schemes, 00 instead of +, an international number without either,
+//	       and the old forms of mobile numbers of Mexico and Brazil
 //
 // An email address may be quoted, and one that is several addresses is not read. A number
 // without + is read as an international one, and must be valid as that.
@@ -133,10 +135,40 @@ func reportedPhone(value string) (canonical, reason string) {
 	if canonical, ok := Phone("+"+number, ""); ok {
 		return canonical, ""
 	}
+	if canonical, ok := Phone(today(number), ""); ok {
+		return canonical, ""
+	}
 	if text != "" && text[0] != '+' && len(text) <= maxPhone && dialable(text) {
 		return "", NoCountryCode
 	}
 	return "", Invalid
+}
+
+// Old forms of mobile numbers, which WhatsApp still uses as its ids: Mexico dropped the 1 after
+// its country code in 2019, and Brazil put a 9 before the eight digits of mobile numbers until
+// 2016. Neither form is valid, so that no other number is meant.
+var (
+	oldMexico = regexp.MustCompile(`^521(\d{10})$`)
+	oldBrazil = regexp.MustCompile(`^55([1-9]\d)([6-9]\d{7})$`)
+)
+
+// today returns the number that an old form has today, with +; empty if it is no old form.
+func today(number string) string {
+	digits := strings.Map(func(c rune) rune {
+		if c >= '0' && c <= '9' {
+			return c
+		}
+		return -1
+	}, number)
+	switch {
+	case len(number) > maxPhone || !dialable(number):
+		return ""
+	case oldMexico.MatchString(digits):
+		return oldMexico.ReplaceAllString(digits, "+52$1")
+	case oldBrazil.MatchString(digits):
+		return oldBrazil.ReplaceAllString(digits, "+55${1}9$2")
+	}
+	return ""
 }
 
 // withoutPrefix removes one of the prefixes, in any case.

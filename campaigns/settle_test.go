@@ -262,35 +262,3 @@ func TestACampaignThatIsLockedStopsNoCheck(t *testing.T) {
 	b.Must(err)
 	b.WantCount(1, settling)
 }
-
-// The end of the fan-out may come after that of the last batch, or without any batch.
-func TestACampaignIsCheckedWhenItsFanoutHasEnded(t *testing.T) {
-	b := setup(t, 10)
-	id := b.sent().ID
-	b.fanout(id)
-	if !b.takeEnding()[ref{b.Workspace, id}] {
-		t.Error("the campaign is checked when it is due")
-	}
-}
-
-// A process keeps a bounded number of campaigns whose batches have ended: the others are
-// checked when they are due.
-func TestHintsOfEndedBatchesAreBounded(t *testing.T) {
-	b := setup(t, 10)
-	b.settleMost = 2
-	id := b.sent().ID
-	b.fanout(id)
-	b.endBatches()
-	_ = b.takeEnding()
-	for range 3 {
-		b.BatchEnded(b.Workspace, uuid.New())
-	}
-	b.BatchEnded(b.Workspace, id)
-	b.Exec(`update campaigns set settle_at = now()`)
-	if n := len(b.ending.of); n != 2 {
-		t.Errorf("%d hints are kept", n)
-	}
-	if n := b.settle(); n != 1 {
-		t.Errorf("%d campaigns were completed", n)
-	}
-}
