@@ -55,7 +55,8 @@ func TestAWorkspaceWhoseEventsFail(t *testing.T) {
 	b.Exec(`alter table suppressions add constraint refused check (address <> 'p3@shop.example')`)
 	b.receive(report(b.origin, 3, events.TypeBounced, at(0)))
 	b.Exec(`insert into event_queue (workspace_id, id, provider_id, type, occurred_at, recorded_at)
-		select $1, gen_random_uuid(), $2, 'delivered', now(), now() from generate_series(1, $3::int)`, pgtest.Workspace(t, b.Pool), b.provider, 2*chunk+1)
+		select $1, gen_random_uuid(), $2, 'delivered', now(), now() from generate_series(1, $3::int)`,
+		pgtest.Workspace(t, b.Pool), b.provider, 2*chunk+1)
 	if err := b.applyAll(t.Context()); err == nil {
 		t.Error("no error")
 	}

@@ -167,7 +167,8 @@ func TestExpiredExportsThatCannotBeDeleted(t *testing.T) {
 		f.run()
 	}
 	pgtest.Exec(t, f.pool, `update exports set expires_at = now() - interval '1 hour' + (created_at - (select min(created_at) from exports))`)
-	pgtest.Exec(t, f.pool, `create table uses (workspace_id uuid, id uuid, foreign key (workspace_id, id) references exports (workspace_id, id))`)
+	pgtest.Exec(t, f.pool, `create table uses (workspace_id uuid, id uuid,
+		foreign key (workspace_id, id) references exports (workspace_id, id))`)
 	pgtest.Exec(t, f.pool, `insert into uses select workspace_id, id from exports order by expires_at limit 3`)
 	if err := f.Clean(t.Context()); err == nil {
 		t.Error("no error")
@@ -199,7 +200,8 @@ func TestAnExportThatCannotBeClaimed(t *testing.T) {
 			t.Error("it was claimed")
 		}
 	}
-	if got := pgtest.One[string](t, f.pool, `select status || ' ' || status_reason from exports where id = $1`, bad.ID); got != "failed internal" {
+	got := pgtest.One[string](t, f.pool, `select status || ' ' || status_reason from exports where id = $1`, bad.ID)
+	if got != "failed internal" {
 		t.Error(got)
 	}
 }

@@ -45,7 +45,8 @@ const (
 // the enrollment no longer names the profile. So repeating the call goes on with what is
 // left, and needs no stored state. Messages that are in flight cannot be erased and are
 // counted; their enrollments have exited, and name the profile until a call after the end
-// of the messages.
+// of the messages. One call visits each of them once. The next call visits them again: they
+// are as many as are being called at that time, for the time of a lease at most.
 func (f *Flows) Erase(ctx context.Context, ws uuid.UUID, profileKey string) (Erased, error) {
 	if !enrollment.IsText(profileKey, 1, enrollment.MaxProfileKey) {
 		return Erased{}, lemma.Fault("/profile_key", "invalid_key", "must be text of 1 to %d bytes", enrollment.MaxProfileKey)

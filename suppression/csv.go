@@ -3,6 +3,7 @@ package suppression
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -197,38 +199,69 @@ func csvFault(err error) error {
 	return err
 }
 
-// exportRows is how many rows an export has at most, and exportBytes when it ends earlier.
-const (
-	exportRows  = 50_000
-	exportBytes = 8 << 20
-)
+// exportLimits bound a page of an export.
+type exportLimits struct {
+	rows  int           // at most
+	bytes int           // after which it ends
+	part  int           // rows of the list that one statement reads, of which a filter may leave few
+	time  time.Duration // after which it ends, with any number of rows
+}
+
+var exported = exportLimits{rows: 50_000, bytes: 8 << 20, part: 10_000, time: 2 * time.Second}
 
 // Export writes suppressions as CSV, which Import accepts, in the order of their ids
 // and without those whose address was erased,
-// and after one of them. It returns the last id if there are more, otherwise uuid.Nil.
+// and after one of them. It returns the id to go on after if there may be more, otherwise
+// uuid.Nil. A page may have no row: it ends after two seconds, however few rows a filter leaves.
 func (s *Suppressions) Export(ctx context.Context, ws uuid.UUID, f Filter, after uuid.UUID, to *bytes.Buffer) (last uuid.UUID, err error) {
+	last, err = s.export(ctx, ws, f, after, to, exported)
+	return last, lemma.Wrap(err, "export suppressions")
+}
+
+func (s *Suppressions) export(ctx context.Context, ws uuid.UUID, f Filter, after uuid.UUID, to *bytes.Buffer, most exportLimits) (
+	last uuid.UUID, err error) {
+	begun, n := time.Now(), 0
 	w := csv.NewWriter(to)
+	defer w.Flush()
 	_ = w.Write(csvColumns) // a buffer cannot fail
-	rows, _ := s.pool.Query(ctx, selectSuppressions+`
-		and id > $2 and address <> '' and ($3 = '' or channel = $3) and ($4 = '' or cause = $4) order by id limit $5`,
-		ws, after, string(f.Channel), f.Cause, exportRows+1)
-	defer rows.Close()
-	for n := 0; rows.Next(); n++ {
-		if n == exportRows || to.Len() > exportBytes {
-			w.Flush()
-			return last, nil
-		}
-		e, err := pgx.RowToStructByName[Suppression](rows)
+	for {
+		end, err := s.endOfPart(ctx, ws, after, most.part)
 		if err != nil {
-			return uuid.Nil, fmt.Errorf("export suppressions: %w", err)
+			return uuid.Nil, err
 		}
-		last = e.ID
-		_ = w.Write([]string{e.Address, string(e.Channel), e.Cause, e.Detail})
-		w.Flush()
+		rows, _ := s.pool.Query(ctx, selectSuppressions+`
+			and id > $2 and id <= $3 and address <> '' and ($4 = '' or channel = $4) and ($5 = '' or cause = $5) order by id`,
+			ws, after, cmp.Or(end, uuid.Max), string(f.Channel), f.Cause)
+		for rows.Next() {
+			if n == most.rows || to.Len() > most.bytes {
+				rows.Close()
+				return after, nil
+			}
+			e, err := pgx.RowToStructByName[Suppression](rows)
+			if err != nil {
+				rows.Close()
+				return uuid.Nil, err
+			}
+			after, n = e.ID, n+1
+			_ = w.Write([]string{e.Address, string(e.Channel), e.Cause, e.Detail})
+			w.Flush()
+		}
+		if err := rows.Err(); err != nil || end == uuid.Nil {
+			return uuid.Nil, err
+		}
+		if after = end; time.Since(begun) >= most.time {
+			return after, nil
+		}
 	}
-	if err := rows.Err(); err != nil {
-		return uuid.Nil, fmt.Errorf("export suppressions: %w", err)
+}
+
+// endOfPart returns the id of the last of some rows of the list after one; uuid.Nil if there
+// are fewer.
+func (s *Suppressions) endOfPart(ctx context.Context, ws, after uuid.UUID, rows int) (end uuid.UUID, err error) {
+	err = s.pool.QueryRow(ctx, `select id from suppressions where workspace_id = $1 and id > $2 order by id offset $3 limit 1`,
+		ws, after, rows-1).Scan(&end)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
 	}
-	w.Flush()
-	return uuid.Nil, nil
+	return end, err
 }

@@ -69,7 +69,7 @@ func TestChoicesOfOneRecipientAtTheSameTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer holder.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it has ended
+			defer holder.Rollback(context.WithoutCancel(t.Context()))
 			plans := [2]string{"enable_indexscan", "enable_seqscan"}
 			ended := make(chan error, 2)
 			for i := range 2 {
@@ -88,7 +88,8 @@ func TestChoicesOfOneRecipientAtTheSameTime(t *testing.T) {
 func (f fixture) choose(pool *pgxpool.Pool, do choice, r suppression.Recipient, topics []uuid.UUID, without string, stop uuid.UUID) error {
 	ctx := context.Background()
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `select set_config('enable_bitmapscan', 'off', true), set_config($1, 'off', true), set_config('test.stop', $2, true)`,
+		_, err := tx.Exec(ctx, `
+			select set_config('enable_bitmapscan', 'off', true), set_config($1, 'off', true), set_config('test.stop', $2, true)`,
 			without, stop.String())
 		if err != nil {
 			return err

@@ -71,3 +71,22 @@ func TestThePositionsReturnWithTheClock(t *testing.T) {
 	b.WantCount(2, `select count(*) from conversion_queue`)
 	b.WantCount(10, `select count(*) from settlement_queue`)
 }
+
+// After the clock of the database was put back and no process has run for some time, events and
+// settlements of that time are queued.
+func TestRowsWhileNoProcessRan(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	now := time.Now()
+	b.settle(now.Add(-2*time.Hour), now.Add(-time.Hour))
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		values ($1, $1, '0', 'bought', $2, $2)`, b.Workspace, now.Add(-time.Hour))
+	b.Exec(`update conversion_positions set until = $1`, now.Add(24*time.Hour))
+	for _, want := range [][2]int{{1, 10}, {0, 0}} {
+		events, err := b.QueueEvents(t.Context(), time.Minute)
+		b.Must(err)
+		if settled := b.queueSettled(); events != want[0] || settled != want[1] {
+			t.Errorf("%d events and %d settlements are read, want %v", events, settled, want)
+		}
+	}
+}

@@ -101,12 +101,15 @@ var (
 )
 
 // nextOf is the statement that advances the position of a queue over rows by their time. A
-// position that is ahead of the clock, since the clock was put back, returns to it: rows that
-// are read twice convert once.
+// position that is ahead of the clock, since the clock was put back, returns to a day before it:
+// for so long no process may have read the rows that were written since. Rows that are read
+// twice convert once. If the clock has passed the position before a process reads again, it is
+// not known that it was put back.
 func nextOf(queue, at, rows string) string {
 	return strings.NewReplacer("{queue}", queue, "{at}", at, "{rows}", rows).Replace(`
 		with position as (
-			select queue, least(until, now() - $1::interval) as until from conversion_positions where queue = '{queue}' for update skip locked
+			select queue, least(case when until > now() then now() - interval '1 day' else until end, now() - $1::interval) as until
+			from conversion_positions where queue = '{queue}' for update skip locked
 		), events as (
 			select v.at from position p, lateral (
 				select {at} as at from {rows} and {at} > p.until and {at} <= now() - $1::interval order by {at} limit $2) v
