@@ -57,6 +57,46 @@ func TestResultsThatAreCut(t *testing.T) {
 	}
 }
 
+// TestLookupsWithoutAllRows has a proxy that leaves rows out of a result, or the tag that counts
+// them: a profile that is left out is not a profile that the audience does not have.
+func TestLookupsWithoutAllRows(t *testing.T) {
+	t.Parallel()
+	for name, tamper := range map[string]func(kind byte, body []byte) []byte{
+		"the rows are left out": func(kind byte, body []byte) []byte {
+			if kind == 'D' {
+				return nil
+			}
+			return message(kind, body)
+		},
+		"the response is that to an empty query": func(kind byte, body []byte) []byte {
+			switch kind {
+			case 'D':
+				return nil
+			case 'C':
+				return message('I', nil)
+			}
+			return message(kind, body)
+		},
+	} {
+		for _, reading := range []string{"a lookup", "a matching query"} {
+			t.Run(name+", "+reading, func(t *testing.T) {
+				b := setup(t, dev)
+				source, err := parseDSN(Postgres, b.DSN, b.options)
+				b.Must(err)
+				source.tls = "disable"
+				l := newTampering(t, source, tamper)
+				source.host, source.port, source.socket = "127.0.0.1", portOf(l.listener), ""
+				err = b.within(t.Context(), openedSource{target: source}, b.readSpan(), func(r *run) error {
+					l.tampering.Store(true)
+					_, err := readings[reading](r)
+					return err
+				})
+				wantCode(t, err, CodeUnavailable)
+			})
+		}
+	}
+}
+
 // readVia reads through a proxy that closes the connection after so many bytes of the result.
 func readVia(t *testing.T, b bundle, source wire.Target, bytes int64, read func(r *run) (int, error)) (rows int, left int64, err error) {
 	t.Helper()

@@ -33,8 +33,14 @@ func TestALeasedBatchIsNotClaimed(t *testing.T) {
 }
 
 // A worker that was paused before it called any row finds its batch leased by another:
-// its token opens no window.
+// its token opens no window, whether the other has opened one or not.
 func TestAnOldTokenOpensNoWindow(t *testing.T) {
+	for _, point := range []string{"claimed", "opened"} {
+		t.Run(point, func(t *testing.T) { testAnOldToken(t, point) })
+	}
+}
+
+func testAnOldToken(t *testing.T, point string) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
 	ctx := context.Background()
@@ -46,7 +52,7 @@ func TestAnOldTokenOpensNoWindow(t *testing.T) {
 	if r := b.reap(b.sender()); r.Freed != 10 {
 		t.Fatalf("reaped %+v", r)
 	}
-	holding, letGo := pauseAt(young, "opened", 1)
+	holding, letGo := pauseAt(young, point, 1)
 	go func() { _, err := young.Work(ctx, refs[0]); done <- err }()
 	<-holding
 	close(release)

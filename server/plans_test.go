@@ -16,7 +16,7 @@ var finds = map[string][]string{
 	"enrollments":        {"id", "profile_key", "resume_at"},
 	"enrollment_keys":    {"uniqueness_key"},
 	"enrollment_steps":   {"enrollment_id"},
-	"trigger_events":     {"key", "profile_key", "received_at"},
+	"trigger_events":     {"key", "profile_key"},
 	"refusals":           {"key", "profile_key", "enrollment_id", "at"},
 	"notifications":      {"key", "batch_id", "profile_key"},
 	"batches":            {"id", "root_id"},
@@ -81,6 +81,9 @@ var reads = []struct{ caller, index, why string }{
 	{"events.Take", "event_queue_pkey", "the first by id, of one workspace"},
 	{"(*Tracking).queue.func1", "contents_converting", "whether there is a content with one event, or with any"},
 	{"(*Tracking).waiting", "_queue_", "skips from one workspace with queued events to the next"},
+	{"tracking.advance", "trigger_events_age", "events that were received since the last run"},
+	{"(*Tracking).queue.func1", "trigger_events_age", "events that were received since the last run"},
+	{"(*Flows).findEventsBy", "trigger_events_age", "a page of the oldest events"},
 	{"tracking.takeEvents", "conversion_queue_pkey", "the first by received_at, of one workspace"},
 	{"tracking.takeSettled", "settlement_queue_pkey", "the first by settled_at, of one workspace"},
 	{"(*Webhooks).failingLong", "webhook_endpoints_failing", "the endpoints that have failed for long"},
@@ -88,11 +91,15 @@ var reads = []struct{ caller, index, why string }{
 	{"events.Purge", "recorded_at_idx", "events that match no notification, once an hour"},
 }
 
+// inOrder are the callers of statements that read the rows of a profile in the order of an
+// index, until they have enough.
+var inOrder = []string{"execution.firstAccepted", "intake.(*transaction).readExits", "tracking.readEvents"}
+
 // TestHotStatementsHaveGoodPlans runs a process with flows and campaigns, and checks the
 // plan of every statement that it sent: in a database without rows, in one that was filled
-// and never analyzed, in one that has grown since it was analyzed, in one with current
-// statistics, and in one whose queues were vacuumed when they were empty. A prepared
-// statement may keep the plan of any of them.
+// and never analyzed, in those that have grown since they were analyzed with some profiles, or
+// with one that had many events, in one with current statistics, and in one whose queues were
+// vacuumed when they were empty. A prepared statement may keep the plan of any of them.
 func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	t.Parallel()
 	hot := &pgtest.Statements{Settings: session}
@@ -100,7 +107,7 @@ func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	p.live()
 	startPlanned(t, hot).inherits()
 
-	young, grown, drained := pgtest.DB(t), pgtest.DB(t), pgtest.DB(t)
+	young, grown, drained, alone := pgtest.DB(t), pgtest.DB(t), pgtest.DB(t), pgtest.DB(t)
 	p.fill(young, 30_000)
 	p.fill(grown, 60)
 	pgtest.Exec(t, grown, `analyze`)
@@ -109,13 +116,20 @@ func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	big := hot.Scans(t, grown)
 	pgtest.Exec(t, grown, `analyze`)
 	pgtest.Exec(t, drained, `vacuum event_queue, tracking_queue, conversion_queue, settlement_queue`) // autovacuum does so after a peak
+	p.fill(alone, 60)
+	pgtest.Exec(t, alone, `insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), 'p1', 'joined', now(), now() - i * interval '1 second' from generate_series(1, 20000) i`, p.Workspace)
+	pgtest.Exec(t, alone, `analyze`)
+	single := hot.Scans(t, alone)
+	p.fill(alone, 30_000)
 	for _, state := range []struct {
 		name  string
 		scans []pgtest.Scan
 	}{
 		{"empty", hot.Scans(t, pgtest.DB(t))}, {"young, never analyzed", hot.Scans(t, young)}, {"analyzed when it was small", small},
 		{"analyzed when it was small, and grown", big}, {"large", hot.Scans(t, grown)},
-		{"with drained queues", hot.Scans(t, drained)},
+		{"with drained queues", hot.Scans(t, drained)}, {"analyzed with the events of one profile", single},
+		{"analyzed with the events of one profile, and grown", hot.Scans(t, alone)},
 	} {
 		shown := map[string]bool{}
 		for _, s := range state.scans {
@@ -143,6 +157,10 @@ func badScan(s pgtest.Scan) string {
 		return s.Type + " on " + s.Table
 	}
 	if slices.ContainsFunc(by, s.By) {
+		sorts := strings.Contains(s.Plan, "Sort")
+		if sorts && slices.ContainsFunc(inOrder, func(caller string) bool { return strings.HasSuffix(s.Caller, caller) }) {
+			return "a sort, which reads all rows before the first"
+		}
 		return ""
 	}
 	return fmt.Sprintf("%s on %s by %s with %q", s.Type, s.Table, s.Index, s.Cond)

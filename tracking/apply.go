@@ -110,7 +110,7 @@ func (t *Tracking) waiting(ctx context.Context, queue string) ([]uuid.UUID, erro
 }
 
 func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, age time.Duration, most int) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, applyFor)
+	ctx, cancel := context.WithTimeout(ctx, t.applyFor)
 	defer cancel()
 	var a application
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {

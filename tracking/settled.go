@@ -50,7 +50,7 @@ type settlements struct {
 // were matched. It reads a bounded number of events, stores until when it has read, and
 // returns how many settlements it has advanced.
 func (t *Tracking) convertSettled(ctx context.Context, ws uuid.UUID, most int) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, applyFor)
+	ctx, cancel := context.WithTimeout(ctx, t.applyFor)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		var s settlements
@@ -178,10 +178,6 @@ func readPasses(ctx context.Context, tx pgx.Tx, ws uuid.UUID, passes []*pass, mo
 	if len(passes) == 0 {
 		return reading{}, nil
 	}
-	// Events are read in the order of the index, and not sorted: a sort would read all.
-	if _, err := tx.Exec(ctx, `set local enable_sort = off`); err != nil {
-		return reading{}, fmt.Errorf("read events in the order of the index: %w", err)
-	}
 	for ; ; most *= 2 {
 		r, err := readEvents(ctx, tx, ws, passes, most)
 		if err != nil || r.last > 0 || r.until.After(passes[0].after) {
@@ -190,7 +186,11 @@ func readPasses(ctx context.Context, tx pgx.Tx, ws uuid.UUID, passes []*pass, mo
 	}
 }
 
-// readEvents reads them pass by pass, since the one subquery needs the row of the other.
+// readEvents reads them pass by pass, since the one subquery needs the row of the other. The
+// name and the time are compared as a row, since only trigger_events_profile can be read by it
+// and has its order: for the time alone, trigger_events_age looks as cheap while few profiles
+// have events, and has those of all. The inner limit leaves a planner no reason to read all events
+// of a profile and sort them.
 func readEvents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, passes []*pass, most int) (reading, error) {
 	var profiles, names []string
 	var after, until []time.Time
@@ -203,9 +203,9 @@ func readEvents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, passes []*pass, mo
 		from unnest($2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) with ordinality as p (profile_key, name, after, until, i)
 		cross join lateral (
 			select v.received_at, least(v.occurred_at, v.received_at) as at from trigger_events v
-			where v.workspace_id = $1 and v.profile_key = p.profile_key and v.name = p.name
-			  and v.received_at > p.after and v.received_at <= p.until
-			order by v.received_at
+			where v.workspace_id = $1 and v.profile_key = p.profile_key
+			  and (v.name, v.received_at) > (p.name, p.after) and (v.name, v.received_at) <= (p.name, p.until)
+			order by v.name, v.received_at limit $6
 		) v limit $6`, ws, profiles, names, after, until, most)
 	r := reading{times: make([][]time.Time, len(passes))}
 	n := 0

@@ -1,6 +1,8 @@
 package tracking
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -193,6 +195,62 @@ func TestAWorkspaceThatFailsStopsNoSettlements(t *testing.T) {
 	}
 	b.WantCount(1, `select count(*) from tracking_queue where workspace_id = $1`, b.Workspace)
 	b.WantCount(1, `select count(*) from settlement_queue`)
+}
+
+// ends returns the error of a call, and fails if it does not end.
+func ends(t *testing.T, call func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end")
+		return nil
+	}
+}
+
+// A transaction that waits for a lock is given up, so that its process can apply those of
+// other workspaces.
+func TestATransactionThatTakesLongIsGivenUp(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	b.settle(time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute))
+	b.queueSettled()
+	b.put(b.event(0, opened, 0, 0))
+	b.applyFor = 100 * time.Millisecond
+	held, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	defer held.Rollback(context.Background())
+	_, err = held.Exec(t.Context(), `lock table trigger_events, engagements`)
+	b.Must(err)
+	for name, call := range map[string]func() error{
+		"settlements":      func() error { _, err := b.Convert(t.Context()); return err },
+		"opens and clicks": func() error { _, err := b.Apply(t.Context(), 0); return err },
+	} {
+		if err := ends(t, call); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Events are read again with a higher bound only if none of the first could be used, and not
+// after an error.
+func TestEventsThatCannotBeReadEndTheTransaction(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	accepted := time.Now().Add(-20 * time.Minute)
+	b.settle(accepted, time.Now().Add(-10*time.Minute))
+	for i := range 10 {
+		b.triggerEvent(i, "bought", accepted, accepted.Add(time.Minute))
+	}
+	b.Exec(`update trigger_events set occurred_at = '-infinity'`) // is no time of Go
+	b.queueSettled()
+	if err := ends(t, func() error { _, err := b.Convert(t.Context()); return err }); err == nil ||
+		errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
 }
 
 // Evidence that is dated ahead proves an acceptance at the time of its receipt.

@@ -61,7 +61,8 @@ type Tracking struct {
 	converting paces
 	settling   paces
 
-	queueAt time.Time // when trigger events are read again
+	queueAt  time.Time     // when trigger events are read again
+	applyFor time.Duration // bounds the transaction of a chunk
 }
 
 // New returns Tracking.
@@ -73,7 +74,7 @@ func New(d Deps) *Tracking {
 		d.Metrics = NewMetrics(nil)
 	}
 	d.PublicURL = strings.TrimSuffix(d.PublicURL, "/")
-	t := &Tracking{Deps: d, clock: clock.New(d.Pool), bases: map[uuid.UUID]base{},
+	t := &Tracking{Deps: d, clock: clock.New(d.Pool), bases: map[uuid.UUID]base{}, applyFor: applyFor,
 		paces:      paces{chunk: chunk, of: map[uuid.UUID]pace{}},
 		converting: paces{chunk: convertChunk, of: map[uuid.UUID]pace{}},
 		settling:   paces{chunk: settledChunk, of: map[uuid.UUID]pace{}}}

@@ -55,7 +55,8 @@ func optional(id *uuid.UUID) pgtype.UUID {
 }
 
 // Queue inserts them; a repeated trigger is refused once. The event of an enrollment that
-// was refused at the entry is the one with its time, name and id.
+// was refused at the entry is the one with its time, name and id. It is found by "name and time
+// as a row" of plans.go.
 func (r *RefusalRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
 	if len(r.keys) == 0 {
 		return
@@ -68,8 +69,8 @@ func (r *RefusalRows) Queue(batch *pgx.Batch, ws uuid.UUID) {
 			$11::timestamptz[]) as r (flow_id, key, profile_key, reason, detail, source, event_key, enrollment_id, enrolled_at, at)
 		left join lateral (
 			select v.key from enrollment_steps s cross join lateral (select s.data::json->'trigger' as trigger) t
-			join trigger_events v on v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = t.trigger->>'name'
-				and v.received_at = r.enrolled_at
+			join trigger_events v on v.workspace_id = $1 and v.profile_key = r.profile_key
+				and (v.name, v.received_at) between (t.trigger->>'name', r.enrolled_at) and (t.trigger->>'name', r.enrolled_at)
 				and coalesce(v.source_id, '') = t.trigger->>'source_id'
 			where r.enrolled_at is not null and s.workspace_id = $1 and s.enrollment_id = r.enrollment_id and s.step = 0 limit 1
 		) e on true

@@ -141,7 +141,7 @@ type acceptance func(t *Execution, key uuid.UUID, event *fact, received time.Tim
 
 // firstAccepted finds the first accepted event for each execution. It reads events by the
 // page until there are no more. A page has all events of its last time, since the next one
-// begins after it.
+// begins after it. The form is "name and time as a row" of enrollment/plans.go.
 func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, accept acceptance) error {
 	for len(asked) > 0 {
 		n := len(asked)
@@ -155,8 +155,9 @@ func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, 
 			from unnest($2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) with ordinality as r (profile_key, name, after, until, i)
 			cross join lateral (
 				select v.key, v.source_id, v.occurred_at, v.received_at, v.properties from trigger_events v
-				where v.workspace_id = $1 and v.profile_key = r.profile_key and v.name = r.name and v.received_at > r.after and v.received_at <= r.until
-				order by v.received_at fetch first ($6::int) rows with ties
+				where v.workspace_id = $1 and v.profile_key = r.profile_key
+				  and (v.name, v.received_at) > (r.name, r.after) and (v.name, v.received_at) <= (r.name, r.until)
+				order by v.name, v.received_at fetch first ($6::int) rows with ties
 			) e`, asked[0].WorkspaceID, profiles, names, after, until, eventsPage)
 		var err error
 		if asked, err = filterAccepted(rows, asked, accept); err != nil {

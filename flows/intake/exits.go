@@ -73,7 +73,8 @@ func (t *transaction) leaveUnchecked(asked []*exitQuestion) error {
 	return nil
 }
 
-// readExits reads a page of events for each trigger and name.
+// readExits reads a page of events for each trigger and name. The form is "name and time as a
+// row" of enrollment/plans.go.
 func (t *transaction) readExits(ctx context.Context, exits []graph.CompiledExit, asked []*exitQuestion) error {
 	profiles, names, after := make([]string, len(asked)), make([]string, len(asked)), make([]pgtype.Timestamptz, len(asked))
 	for i, a := range asked {
@@ -84,8 +85,8 @@ func (t *transaction) readExits(ctx context.Context, exits []graph.CompiledExit,
 		from unnest($2::text[], $3::text[], $4::timestamptz[]) with ordinality as r (profile_key, name, after, i)
 		cross join lateral (
 			select key, source_id, properties, occurred_at, received_at from trigger_events
-			where workspace_id = $1 and profile_key = r.profile_key and name = r.name and received_at > r.after
-			order by received_at fetch first ($5::int) rows with ties
+			where workspace_id = $1 and profile_key = r.profile_key and (name, received_at) > (r.name, r.after) and name <= r.name
+			order by name, received_at fetch first ($5::int) rows with ties
 		) v`, t.ws, profiles, names, after, exitsPage)
 	var i int
 	var e Trigger
