@@ -149,7 +149,7 @@ func TestCampaignsOverAPNsAndWebPush(t *testing.T) {
 }
 
 // callAPI calls the API and reads its answer.
-func callAPI(t *testing.T, handler http.Handler, token, method, path string, in, out any) {
+func callAPI(t testing.TB, handler http.Handler, token, method, path string, in, out any) {
 	t.Helper()
 	var body io.Reader
 	if in != nil {
