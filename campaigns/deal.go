@@ -85,8 +85,8 @@ func (d *deal) assign(key string) (a assigned) {
 // deals gives the recipients of a row their variant, and removes those that this run
 // does not write: in the sample the rest, and those of a variant that the guardrail has
 // stopped; in the rollout the sample, whose profiles may have other addresses by now. A
-// profile that has opted out is always written: no other profile is sent to at its
-// address.
+// row that is opted out is always written, also one without a valid key: no other profile
+// is sent to at its address.
 func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []notifications.Recipient {
 	if p.deal == nil {
 		return chunk
@@ -96,7 +96,7 @@ func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []no
 		r := &chunk[i]
 		r.Variant, r.Fingerprint = to.variant, to.fingerprint
 		switch {
-		case r.Skip == notifications.Unsubscribed:
+		case r.Holds || r.Skip == notifications.Unsubscribed:
 		case to.group == abtest.Holdout && r.Skip == "":
 			r.Skip = notifications.Holdout
 		case p.deal.excludes(to):

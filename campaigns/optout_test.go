@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/abtest"
 	"lemma/mail"
 	"lemma/notifications"
 	"lemma/pgtest"
@@ -69,6 +70,21 @@ func TestAnOptOutWins(t *testing.T) {
 				t.Error("the preview shows a message to an opted-out address")
 			}
 		})
+	}
+}
+
+// A row without a key that is opted out excludes its address also from the sample of an experiment.
+func TestAnOptOutWithoutAKeyWinsInASample(t *testing.T) {
+	b := experiments(t, 40)
+	b.ExecDB(`insert into customers select '', email, 'x', true from customers`)
+	for c := b.experiment(ab()); ; c = b.experiment(ab()) {
+		if it := b.iteration(c); assignmentPlan(it.ID, it.Experiment).Assign("").Group == abtest.Rest {
+			b.fanout(c.ID)
+			if got := b.addresses(c.ID); len(got) > 0 {
+				t.Errorf("the sample is sent to %v", got)
+			}
+			return
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -29,7 +30,7 @@ import (
 	"lemma/workspaces"
 )
 
-// rest is a shop with an audience of some channel, and a carrier that rejects one address.
+// rest is a process with a shop, a carrier that rejects one address, and the SQL of the guide.
 type rest struct {
 	*shop.Fixture
 	*Server
@@ -60,6 +61,7 @@ func guideSQL(t *testing.T) map[string]string {
 	return all
 }
 
+// rejected is the address that the carrier rejects.
 const rejected = "c9@shop.example"
 
 func startRest(t *testing.T) *rest {
@@ -159,7 +161,7 @@ func (b *rest) export(campaign string) string {
 		return x.Status == "completed"
 	})
 	w := httptest.NewRecorder()
-	b.API.ServeHTTP(w, httptest.NewRequest("GET", strings.TrimPrefix(x.Download.URL, publicURL), nil))
+	b.API.ServeHTTP(w, httptest.NewRequest(http.MethodGet, strings.TrimPrefix(x.Download.URL, publicURL), nil))
 	if w.Code != 200 {
 		b.T.Fatalf("download: %d %s", w.Code, w.Body)
 	}
@@ -232,7 +234,7 @@ func TestSendToTheRest(t *testing.T) {
 		b.OpenDB("create table customers (id bigint, " + c.column + ", part int, name text, opted_out boolean default false)")
 		b.ExecDB("create index on customers (id)")
 		b.ExecDB("insert into customers (id, " + c.row + ", part) values " + c.people)
-		b.source = b.Fixture.NewSource(b.DSN)
+		b.source = b.NewSource(b.DSN)
 		first, called := b.send(c.channel, b.audienceOf(c.channel,
 			"select id, "+c.row+", name, opted_out from customers where part = 1"))
 		if d := cmp.Diff(c.first, called); d != "" {
