@@ -4,7 +4,7 @@ GO   ?= go
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-run build run test race verify lint lint-api bench schema specs specs-deep fmt clean
+.PHONY: help deps deps-run build run test tests race verify lint lint-api bench schema specs specs-deep fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,9 +22,11 @@ build: ## Build bin/lemma
 run: deps-run build ## Run the demo on this machine (ARGS=--once stops after it)
 	@bin/lemma dev $(ARGS)
 
-# The longest package comes first, so that it does not run alone at the end.
-test: deps specs ## Check the specs, and run all tests against real Postgres and MariaDB
-	$(GO) test -timeout 20m ./chaos ./...
+test: deps specs tests ## Check the specs, and run all tests against real Postgres and MariaDB
+
+# The longest package comes first, so that it does not run alone at the end. vet runs in lint.
+tests: deps
+	$(GO) test -vet=off -timeout 20m ./chaos ./...
 
 race: deps ## Run all tests with the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -timeout 40m ./...
@@ -54,7 +56,7 @@ schema: deps-run ## Write migrations/schema.sql, the schema after all migrations
 
 specs: ## Check the TLA+ specs and that the code they name exists
 	@sh dev/deps.sh node
-	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent check && npm run --silent map
+	cd specs && npm ci --no-audit --no-fund --silent && nice npm run --silent check && npm run --silent map
 
 specs-deep: deps ## Check the specs at larger bounds, each mutant with its guard, and that tests run the code they name
 	cd specs && npm ci --no-audit --no-fund --silent && npm run --silent deep && npm run --silent map -- --cover

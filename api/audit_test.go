@@ -13,7 +13,7 @@ func (b *bundle) checkAudit() {
 	actions := pgtest.Column[string](b.T.(*testing.T), b.Pool, `select distinct action from audit_log where actor_type = 'api_key'`)
 	s := &server{}
 	for _, r := range s.routes() {
-		e := endpoint{r, contract.operation(r)}
+		e := endpoint{r, contract().operation(r)}
 		if name := e.operation.OperationID; r.method != "GET" && r.do.writes && audits(e) && !slices.Contains(actions, name) {
 			b.T.Errorf("%s is not in the audit log", name)
 		}

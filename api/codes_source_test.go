@@ -281,7 +281,7 @@ func (c *codes) migrations(t *testing.T, folder string) {
 
 // contract collects the enumerations of reasons in openapi.yaml.
 func (c *codes) contract() {
-	schemas := contract.Components.Schemas
+	schemas := contract().Components.Schemas
 	for name, schema := range schemas {
 		if strings.HasSuffix(name, "Reason") {
 			c.enumerated(schema.Value.Enum)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -16,7 +17,9 @@ import (
 // agreement is openapi.yaml, read once.
 type agreement struct{ *openapi3.T }
 
-var contract = readContract()
+// contract reads openapi.yaml at its first call: that takes longer than the start of a command
+// that does not serve the API.
+var contract = sync.OnceValue(readContract)
 
 // latest is the end of the times that a request can name. A later one could not be
 // answered: JSON has four digits for a year, also where an offset moves it.

@@ -45,12 +45,12 @@ func examplesOf(op *openapi3.Operation, found map[string]any) {
 func TestExamplesOfFlowsCompile(t *testing.T) {
 	t.Parallel()
 	found := map[string]any{}
-	for _, item := range contract.Paths.Map() {
+	for _, item := range contract().Paths.Map() {
 		for _, op := range item.Operations() {
 			examplesOf(op, found)
 		}
 	}
-	for name, schema := range contract.Components.Schemas {
+	for name, schema := range contract().Components.Schemas {
 		definitionsIn(name, schema.Value.Example, found)
 	}
 	if len(found) < 4 {

@@ -50,7 +50,7 @@ func readItems[T any](ctx context.Context, s *server, c *call, list, schema stri
 
 func checkItems[T any](list, schema string, raw []json.RawMessage) items[T] {
 	l := items[T]{at: "/" + list + "/", items: make([]item[T], len(raw)), sound: make([]int, 0, len(raw))}
-	each := contract.Components.Schemas[schema].Value
+	each := contract().Components.Schemas[schema].Value
 	for i, text := range raw {
 		if err := readItem(text, each, &l.items[i].value); err != nil {
 			l.put(i, err)

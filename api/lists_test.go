@@ -26,7 +26,7 @@ func (b *bundle) lists(w world) map[string]*openapi3.Operation {
 	ids := strings.NewReplacer("/v1/data_sources/{id}", "/v1/data_sources/"+w.source, "/v1/templates/{id}", "/v1/templates/"+w.template,
 		"/v1/flows/{id}", "/v1/flows/"+w.flow, "/v1/webhook_endpoints/{id}", "/v1/webhook_endpoints/"+w.endpoint)
 	found := map[string]*openapi3.Operation{}
-	for path, item := range contract.Paths.Map() {
+	for path, item := range contract().Paths.Map() {
 		if op := item.Get; op != nil && takes(op, "cursor") {
 			found[ids.Replace(path)] = op
 		}

@@ -132,7 +132,7 @@ func New(deps Deps, options Options) http.Handler {
 	r.NotFound(s.noRoute)
 	r.MethodNotAllowed(s.noMethod(r))
 	for _, one := range s.routes() {
-		r.Method(one.method, one.path, s.serve(endpoint{one, contract.operation(one)}))
+		r.Method(one.method, one.path, s.serve(endpoint{one, contract().operation(one)}))
 	}
 	s.mountOperations(r)
 	return r

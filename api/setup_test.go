@@ -219,7 +219,7 @@ func textOf(t testing.TB, body any) string {
 }
 
 var contractRouter = sync.OnceValue(func() routers.Router {
-	r, err := gorillamux.NewRouter(contract.T)
+	r, err := gorillamux.NewRouter(contract().T)
 	if err != nil {
 		panic(err)
 	}
@@ -268,7 +268,7 @@ func (a answered) holdToProblem() {
 		a.t.Errorf("%s: %d is no problem+json: %s", a.what, a.status, a.body)
 		return
 	}
-	if err := contract.Components.Schemas["Problem"].Value.VisitJSON(v); err != nil {
+	if err := contract().Components.Schemas["Problem"].Value.VisitJSON(v); err != nil {
 		a.t.Errorf("%s: %v", a.what, err)
 	}
 }

@@ -16,7 +16,7 @@ func TestSpellingsOfParameters(t *testing.T) {
 	before := b.fingerprint()
 	dry := 0
 	for _, o := range operations() {
-		for path, item := range contract.Paths.Map() {
+		for path, item := range contract().Paths.Map() {
 			for method, op := range item.Operations() {
 				if op.OperationID != o.id || op.Parameters.GetByInAndName("query", "dry_run") == nil {
 					continue

@@ -114,7 +114,7 @@ type operation struct {
 // operations returns those of /v1, with ids that do not exist.
 func operations() []operation {
 	var all []operation
-	for path, item := range contract.Paths.Map() {
+	for path, item := range contract().Paths.Map() {
 		for method, op := range item.Operations() {
 			if !strings.HasPrefix(path, "/v1/") {
 				continue

@@ -90,6 +90,7 @@ func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
 
 // ServeAPI serves the API, the metrics and LMTP beside it, until ctx ends.
 func (s *Server) ServeAPI(ctx context.Context) error {
+	s.newAPI() // before the first request
 	s.log.Info("serving", "listen", s.cfg.Listen, "metrics", s.cfg.MetricsListen)
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error { return serve(ctx, s.log, s.connections, s.apiEndpoints()...) })

@@ -94,8 +94,9 @@ type Server struct {
 	Deliveries *deliveries.Deliveries
 	Retention  *retention.Retention
 	Exports    *exports.Exports
-	API        http.Handler
+	API        http.Handler // calls newAPI
 
+	newAPI      func() http.Handler // made once, by the processes that serve it: to read openapi.yaml takes long
 	cfg         Config
 	log         *slog.Logger
 	metrics     *prometheus.Registry
@@ -165,13 +166,17 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.API = api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
-		Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger,
-		Direct: s.Direct, Pool: d.Pool, Hooks: s.Hooks,
-		Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Tracking: s.Tracking, Sender: s.Sender,
-		Exports: s.Exports, Audit: audit.New(d.Pool)},
-		api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: api.NewMetrics(s.metrics),
-			Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
+	refused := api.NewMetrics(s.metrics)
+	s.newAPI = sync.OnceValue(func() http.Handler {
+		return api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
+			Campaigns: s.Campaigns, Flows: s.Flows, FlowReader: s.FlowReader, Webhooks: s.Webhooks, Ledger: s.Ledger,
+			Direct: s.Direct, Pool: d.Pool, Hooks: s.Hooks,
+			Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Tracking: s.Tracking, Sender: s.Sender,
+			Exports: s.Exports, Audit: audit.New(d.Pool)},
+			api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: refused,
+				Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
+	})
+	s.API = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.newAPI().ServeHTTP(w, r) })
 	return s, nil
 }
 
