@@ -148,6 +148,9 @@ func TestRefusals(t *testing.T) {
 		want error
 	}{
 		{"valid", valid(), nil},
+		{"signed for the public URL before", change(func(w *sender.WebhookRequest) {
+			w.URLs = append([]string{strings.Replace(w.URLs[0], "lemma", "other", 1)}, w.URLs...)
+		}), nil},
 		{"signed with the port", change(func(w *sender.WebhookRequest) {
 			w.URLs[0] = strings.Replace(w.URLs[0], "example.com", "example.com:443", 1)
 		}), nil},
