@@ -92,10 +92,10 @@ func TestEventsAreAwaitedOfProvidersThatReport(t *testing.T) {
 		want                          Reaped
 	}{
 		"it has reported, and there is no public URL": {true, false, true, Reaped{Waiting: 1}},
-		"it has reported":                             {true, true, true, Reaped{Waiting: 1}},
-		"it has not reported yet":                     {true, true, false, Reaped{Waiting: 1}},
-		"it cannot report: there is no public URL":    {true, false, false, Reaped{Batches: 1, Retried: 1}},
-		"it reports no acceptances any more":          {false, true, true, Reaped{Batches: 1, Retried: 1}},
+		"it has reported":                          {true, true, true, Reaped{Waiting: 1}},
+		"it has not reported yet":                  {true, true, false, Reaped{Waiting: 1}},
+		"it cannot report: there is no public URL": {true, false, false, Reaped{Batches: 1, Retried: 1}},
+		"it reports no acceptances any more":       {false, true, true, Reaped{Batches: 1, Retried: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
