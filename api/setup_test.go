@@ -71,15 +71,15 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	r := Deps{Pool: b.Pool, Workspaces: workspaces.New(b.Pool), Ledger: b.Ledger, Templates: b.Templates, Audiences: b.Audiences,
 		Providers: b.Providers, Suppressions: suppression.New(b.Pool), Links: links.New(b.Pool, b.Box, nil)}
 	b.pages = unsubscribe.New(unsubscribe.Deps{Pool: b.Pool, Links: r.Links, Suppressions: r.Suppressions, Workspaces: r.Workspaces,
-		PublicURL: publicURL})
+		PublicURL: func() string { return publicURL }})
 	r.Pages = b.pages
-	b.tracking = tracking.New(tracking.Deps{Pool: b.Pool, Links: r.Links, Workspaces: r.Workspaces, PublicURL: publicURL, Log: quiet})
+	b.tracking = tracking.New(tracking.Deps{Pool: b.Pool, Links: r.Links, Workspaces: r.Workspaces, PublicURL: func() string { return publicURL }, Log: quiet})
 	r.Tracking = b.tracking
 	r.Audit = audit.New(b.Pool)
 	files, err := blobs.OpenFolder(t.TempDir())
 	b.Must(err)
 	r.Exports = exports.New(exports.Deps{Pool: b.Pool, Links: r.Links, Blobs: blobs.New(blobs.Deps{Pool: b.Pool, Store: files})},
-		exports.Config{PublicURL: publicURL})
+		exports.Config{PublicURL: func() string { return publicURL }})
 	r.Campaigns = campaigns.New(campaigns.Deps{Pool: b.Pool, Ledger: r.Ledger, Audiences: r.Audiences, Templates: r.Templates,
 		Providers: r.Providers, Log: quiet}, campaigns.Config{})
 	r.Webhooks = webhooks.New(webhooks.Deps{Pool: b.Pool, Box: b.Box, Log: quiet}, webhooks.Options{})
@@ -96,7 +96,7 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 		return bytes.Contains(secrets, []byte("webhook_secret"))
 	})
 	r.Hooks = hooks.New(hooks.Deps{Pool: b.Pool, Providers: r.Providers, Kinds: []sender.Kind{gateway.Kind(wire.Operator{})},
-		PublicURL: "https://lemma.example", Log: quiet})
+		PublicURLs: func() []string { return []string{"https://lemma.example"} }, Log: quiet})
 	b.deps = r
 	o := Options{Connections: 64, Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
 		Capabilities: func(kind string) Capabilities {

@@ -81,11 +81,11 @@ func TestLookupsWithoutAllRows(t *testing.T) {
 		for _, reading := range []string{"a lookup", "a matching query"} {
 			t.Run(name+", "+reading, func(t *testing.T) {
 				b := setup(t, dev)
-				source, err := parseDSN(Postgres, b.DSN, b.options)
+				source, err := wire.Parse(Postgres, b.DSN, b.rules())
 				b.Must(err)
-				source.tls = "disable"
+				source.TLS = "disable"
 				l := newTampering(t, source, tamper)
-				source.host, source.port, source.socket = "127.0.0.1", portOf(l.listener), ""
+				source.Host, source.Port, source.Socket = "127.0.0.1", portOf(l.listener), ""
 				err = b.within(t.Context(), openedSource{target: source}, b.readSpan(), func(r *run) error {
 					l.tampering.Store(true)
 					_, err := readings[reading](r)

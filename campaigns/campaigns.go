@@ -58,8 +58,8 @@ type Config struct {
 	// a campaign without a limit of its own is paused; 0.02. 1 never pauses.
 	TemplateErrorLimit float64
 
-	// NoPublicURL refuses campaigns whose recipients need a link to unsubscribe.
-	NoPublicURL bool
+	// NoPublicURL refuses campaigns whose recipients need a link to unsubscribe. nil: never.
+	NoPublicURL func() bool
 }
 
 func (c Config) withDefaults() Config {
@@ -72,6 +72,9 @@ func (c Config) withDefaults() Config {
 		if *d == 0 {
 			*d = value
 		}
+	}
+	if c.NoPublicURL == nil {
+		c.NoPublicURL = func() bool { return false }
 	}
 	if c.TemplateErrorLimit == 0 {
 		c.TemplateErrorLimit = 0.02

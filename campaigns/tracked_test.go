@@ -126,7 +126,7 @@ func TestAMetricThatIsNotTracked(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := context.Background()
 			cfg := b.cfg
-			cfg.NoPublicURL = c.noURL
+			cfg.NoPublicURL = func() bool { return c.noURL }
 			sut := New(b.deps, cfg)
 			e := ab(func(e *Experiment) { e.Metric, e.Variants[1].TemplateID = &Metric{Type: c.metric}, &c.template })
 			made, err := sut.Create(ctx, b.Workspace, NewCampaign{ID: lemma.NewID(), Name: "c", AudienceID: b.Audience, TemplateID: b.Template,

@@ -27,7 +27,7 @@ type leftLink struct {
 // the content itself: nothing is replaced.
 func (c *Campaigns) untrackedOf(now Campaign, content *message.Compiled) (untracked, error) {
 	u := untracked{content, map[leftLink]int{}}
-	if c.cfg.NoPublicURL || !content.Tracks(now.Transactional).Clicks {
+	if c.cfg.NoPublicURL() || !content.Tracks(now.Transactional).Clicks {
 		return u, nil
 	}
 	var err error

@@ -65,7 +65,7 @@ type Deps struct {
 	Log       *slog.Logger
 	Metrics   *Metrics
 
-	NoPublicURL bool // recipients cannot reach the server
+	NoPublicURL func() bool // recipients cannot reach the server; nil: they can
 }
 
 // Direct accepts direct notifications. It is safe for concurrent use.

@@ -96,7 +96,7 @@ func (b *bundle) send(d *Direct, r Request, want string) notifications.Notificat
 // sender is a process that sends.
 func (b *bundle) sender(change ...func(*sender.Config)) *sender.Sender {
 	b.T.Helper()
-	cfg := sender.Config{Lease: time.Minute, CallTimeout: time.Second, Unreachable: true}
+	cfg := sender.Config{Lease: time.Minute, CallTimeout: time.Second}
 	for _, c := range change {
 		c(&cfg)
 	}

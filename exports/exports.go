@@ -44,7 +44,7 @@ const (
 type Config struct {
 	Workers   int           // exports that a process writes at the same time; 2
 	Retention time.Duration // how long an export is kept after its end; 7 days
-	PublicURL string        // of links; empty: links are paths
+	PublicURL func() string // of links; nil or empty: links are paths
 	Poll      time.Duration // how often due exports are looked up; 500 ms
 	PageRows  int           // rows that one statement reads; 20,000
 	PageBytes int           // of the rows of a page, unless its first row or only batch has more; 8 MiB
@@ -65,6 +65,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.PageBytes <= 0 {
 		c.PageBytes = 8 << 20
+	}
+	if c.PublicURL == nil {
+		c.PublicURL = func() string { return "" }
 	}
 	return c
 }

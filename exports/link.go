@@ -52,7 +52,7 @@ func (e *Exports) Link(ctx context.Context, ws, id uuid.UUID, valid time.Duratio
 		return Link{}, err
 	}
 	token := signer.Sign(links.Download, binary.BigEndian.AppendUint64(id[:], uint64(expires.Unix())))
-	return Link{URL: strings.TrimSuffix(e.cfg.PublicURL, "/") + DownloadPath + token, ExpiresAt: expires, Bytes: file.Bytes,
+	return Link{URL: e.cfg.PublicURL() + DownloadPath + token, ExpiresAt: expires, Bytes: file.Bytes,
 		SHA256: file.Checksum()}, nil
 }
 

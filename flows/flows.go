@@ -167,7 +167,7 @@ type Config struct {
 	Retention     time.Duration // of events and refusals; 30 days
 	Gather        int           // single events that are recorded in one transaction, at most; 256
 
-	NoPublicURL bool // a send node whose recipients need a link to unsubscribe is a fault
+	NoPublicURL func() bool // a send node whose recipients need a link to unsubscribe is a fault; nil: never
 }
 
 // Flows stores flows and advances their enrollments.

@@ -24,7 +24,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,35 +52,38 @@ const (
 
 // Deps are the dependencies of Hooks.
 type Deps struct {
-	Pool      *pgxpool.Pool
-	Providers *providers.Providers
-	Kinds     []sender.Kind
-	PublicURL string // under which carriers reach the server
-	Log       *slog.Logger
-	Metrics   *Metrics
+	Pool       *pgxpool.Pool
+	Providers  *providers.Providers
+	Kinds      []sender.Kind
+	PublicURLs func() []string // under which carriers reach the server: the current one, and then those before it
+	Log        *slog.Logger
+	Metrics    *Metrics
 }
 
 // Hooks receives webhooks. It is safe for concurrent use.
 type Hooks struct {
-	pool      *pgxpool.Pool
-	publicURL string
-	accounts  *accounts
-	known     *known
-	gather    *admission.Gatherer[[]events.Received, []events.Recorded]
-	large     *slots.Slots // one for each large body
-	clock     *clock.Clock
-	log       *slog.Logger
-	metrics   *Metrics
-	noID      rare
-	noAddress rare
+	pool       *pgxpool.Pool
+	publicURLs func() []string
+	accounts   *accounts
+	known      *known
+	gather     *admission.Gatherer[[]events.Received, []events.Recorded]
+	large      *slots.Slots // one for each large body
+	clock      *clock.Clock
+	log        *slog.Logger
+	metrics    *Metrics
+	noID       rare
+	noAddress  rare
 }
 
 // New returns Hooks.
 func New(d Deps) *Hooks {
-	h := &Hooks{pool: d.Pool, publicURL: strings.TrimSuffix(d.PublicURL, "/"), accounts: newAccounts(d.Providers, d.Kinds),
+	h := &Hooks{pool: d.Pool, publicURLs: d.PublicURLs, accounts: newAccounts(d.Providers, d.Kinds),
 		known: newKnown(mostKnown),
 		large: slots.New(slots.Limits{Process: mostLarge, Workspace: ofOne}, func(string) error { return busy }),
 		clock: clock.New(d.Pool), log: d.Log, metrics: d.Metrics}
+	if h.publicURLs == nil {
+		h.publicURLs = func() []string { return nil }
+	}
 	if h.log == nil {
 		h.log = slog.Default()
 	}
@@ -141,7 +143,7 @@ func (h *Hooks) receive(r *http.Request, carrier, provider string) error {
 	if err != nil {
 		return err
 	}
-	reports, err := a.receiver.Receive(r.Context(), sender.WebhookRequest{URL: h.url(r), Header: r.Header, Body: body, At: at})
+	reports, err := a.receiver.Receive(r.Context(), sender.WebhookRequest{URLs: h.called(r), Header: r.Header, Body: body, At: at})
 	if err != nil {
 		return unverified(err)
 	}
@@ -165,21 +167,27 @@ func (h *Hooks) repetition(a *account, provider uuid.UUID, body []byte) (id uuid
 	return id, h.known.has(id)
 }
 
-// url is the URL that the carrier has called, also behind a proxy.
-func (h *Hooks) url(r *http.Request) string {
-	if h.publicURL == "" {
-		return "https://" + r.Host + r.URL.RequestURI()
+// called are the URLs that the carrier may have called, also behind a proxy.
+func (h *Hooks) called(r *http.Request) []string {
+	public := h.publicURLs()
+	if len(public) == 0 {
+		return []string{"https://" + r.Host + r.URL.RequestURI()}
 	}
-	return h.publicURL + r.URL.RequestURI()
+	all := make([]string, len(public))
+	for i, base := range public {
+		all[i] = base + r.URL.RequestURI()
+	}
+	return all
 }
 
 // URL is the webhook URL of a provider, or "" if carriers cannot reach the server or
 // the kind has no webhooks.
 func (h *Hooks) URL(kind string, provider uuid.UUID) string {
-	if h.publicURL == "" || h.accounts.kinds[kind].Receiver == nil {
+	public := h.publicURLs()
+	if len(public) == 0 || h.accounts.kinds[kind].Receiver == nil {
 		return ""
 	}
-	return h.publicURL + "/hooks/" + kind + "/" + lemma.FormatID(lemma.PrefixProvider, provider)
+	return public[0] + "/hooks/" + kind + "/" + lemma.FormatID(lemma.PrefixProvider, provider)
 }
 
 // body reads the body. A large one needs a slot, but only once more than smallBody has come:

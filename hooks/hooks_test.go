@@ -81,7 +81,7 @@ func (b *bundle) create(key []byte) uuid.UUID {
 // hooks is one process.
 func (b *bundle) hooks() *Hooks {
 	return New(Deps{Pool: b.Pool, Providers: b.accounts, Kinds: []sender.Kind{gateway.Kind(wire.Operator{})},
-		PublicURL: "https://lemma.example", Log: slog.New(slog.DiscardHandler)})
+		PublicURLs: func() []string { return []string{"https://lemma.example"} }, Log: slog.New(slog.DiscardHandler)})
 }
 
 func keyOf(i int) uuid.UUID { return lemma.Key("test/1", fmt.Sprint(i)) }

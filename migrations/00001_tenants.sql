@@ -50,7 +50,19 @@ create table idempotency_keys (
 );
 create index idempotency_keys_age on idempotency_keys (created_at);
 
+-- The values of LEMMA_PUBLIC_URL of all processes. The one that started last decides for the
+-- installation, so the rows have no workspace.
+create table public_urls (
+    url        text not null,
+    started_at timestamptz not null,                   -- when the last process with it started
+    seen_at    timestamptz not null default now(),     -- when a process with it ran last, to a few seconds
+    constraint public_urls_pkey primary key (url),
+    constraint public_urls_url check (url ~ '^https?://')
+);
+comment on constraint public_urls_pkey on public_urls is 'a value of LEMMA_PUBLIC_URL has one row';
+
 -- +goose Down
+drop table public_urls;
 drop table idempotency_keys;
 drop table api_keys;
 drop table workspaces;

@@ -1014,6 +1014,14 @@ create table providers (
     constraint providers_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
+create table public_urls (
+    url text not null,
+    started_at timestamp with time zone not null,
+    seen_at timestamp with time zone not null default now(),
+    constraint public_urls_pkey PRIMARY KEY (url),
+    constraint public_urls_url CHECK ((url ~ '^https?://'::text))
+);
+
 create table refusals (
     workspace_id uuid not null,
     flow_id uuid not null,
@@ -1435,6 +1443,7 @@ comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
 comment on constraint outbox_of_event on outbox is 'Outbox!ConsistentOutput';
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint provider_watermarks_pkey on provider_watermarks is 'SendingEngine!SingleSendUnderAssumptions';
+comment on constraint public_urls_pkey on public_urls is 'a value of LEMMA_PUBLIC_URL has one row';
 comment on constraint settlement_queue_pkey on settlement_queue is 'a conversion is counted once';
 comment on constraint suppression_filters_pkey on suppression_filters is 'a filter of suppressions has each part once';
 comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';

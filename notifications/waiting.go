@@ -30,6 +30,7 @@ type batchState struct {
 	ThrottledBy          *string    // the limit that made the provider's batches wait in the last minute
 	Provider             string     // its kind
 	PausedFor            *string    // why the campaign or flow is paused, if Lemma paused it
+	ReleasedFor          string     // why a worker gave the batch back last, if it was for a reason
 }
 
 // AwaitsEvents is the detail in the log of a batch whose rows the reaper leaves until
@@ -46,7 +47,8 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 			coalesce(m.first_error, '') as first_error, m.failing_since, m.open_until,
 			case when m.throttled_at > now() - interval '1 minute' then m.throttled_by end as throttled_by, coalesce(p.kind, '') as provider,
 			case when c.status = 'paused' then c.status_reason || coalesce(': ' || c.status_detail, '')
-				when f.status = 'paused' then f.status_reason || coalesce(': ' || f.status_detail, '') end as paused_for
+				when f.status = 'paused' then f.status_reason || coalesce(': ' || f.status_detail, '') end as paused_for,
+			case when r.event = 'released' then coalesce(r.detail, '') else '' end as released_for
 		from notification_status s
 		join batches b on b.workspace_id = s.workspace_id and b.origin_id = s.origin_id and b.id = s.current_batch_id
 		left join providers p on p.workspace_id = b.workspace_id and p.id = b.provider_id
@@ -57,6 +59,9 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 			select l.until, l.detail from batch_log l
 			where l.workspace_id = b.workspace_id and l.batch_id = b.id and l.token = b.leased_by and l.until is not null
 			order by l.at desc limit 1) l on true
+		left join lateral (
+			select r.event, r.detail from batch_log r where r.workspace_id = b.workspace_id and r.batch_id = b.id
+			order by r.at desc limit 1) r on true
 		where s.workspace_id = $1 and s.origin_id = $2 and s.key = $3`, n.WorkspaceID, n.OriginID, n.Key, AwaitsEvents)
 	found, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[batchState])
 	if err != nil || len(found) == 0 {
@@ -83,6 +88,8 @@ func (b *batchState) waiting(status string) *Waiting {
 		return &Waiting{"resume", nil, "its campaign or flow is paused (" + *b.PausedFor + ")"}
 	case b.Gate == "held":
 		return &Waiting{"resume", nil, "its campaign or flow is paused"}
+	case b.DueAt.After(b.Now) && b.ReleasedFor != "":
+		return &Waiting{"due", &b.DueAt, "its batch is tried again then: " + b.ReleasedFor}
 	case b.DueAt.After(b.Now):
 		return &Waiting{"due", &b.DueAt, "its batch is not due yet"}
 	case b.OpenUntil != nil:

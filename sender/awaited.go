@@ -23,14 +23,15 @@ const (
 // its token (SendingEngine: WaitsForEvents). A late event is as bad as a lost one, so a
 // second attempt waits for newer events, and then until all calls of the lease would have
 // theirs if each is as late as the newest. Rows that were split from another batch have
-// their windows there.
+// their windows there. What the process itself is set up for plays no part: a provider that
+// receives events is awaited if some have come, or if the installation has a public URL.
 func (s *Sender) readEvents(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale) (state eventState, err error) {
-	if b.Attempt == b.MaxAttempts || s.cfg.Unreachable {
+	if b.Attempt == b.MaxAttempts {
 		return eventsCurrent, nil
 	}
 	var behind, overdue bool
 	err = tx.QueryRow(ctx, `
-		select p.receives and (coalesce(m.occurred_at < w.called_at, true)
+		select p.receives and (m.provider_id is not null or exists (select from public_urls)) and (coalesce(m.occurred_at < w.called_at, true)
 				or coalesce(now() < w.until + (m.recorded_at - m.occurred_at), false)),
 			w.called_at < now() - $6::interval
 		from providers p

@@ -10,8 +10,13 @@ import (
 	"lemma/notifications"
 )
 
-// reports makes the provider one that reports events.
-func (b *bundle) reports() { b.Exec(`update providers set receives = true where id = $1`, b.provider) }
+const storePublicURL = `insert into public_urls (url, started_at) values ('https://lemma.example', now()) on conflict (url) do nothing`
+
+// reports makes the provider one that reports events to this installation.
+func (b *bundle) reports() {
+	b.Exec(storePublicURL)
+	b.Exec(`update providers set receives = true where id = $1`, b.provider)
+}
 
 // report receives a webhook about notification i: of the attempt, which occurred at.
 func (b *bundle) report(i, attempt int, kind events.Type, at time.Time) {
@@ -75,6 +80,39 @@ func TestASecondAttemptWaitsForEvents(t *testing.T) {
 			}
 			b.work(s)
 			b.wantCounts(notifications.Counts{Sent: 10})
+		})
+	}
+}
+
+// Whether events may come is a fact of the provider and of the installation: they have come
+// before, or carriers can reach it. The process that reaps has no setting for it.
+func TestEventsAreAwaitedOfProvidersThatReport(t *testing.T) {
+	for name, c := range map[string]struct {
+		receives, publicURL, reported bool
+		want                          Reaped
+	}{
+		"it has reported, and there is no public URL": {true, false, true, Reaped{Waiting: 1}},
+		"it has reported":                          {true, true, true, Reaped{Waiting: 1}},
+		"it has not reported yet":                  {true, true, false, Reaped{Waiting: 1}},
+		"it cannot report: there is no public URL": {true, false, false, Reaped{Batches: 1, Retried: 1}},
+		"it reports no acceptances any more":       {false, true, true, Reaped{Batches: 1, Retried: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.insert(10, 10, 2)
+			b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
+			b.Exec(`update providers set receives = $2 where id = $1`, b.provider, c.receives)
+			if c.publicURL {
+				b.Exec(storePublicURL)
+			}
+			if c.reported {
+				b.report(5, 1, events.TypeDelivered, time.Now().Add(-time.Hour))
+			}
+			s := b.sender()
+			b.work(s)
+			if got := b.reap(s); got != c.want {
+				t.Errorf("reaped %+v, want %+v", got, c.want)
+			}
 		})
 	}
 }

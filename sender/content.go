@@ -22,6 +22,7 @@ type content struct {
 	tracked                      *tracking.Signer  // nil: nothing is tracked
 	fromName, fromEmail, replyTo string
 	suppressed                   suppression.Message // what its recipients are checked for
+	publicURL                    string              // when the content was read: another one makes other links
 	bytes                        int                 // of memory, estimated
 }
 
@@ -60,7 +61,7 @@ func (s *Sender) prepare(ctx context.Context, c *claim) (Carrier, *content, erro
 }
 
 func (s *Sender) content(ctx context.Context, workspaceID, contentID uuid.UUID) (*content, error) {
-	if d, ok := s.cache.contents.Get(contentID); ok {
+	if d, ok := s.cache.contents.Get(contentID); ok && d.publicURL == s.publicURL() {
 		return d, nil
 	}
 	d, err := s.readContent(ctx, workspaceID, contentID)
@@ -72,7 +73,7 @@ func (s *Sender) content(ctx context.Context, workspaceID, contentID uuid.UUID) 
 }
 
 func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UUID) (*content, error) {
-	d := &content{}
+	d := &content{publicURL: s.publicURL()}
 	var of contentSource
 	var headers map[string]string
 	var topic uuid.NullUUID
@@ -118,6 +119,14 @@ func (s *Sender) readContent(ctx context.Context, workspaceID, contentID uuid.UU
 	}
 	d.renderMessage, d.bytes = compiled.RenderTracked, compiled.Bytes()
 	return d, nil
+}
+
+// publicURL is under which the links of messages lead; empty: they have none.
+func (s *Sender) publicURL() string {
+	if s.pages == nil {
+		return ""
+	}
+	return s.pages.PublicURL()
 }
 
 // contentSource is what a content is compiled from: a version of a template, or its own text.

@@ -31,6 +31,7 @@ type Metrics struct {
 	stopped   *prometheus.CounterVec
 	unchecked prometheus.Counter
 	tests     *prometheus.CounterVec
+	unusable  *prometheus.CounterVec
 }
 
 // NewMetrics registers a sender's metrics; with nil they are not exported.
@@ -65,13 +66,15 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"Notifications that were skipped because their address is suppressed, by cause."),
 		rechecks: vector("lemma_rechecks_total", "result",
 			"Notifications that were read again from their audience after a long wait: kept, or the reason of the skip."),
-		tests:     vector("lemma_provider_tests_total", "outcome", "Test messages that were sent over a provider, by outcome."),
+		tests: vector("lemma_provider_tests_total", "outcome", "Test messages that were sent over a provider, by outcome."),
+		unusable: vector("lemma_batches_unprepared_total", "reason",
+			"Batches that were given back uncalled, since something that all their messages need is missing (public_url_missing, provider_unusable)."),
 		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}
 	if r != nil {
 		r.MustRegister(m.outcomes, m.claims, m.calls, m.messages, m.deferred, m.late, m.expired, m.lost, m.retries, m.held, m.freed,
 			m.crashed, m.opened, m.closings, m.probes, m.pauses, m.noSlot, m.enqueues, m.uncertain, m.rechecks, m.stopped, m.unchecked,
-			m.tests)
+			m.tests, m.unusable)
 	}
 	return m
 }
@@ -129,6 +132,14 @@ func (m *Metrics) swept(n int)             { m.enqueues.Add(float64(n)) }
 func (m *Metrics) suppressed(cause string) { m.stopped.WithLabelValues(cause).Inc() }
 func (m *Metrics) tested(o Outcome)        { m.tests.WithLabelValues(string(o)).Inc() }
 func (m *Metrics) recheckFailed()          { m.unchecked.Inc() }
+
+func (m *Metrics) unprepared(noPublicURL bool) {
+	reason := "provider_unusable"
+	if noPublicURL {
+		reason = "public_url_missing"
+	}
+	m.unusable.WithLabelValues(reason).Inc()
+}
 
 func (m *Metrics) rechecked(reason string) {
 	if reason == "" {

@@ -28,7 +28,7 @@ type SelfSigned interface {
 
 // WebhookRequest is a request to the webhook URL of a provider.
 type WebhookRequest struct {
-	URL    string // the public URL that was called, with its query: some carriers sign it
+	URLs   []string // that the carrier may have called, with their query, the current public URL first: some carriers sign it
 	Header http.Header
 	Body   []byte
 	At     time.Time // when it came, by the clock of the database

@@ -69,8 +69,7 @@ type Config struct {
 	PerProvider    int           // of these, for one provider; a third of it while it is slow or unknown; three quarters
 	PerWorkspace   int           // of these, for one workspace; three quarters
 
-	EventWait   time.Duration // how long after the lease a second attempt waits for events of the carrier, at most; 10 min
-	Unreachable bool          // carriers cannot reach the server, so that no events come and nothing waits for them
+	EventWait time.Duration // how long after the lease a second attempt waits for events of the carrier, at most; 10 min
 
 	ReapEvery  time.Duration // 1 min
 	SweepEvery time.Duration // 30 s
@@ -166,11 +165,12 @@ type Sender struct {
 	paces    sync.Map // provider id -> *pace
 	rechecks rechecks
 
-	unrendered errorCounts
-	slots      slots
-	direct     slots         // of batches of direct notifications
-	memory     *limits.Slots // bytes of messages
-	fairness   fairness
+	unrendered   errorCounts
+	unpreparedAt atomic.Pointer[time.Time] // when one was logged last
+	slots        slots
+	direct       slots         // of batches of direct notifications
+	memory       *limits.Slots // bytes of messages
+	fairness     fairness
 
 	directFairness fairness // of direct notifications
 	late           lateBatches

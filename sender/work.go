@@ -2,13 +2,11 @@ package sender
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
-	"lemma"
 	"lemma/notifications"
 )
 
@@ -306,19 +304,6 @@ func (s *Sender) backOff(c *claim) time.Duration {
 		return 0
 	}
 	return max(min(s.cfg.DeferFor<<min(c.refusals.most-1, 20), s.cfg.DeferMost), c.retryAfter)
-}
-
-// unprepared gives a batch back whose provider or content cannot be opened.
-func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Duration, error) {
-	if lemma.KindOf(cause) == lemma.Internal {
-		_, err := s.giveBackFailed(ctx, c, nil, cause)
-		return 0, err
-	}
-	s.metrics.paused("provider_unusable")
-	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, c.cause("provider_unusable", lemma.Public(cause))); err != nil {
-		return 0, fmt.Errorf("pause %s: %w", c.OriginID, err)
-	}
-	return s.giveBack(ctx, c, nil, s.cfg.DeferFor)
 }
 
 // windowSize limits a window to half a second of the provider's rate, so that a slow

@@ -41,7 +41,7 @@ type Config struct {
 	Carriers     wire.Operator
 	Retention    retention.Config
 	Archive      bool   // partitions are archived before they are dropped; needs Deps.Blobs
-	PublicURL    string // under which carriers and recipients reach the API; empty: they cannot
+	PublicURL    string // under which carriers and recipients reach the API; empty: that of other processes
 }
 
 // How long a transaction may wait for its process. No transaction of the API

@@ -15,9 +15,9 @@
 package tracking
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +41,7 @@ type Deps struct {
 	Pool       *pgxpool.Pool
 	Links      *links.Links
 	Workspaces *workspaces.Workspaces
-	PublicURL  string // under which recipients reach this server; empty: nothing is tracked
+	PublicURL  func() string // under which recipients reach this server; nil or empty: nothing is tracked
 	Log        *slog.Logger
 	Metrics    *Metrics
 }
@@ -70,10 +70,12 @@ func New(d Deps) *Tracking {
 	if d.Log == nil {
 		d.Log = slog.Default()
 	}
+	if d.PublicURL == nil {
+		d.PublicURL = func() string { return "" }
+	}
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	d.PublicURL = strings.TrimSuffix(d.PublicURL, "/")
 	t := &Tracking{Deps: d, clock: clock.New(d.Pool), bases: map[uuid.UUID]base{}, applyFor: applyFor,
 		paces:      paces{chunk: chunk, of: map[uuid.UUID]pace{}},
 		converting: paces{chunk: convertChunk, of: map[uuid.UUID]pace{}},
@@ -83,11 +85,11 @@ func New(d Deps) *Tracking {
 }
 
 // On reports whether messages can be tracked at all.
-func (t *Tracking) On() bool { return t != nil && t.PublicURL != "" }
+func (t *Tracking) On() bool { return t != nil && t.PublicURL() != "" }
 
 // base is where the links of a workspace lead.
 type base struct {
-	url   string
+	url   string    // empty: under the public URL
 	until time.Time // when it is read again
 }
 
@@ -96,28 +98,25 @@ const (
 	mostBases = 10_000 // in memory
 )
 
-// Base is the tracking URL of a workspace, otherwise the public URL. A change is seen
-// within baseAge.
+// Base is the tracking URL of a workspace, otherwise the public URL. A change of the
+// former is seen within baseAge.
 func (t *Tracking) Base(ctx context.Context, ws uuid.UUID) (string, error) {
 	t.mu.Lock()
 	known, ok := t.bases[ws]
 	t.mu.Unlock()
 	if ok && time.Now().Before(known.until) {
-		return known.url, nil
+		return cmp.Or(known.url, t.PublicURL()), nil
 	}
 	of, err := t.Workspaces.Get(ctx, ws)
 	if err != nil {
 		return "", err
 	}
 	fresh := base{of.TrackingURL, time.Now().Add(baseAge)}
-	if fresh.url == "" {
-		fresh.url = t.PublicURL
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.bases) >= mostBases {
 		clear(t.bases)
 	}
 	t.bases[ws] = fresh
-	return fresh.url, nil
+	return cmp.Or(fresh.url, t.PublicURL()), nil
 }

@@ -51,8 +51,8 @@ func setup(t *testing.T) *bundle {
 // process is one more process.
 func (b *bundle) process() *Tracking {
 	pool := b.Connect()
-	return New(Deps{Pool: pool, Links: links.New(pool, pgtest.Box(b.T), nil), Workspaces: workspaces.New(pool), PublicURL: public + "/",
-		Log: slog.New(slog.DiscardHandler)})
+	return New(Deps{Pool: pool, Links: links.New(pool, pgtest.Box(b.T), nil), Workspaces: workspaces.New(pool),
+		PublicURL: func() string { return public }, Log: slog.New(slog.DiscardHandler)})
 }
 
 func (b *bundle) insert(origin uuid.UUID) {

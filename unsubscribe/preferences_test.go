@@ -111,7 +111,7 @@ func TestAlternatingChanges(t *testing.T) {
 	f := setup(t)
 	registry := prometheus.NewRegistry()
 	f.pages = unsubscribe.New(unsubscribe.Deps{Pool: f.pool, Links: f.links, Suppressions: f.suppressions, Workspaces: f.workspaces,
-		PublicURL: publicURL, Metrics: unsubscribe.NewMetrics(registry)})
+		PublicURL: func() string { return publicURL }, Metrics: unsubscribe.NewMetrics(registry)})
 	news, offers := f.topic("News"), f.topic("Offers")
 	path, other := f.path(f.ws, news), f.path(f.ws, news)
 	id := lemma.FormatID(lemma.PrefixTopic, news)

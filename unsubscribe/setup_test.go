@@ -43,7 +43,7 @@ func setup(t *testing.T) *fixture {
 		workspaces: workspaces.New(pool)}
 	f.links = links.New(pool, f.box, nil)
 	f.pages = unsubscribe.New(unsubscribe.Deps{Pool: pool, Links: f.links, Suppressions: f.suppressions, Workspaces: f.workspaces,
-		PublicURL: publicURL})
+		PublicURL: func() string { return publicURL }})
 	return f
 }
 

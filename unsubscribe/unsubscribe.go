@@ -40,7 +40,7 @@ type Deps struct {
 	Links        *links.Links
 	Suppressions *suppression.Suppressions
 	Workspaces   *workspaces.Workspaces
-	PublicURL    string // under which recipients reach this server; empty: there are no links
+	PublicURL    func() string // under which recipients reach this server; nil or empty: there are no links
 	Log          *slog.Logger
 	Metrics      *Metrics // nil: they are not exported
 }
@@ -68,6 +68,9 @@ type Pages struct {
 func New(d Deps) *Pages {
 	if d.Log == nil {
 		d.Log = slog.Default()
+	}
+	if d.PublicURL == nil {
+		d.PublicURL = func() string { return "" }
 	}
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
@@ -97,14 +100,15 @@ type URLs struct {
 
 // URLs returns what makes the links of a content, or ErrNoPublicURL.
 func (p *Pages) URLs(ctx context.Context, ws uuid.UUID, c Content) (*URLs, error) {
-	if p.PublicURL == "" {
+	at := p.PublicURL()
+	if at == "" {
 		return nil, ErrNoPublicURL
 	}
 	signer, err := p.Links.Signer(ctx, ws, c.CreatedAt)
 	if err != nil {
 		return nil, fmt.Errorf("make links to unsubscribe: %w", err)
 	}
-	return &URLs{signer, p.PublicURL + Path, c}, nil
+	return &URLs{signer, at + Path, c}, nil
 }
 
 // Of is the link of the recipient of a notification. It is the same each time.

@@ -16,7 +16,7 @@ import (
 )
 
 // doctorCommand prints the state of the constraints and settings that the guarantees depend
-// on (guards), of stored secrets, of connections, of partitions, of the clock and of data sources. It fails when a guard
+// on (guards), of stored secrets, of connections, of partitions, of public URLs, of the clock and of data sources. It fails when a guard
 // is red or a secret is unreadable.
 type doctorCommand struct {
 	AllowNoFsync bool `name:"allow-no-fsync" help:"Allow fsync=off, for a database that may be lost."`
@@ -71,8 +71,9 @@ type finding struct{ state, name, text string }
 func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) error {
 	var migrated bool
 	err := pool.QueryRow(ctx, `
-		select count(*) = 3 from information_schema.columns where table_schema = current_schema()
-		and (table_name, column_name) in (('data_sources', 'tls'), ('providers', 'secrets'), ('webhook_endpoints', 'secret'))`).Scan(&migrated)
+		select count(*) = 4 from information_schema.columns where table_schema = current_schema()
+		and (table_name, column_name) in (('data_sources', 'tls'), ('providers', 'secrets'), ('webhook_endpoints', 'secret'),
+			('public_urls', 'seen_at'))`).Scan(&migrated)
 	if err != nil || !migrated {
 		return err
 	}
@@ -88,12 +89,16 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	if err != nil {
 		return err
 	}
+	urls, err := publicURLFindings(ctx, c, pool)
+	if err != nil {
+		return err
+	}
 	clock, err := clockFinding(ctx, pool)
 	if err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, f := range append(slices.Concat(found, unprotected, partitions), clock) {
+	for _, f := range append(slices.Concat(found, unprotected, partitions, urls), clock) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.state, f.name, f.text)
 	}
 	if err := w.Flush(); err != nil || unreadable == 0 {

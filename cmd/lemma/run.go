@@ -21,6 +21,7 @@ type commands struct {
 	Migrate       migrateCommand          `cmd:"" help:"Migrate the database, or list the migrations."`
 	Keys          keysCommand             `cmd:"" help:"Create, list and revoke API keys."`
 	Archives      archiveCommand          `cmd:"" name:"archive" help:"List and read partitions that were archived before they were dropped."`
+	PublicURLs    publicURLsCommand       `cmd:"" name:"public-urls" help:"List and remove the public URLs that processes have stored."`
 	Secrets       secretsCommand          `cmd:"" help:"Change the key that encrypts stored secrets."`
 	Flows         remote.Flows            `cmd:"" help:"Create, publish, watch and stop flows, over the API."`
 	Events        remote.Events           `cmd:"" help:"Record and list events, over the API."`

@@ -83,7 +83,7 @@ const (
 )
 
 // twilioFormat is a status callback of Twilio.
-var twilioFormat = hookFormat{name: "hooks_twilio", kind: twilio.Kind(wire.Operator{PublicURL: benchPublic}),
+var twilioFormat = hookFormat{name: "hooks_twilio", kind: twilio.Kind(wire.Operator{PublicURL: func() string { return benchPublic }}),
 	config:  `{"account_sid":"` + twilioAccount + `","messaging_service_sid":"MG00000000000000000000000000000002"}`,
 	secrets: func(hookTarget) string { return `{"auth_token":"` + twilioToken + `"}` },
 	request: func(t hookTarget, i int) hookRequest {

@@ -41,7 +41,7 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 	if err := sender.CheckSize(w.Body); err != nil {
 		return nil, err
 	}
-	called, err := url.Parse(w.URL)
+	called, err := url.Parse(w.URLs[0])
 	if err != nil {
 		return nil, fmt.Errorf("the URL cannot be read: %w", sender.ErrUnreadable)
 	}
@@ -52,7 +52,7 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 	if err != nil || len(form) > mostParameters {
 		return nil, fmt.Errorf("the parameters cannot be read: %w", sender.ErrUnreadable)
 	}
-	if !r.signed(w, called, form) {
+	if !r.signed(w, form) {
 		return nil, sender.ErrForged
 	}
 	if form.Get("AccountSid") != r.account {
@@ -68,26 +68,32 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 func (r receiver) checkBody(w sender.WebhookRequest, called *url.URL) error {
 	sum := sha256.Sum256(w.Body)
 	given, err := hex.DecodeString(called.Query().Get("bodySHA256"))
-	if err != nil || !hmac.Equal(given, sum[:]) || !r.signed(w, called, nil) {
+	if err != nil || !hmac.Equal(given, sum[:]) || !r.signed(w, nil) {
 		return sender.ErrForged
 	}
 	return fmt.Errorf("not a form: %w", sender.ErrUnreadable)
 }
 
-// signed reports that the header X-Twilio-Signature is right. Twilio signs the URL with
-// or without its port.
-func (r receiver) signed(w sender.WebhookRequest, called *url.URL, form url.Values) bool {
+// signed reports that the header X-Twilio-Signature is right. Twilio signs the URL that it was
+// given with the message, with or without its port.
+func (r receiver) signed(w sender.WebhookRequest, form url.Values) bool {
 	given, err := base64.StdEncoding.DecodeString(w.Header.Get("X-Twilio-Signature"))
 	if err != nil || len(given) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(spellings(w.URL, called), func(text string) bool {
-		return hmac.Equal(given, signature(r.authToken, text, form))
+	return slices.ContainsFunc(w.URLs, func(text string) bool {
+		return slices.ContainsFunc(spellings(text), func(text string) bool {
+			return hmac.Equal(given, signature(r.authToken, text, form))
+		})
 	})
 }
 
 // spellings are the URL as it is, and with its other spelling of the port.
-func spellings(text string, called *url.URL) []string {
+func spellings(text string) []string {
+	called, err := url.Parse(text)
+	if err != nil {
+		return nil
+	}
 	host := called.Host
 	switch {
 	case called.Port() != "":

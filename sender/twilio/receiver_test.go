@@ -31,7 +31,7 @@ var hookTime = time.Date(2026, 11, 22, 18, 0, 0, 0, time.UTC)
 
 // request is a request as Twilio makes it.
 func request(called string, form url.Values) sender.WebhookRequest {
-	return sender.WebhookRequest{URL: called, Body: []byte(form.Encode()), At: hookTime, Header: http.Header{
+	return sender.WebhookRequest{URLs: []string{called}, Body: []byte(form.Encode()), At: hookTime, Header: http.Header{
 		"Content-Type":       {"application/x-www-form-urlencoded"},
 		"X-Twilio-Signature": {base64.StdEncoding.EncodeToString(signature(hookToken, called, form))},
 	}}
@@ -148,12 +148,15 @@ func TestRefusals(t *testing.T) {
 		want error
 	}{
 		{"valid", valid(), nil},
-		{"signed with the port", change(func(w *sender.WebhookRequest) {
-			w.URL = strings.Replace(w.URL, "example.com", "example.com:443", 1)
+		{"signed for the public URL before", change(func(w *sender.WebhookRequest) {
+			w.URLs = append([]string{strings.Replace(w.URLs[0], "lemma", "other", 1)}, w.URLs...)
 		}), nil},
-		{"signed for another notification", change(func(w *sender.WebhookRequest) { w.URL = strings.Replace(w.URL, "n=a", "n=b", 1) }),
+		{"signed with the port", change(func(w *sender.WebhookRequest) {
+			w.URLs[0] = strings.Replace(w.URLs[0], "example.com", "example.com:443", 1)
+		}), nil},
+		{"signed for another notification", change(func(w *sender.WebhookRequest) { w.URLs[0] = strings.Replace(w.URLs[0], "n=a", "n=b", 1) }),
 			sender.ErrForged},
-		{"signed for another host", change(func(w *sender.WebhookRequest) { w.URL = strings.Replace(w.URL, "lemma", "other", 1) }),
+		{"signed for another host", change(func(w *sender.WebhookRequest) { w.URLs[0] = strings.Replace(w.URLs[0], "lemma", "other", 1) }),
 			sender.ErrForged},
 		{"another status", change(func(w *sender.WebhookRequest) { w.Body = []byte(status("failed", "").Encode()) }), sender.ErrForged},
 		{"a further parameter", change(func(w *sender.WebhookRequest) { w.Body = append(w.Body, "&x=1"...) }), sender.ErrForged},
@@ -188,7 +191,7 @@ func TestJSON(t *testing.T) {
 	body := []byte(`{"a":1}`)
 	sum := sha256.Sum256(body)
 	called := hookURL + "?bodySHA256=" + hex.EncodeToString(sum[:])
-	w := sender.WebhookRequest{URL: called, Body: body, At: hookTime, Header: http.Header{
+	w := sender.WebhookRequest{URLs: []string{called}, Body: body, At: hookTime, Header: http.Header{
 		"X-Twilio-Signature": {base64.StdEncoding.EncodeToString(signature(hookToken, called, nil))}}}
 	if _, err := r.Receive(t.Context(), w); !errors.Is(err, sender.ErrUnreadable) {
 		t.Error(err)
@@ -204,7 +207,7 @@ func TestReceiverOfAccount(t *testing.T) {
 	config := []byte(`{"account_sid":"` + hookAccount + `","from":"+15017122661"}`)
 	key := []byte(`{"api_key_sid":"SK0123456789abcdef0123456789abcdef","api_key_secret":"0123456789abcdef"}`)
 	token := []byte(`{"auth_token":"` + hookToken + `"}`)
-	of := Kind(wire.Operator{PublicURL: "https://lemma.example.com"}).Receiver
+	of := Kind(wire.Operator{PublicURL: func() string { return "https://lemma.example.com" }}).Receiver
 	if _, err := Kind(wire.Operator{}).Receiver(sender.Account{Config: config, Secrets: token}); err != nil {
 		t.Errorf("without a public URL: %v", err)
 	}

@@ -32,8 +32,16 @@ func (c *carrier) form(m *sender.Message) url.Values {
 	if c.validity > 0 {
 		form.Set("ValidityPeriod", strconv.Itoa(c.validity))
 	}
-	if c.callback != "" {
-		form.Set("StatusCallback", c.callback+"?n="+m.Notification+"&a="+strconv.Itoa(m.Attempt))
+	if base := c.base(); base != "" {
+		form.Set("StatusCallback", base+"/hooks/twilio/"+c.provider+"?n="+m.Notification+"&a="+strconv.Itoa(m.Attempt))
 	}
 	return form
+}
+
+// base is under which Twilio calls back; empty: it does not.
+func (c *carrier) base() string {
+	if c.publicURL == nil {
+		return ""
+	}
+	return c.publicURL()
 }

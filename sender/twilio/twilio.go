@@ -86,9 +86,10 @@ func Kind(o wire.Operator) sender.Kind {
 type carrier struct {
 	settings
 	*wire.Client
-	url      *url.URL // of the Messages resource
-	header   http.Header
-	callback string // without its query; empty: none
+	url       *url.URL // of the Messages resource
+	header    http.Header
+	publicURL func() string // of this Lemma; nil: no callback is requested
+	provider  string        // its id
 }
 
 func open(a sender.Account, o wire.Operator) (*carrier, error) {
@@ -98,12 +99,13 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	}
 	basic := base64.StdEncoding.EncodeToString([]byte(s.user + ":" + s.password))
 	c := &carrier{settings: s,
-		Client: wire.New(o.Options(a, s.timeout, s.most)),
-		url:    &url.URL{Scheme: s.endpoint.Scheme, Host: s.endpoint.Host, Path: "/2010-04-01/Accounts/" + s.account + "/Messages.json"},
+		Client:   wire.New(o.Options(a, s.timeout, s.most)),
+		provider: lemma.FormatID(lemma.PrefixProvider, a.ProviderID),
+		url:      &url.URL{Scheme: s.endpoint.Scheme, Host: s.endpoint.Host, Path: "/2010-04-01/Accounts/" + s.account + "/Messages.json"},
 		header: http.Header{"Authorization": {"Basic " + basic}, "User-Agent": {"Lemma"},
 			"Content-Type": {"application/x-www-form-urlencoded"}}}
-	if o.PublicURL != "" && s.authToken != "" {
-		c.callback = o.PublicURL + "/hooks/twilio/" + lemma.FormatID(lemma.PrefixProvider, a.ProviderID)
+	if s.authToken != "" {
+		c.publicURL = o.PublicURL
 	}
 	return c, nil
 }

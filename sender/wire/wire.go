@@ -54,7 +54,7 @@ import (
 type Operator struct {
 	AllowPrivate bool           // also connect to loopback and private addresses: for development, and the operator's own network
 	Roots        *x509.CertPool // certificate authorities; nil: the machine's
-	PublicURL    string         // under which carriers reach this Lemma, without a slash at its end; empty: they cannot
+	PublicURL    func() string  // under which carriers reach this Lemma, without a slash at its end; nil or empty: they cannot
 	ShowPrivate  bool           // tests of providers show what servers at such addresses answer
 	Log          *slog.Logger   // for the full errors of connections; nil: none
 }
