@@ -25,7 +25,8 @@ import (
 func TestRepeatedBodies(t *testing.T) {
 	b := setup(t)
 	topic := snstest.Start(t)
-	h := New(Deps{Pool: b.Pool, Providers: b.accounts, PublicURLs: func() []string { return []string{"https://lemma.example"} }, Log: slog.New(slog.DiscardHandler),
+	h := New(Deps{Pool: b.Pool, Providers: b.accounts,
+		PublicURLs: func() []string { return []string{"https://lemma.example"} }, Log: slog.New(slog.DiscardHandler),
 		Kinds: []sender.Kind{ses.KindOver(wire.Operator{}, sns.NewClient(sns.Options{Roots: topic.Roots, Transport: topic.Transport}))}})
 	config := func(topic string) json.RawMessage {
 		return fmt.Appendf(nil, `{"region":"eu-central-1","configuration_set":"lemma","topic_arn":%q}`, topic)

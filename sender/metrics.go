@@ -68,7 +68,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"Notifications that were read again from their audience after a long wait: kept, or the reason of the skip."),
 		tests: vector("lemma_provider_tests_total", "outcome", "Test messages that were sent over a provider, by outcome."),
 		unusable: vector("lemma_batches_unprepared_total", "reason",
-			"Batches that were given back uncalled, since something that all their messages need is missing (public_url_missing, provider_unusable)."),
+			"Batches that were given back uncalled, since something that they need is missing (public_url_missing, provider_unusable)."),
 		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}
 	if r != nil {
