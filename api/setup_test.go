@@ -73,7 +73,8 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	b.pages = unsubscribe.New(unsubscribe.Deps{Pool: b.Pool, Links: r.Links, Suppressions: r.Suppressions, Workspaces: r.Workspaces,
 		PublicURL: func() string { return publicURL }})
 	r.Pages = b.pages
-	b.tracking = tracking.New(tracking.Deps{Pool: b.Pool, Links: r.Links, Workspaces: r.Workspaces, PublicURL: func() string { return publicURL }, Log: quiet})
+	b.tracking = tracking.New(tracking.Deps{Pool: b.Pool, Links: r.Links, Workspaces: r.Workspaces,
+		PublicURL: func() string { return publicURL }, Log: quiet})
 	r.Tracking = b.tracking
 	r.Audit = audit.New(b.Pool)
 	files, err := blobs.OpenFolder(t.TempDir())

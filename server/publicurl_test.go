@@ -21,7 +21,7 @@ func TestAWorkerWithoutTheSettingMakesLinks(t *testing.T) {
 		return s
 	}
 	worker := process("")
-	m.Must(m.Server.PublicURL.Sync(t.Context()))
+	m.Must(m.PublicURL.Sync(t.Context()))
 	m.Sender = worker.Sender
 	for _, want := range []string{publicURL, "https://new.example"} {
 		if want != publicURL {
