@@ -233,7 +233,11 @@ func storeContents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*request)
 	for _, r := range all {
 		missing[r.content.id] = r.content
 	}
-	rows, _ := tx.Query(ctx, `select id from contents where workspace_id = $1 and id = any($2)`, ws, slices.Collect(maps.Keys(missing)))
+	// One probe for each: the planner would read all contents of the workspace when the table is small.
+	rows, _ := tx.Query(ctx, `
+		select c.id from unnest($2::uuid[]) k (id),
+			lateral (select id from contents c where c.workspace_id = $1 and c.id = k.id limit 1) c`,
+		ws, slices.Collect(maps.Keys(missing)))
 	stored, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
 		return fmt.Errorf("find contents: %w", err)

@@ -89,7 +89,7 @@ var session = map[string]string{
 	// the whole table is cheap then, and not when the plan is used.
 	"enable_seqscan": "off",
 	// Constraints are compared with their text.
-	"intervalstyle": "postgres",
+	"intervalstyle": "postgres", "quote_all_identifiers": "off",
 	// Months of partitions and of direct notifications, and steps of a day, are in UTC.
 	"timezone": "UTC",
 	// A statement whose cost is overestimated would be compiled each time.
