@@ -135,7 +135,7 @@ func reportedPhone(value string) (canonical, reason string) {
 	if canonical, ok := Phone("+"+number, ""); ok {
 		return canonical, ""
 	}
-	if canonical, ok := Phone(today(number), ""); ok {
+	if canonical, ok := Phone(renumbered(number), ""); ok {
 		return canonical, ""
 	}
 	if text != "" && text[0] != '+' && len(text) <= maxPhone && dialable(text) {
@@ -152,8 +152,8 @@ var (
 	oldBrazil = regexp.MustCompile(`^55([1-9]\d)([6-9]\d{7})$`)
 )
 
-// today returns the number that an old form has today, with +; empty if it is no old form.
-func today(number string) string {
+// renumbered returns the number that an old form has today, with +; empty if it is no old form.
+func renumbered(number string) string {
 	digits := strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' {
 			return c

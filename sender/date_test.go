@@ -12,7 +12,8 @@ import (
 )
 
 // nextSecond waits until the Date of the next call is another one than that of the first
-// message to an address, which may be ahead by as long as its claim took.
+// message to an address, which may be ahead by as long as its claim took. A Date has whole seconds
+// of the real clock, so that no signal can end the wait.
 func (b *bundle) nextSecond(address string) {
 	time.Sleep(time.Until(b.carrier.sent[address][0].Date.Add(1100 * time.Millisecond)))
 }
