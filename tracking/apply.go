@@ -65,14 +65,14 @@ func (t *Tracking) applyDue(ctx context.Context) error {
 // age, and returns how many these were. It leaves out workspaces that another call
 // applies. A workspace that fails does not stop the others.
 func (t *Tracking) Apply(ctx context.Context, age time.Duration) (applied int, err error) {
-	return t.eachWaiting(ctx, "tracking_queue", &t.paces, func(ws uuid.UUID, most int) (int, error) {
-		return t.applyChunk(ctx, ws, age, most)
+	return t.eachWaiting(ctx, "tracking_queue", &t.paces, func(ws uuid.UUID, of part) (int, error) {
+		return t.applyChunk(ctx, ws, age, of)
 	})
 }
 
 // eachWaiting does work for each workspace with rows in a queue, in random order. It
 // returns how many rows that were.
-func (t *Tracking) eachWaiting(ctx context.Context, queue string, of *paces, work func(uuid.UUID, int) (int, error)) (done int, err error) {
+func (t *Tracking) eachWaiting(ctx context.Context, queue string, of *paces, work func(uuid.UUID, part) (int, error)) (done int, err error) {
 	workspaces, err := t.waiting(ctx, queue)
 	if err != nil {
 		return 0, err
@@ -80,13 +80,13 @@ func (t *Tracking) eachWaiting(ctx context.Context, queue string, of *paces, wor
 	rand.Shuffle(len(workspaces), func(i, j int) { workspaces[i], workspaces[j] = workspaces[j], workspaces[i] })
 	var failed error
 	for _, ws := range workspaces {
-		most, ok := of.begin(ws)
+		next, ok := of.begin(ws)
 		if !ok {
 			continue
 		}
 		n := 0
-		err := lemma.Recovered(func() (err error) { n, err = work(ws, most); return err })
-		of.end(ws, most, err)
+		err := lemma.Recovered(func() (err error) { n, err = work(ws, next); return err })
+		of.end(ws, next, n, err)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("apply %s of workspace %s: %w", queue, ws, err))
 		}
@@ -109,13 +109,13 @@ func (t *Tracking) waiting(ctx context.Context, queue string) ([]uuid.UUID, erro
 	return found, lemma.Wrap(err, "find workspaces in %s", queue)
 }
 
-func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, age time.Duration, most int) (n int, err error) {
+func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, age time.Duration, of part) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.applyFor)
 	defer cancel()
 	var a application
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		a = application{tx: tx, ws: ws}
-		if n, err = a.take(ctx, age, most); n == 0 || err != nil {
+		if n, err = a.take(ctx, age, of); n == 0 || err != nil {
 			return err
 		}
 		return a.apply(ctx)
@@ -192,12 +192,13 @@ func (e *applied) decide() {
 
 // take deletes the oldest events of the queue. Events that another transaction takes are
 // left out. Rows are deleted by ctid: a join may read the whole queue.
-func (a *application) take(ctx context.Context, age time.Duration, most int) (int, error) {
+func (a *application) take(ctx context.Context, age time.Duration, of part) (int, error) {
 	rows, _ := a.tx.Query(ctx, `
 		delete from tracking_queue q where ctid = any(array(
 			select ctid from tracking_queue where workspace_id = $1 and times > 0 and occurred_at <= now() - $2::interval
-			order by occurred_at limit $3 for update skip locked))
-		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.times, q.occurred_at`, a.ws, age, most)
+			order by occurred_at limit $3 offset $4 for update skip locked))
+		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.times, q.occurred_at`,
+		a.ws, age, of.most, of.skip)
 	var e event
 	_, err := pgx.ForEachRow(rows, []any{&e.id, &e.of.origin, &e.of.key, &e.kind, &e.of.link, &e.machine, &e.times, &e.at}, func() error {
 		a.events = append(a.events, &applied{event: e})

@@ -112,34 +112,93 @@ func TestUnsubscribesOfANotificationAreOneRow(t *testing.T) {
 	b.wantCounts(notifications.Engagement{Unsubscribes: 1})
 }
 
-// The next chunk of a workspace that failed is smaller, and later.
+// retry lets workspaces that failed begin at once.
+func (t *paces) retry() {
+	for ws, failed := range t.of {
+		failed.after = time.Time{}
+		t.of[ws] = failed
+	}
+}
+
+// The next part of a workspace that failed is smaller, and later. A row that fails by itself
+// is left out until the end of the queue.
 func TestTurns(t *testing.T) {
 	t.Parallel()
-	all, ws := paces{chunk: chunk, of: map[uuid.UUID]pace{}}, lemma.NewID()
-	for _, want := range []int{chunk, chunk / 2, chunk / 4} {
-		most, ok := all.begin(ws)
-		if !ok || most != want {
-			t.Errorf("%d, %v; want %d", most, ok, want)
+	failed := context.DeadlineExceeded
+	all, ws := paces{chunk: 4, of: map[uuid.UUID]pace{}}, lemma.NewID()
+	for i, turn := range []struct {
+		part
+		done int
+		err  error
+	}{
+		{part{0, 4}, 4, nil}, {part{0, 4}, 0, failed}, {part{0, 2}, 0, failed}, {part{0, 1}, 0, failed},
+		{part{1, 1}, 0, failed}, {part{2, 1}, 1, nil}, {part{2, 2}, 2, nil}, {part{2, 4}, 4, nil}, {part{2, 4}, 0, failed},
+		{part{2, 2}, 2, nil}, {part{2, 4}, 3, nil}, {part{0, 1}, 1, nil}, {part{0, 2}, 1, nil}, {part{0, 4}, 0, nil},
+	} {
+		next, ok := all.begin(ws)
+		if !ok || next != turn.part {
+			t.Errorf("turn %d: %v, %v; want %v", i, next, ok, turn.part)
 		}
 		if _, ok := all.begin(ws); ok {
 			t.Error("two at a time")
 		}
-		all.end(ws, most, context.DeadlineExceeded)
-		if _, ok := all.begin(ws); ok {
-			t.Error("it is tried again at once")
+		all.end(ws, next, turn.done, turn.err)
+		if turn.err != nil {
+			if _, ok := all.begin(ws); ok {
+				t.Error("it is tried again at once")
+			}
 		}
-		failed := all.of[ws]
-		failed.after = time.Time{}
-		all.of[ws] = failed
+		all.retry()
 	}
-	for range 3 {
-		most, _ := all.begin(ws)
-		all.end(ws, most, nil)
+	if len(all.of) != 0 {
+		t.Errorf("kept: %v", all.of)
 	}
-	most, ok := all.begin(ws)
-	if all.end(ws, most, nil); !ok || most != chunk || len(all.of) != 0 {
-		t.Errorf("%d, %v, %v", most, ok, all.of)
+}
+
+// Rows that always fail stop none behind them, and stay in their queues.
+func TestRowsThatFailStopNoOthers(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	accepted := time.Now().Add(-20 * time.Minute)
+	b.settle(accepted, time.Now().Add(-10*time.Minute))
+	b.triggerEvent(0, "bought", accepted, accepted.Add(time.Minute))
+	b.triggerEvent(1, "bought", accepted, time.Now())
+	b.queueSettled()
+	_, err := b.QueueEvents(t.Context(), 0)
+	b.Must(err)
+	b.put(b.event(2, opened, 0, 0))
+	for range 3 { // times that are none of Go
+		b.Exec(`insert into settlement_queue (workspace_id, settled_at, batch_id, ordinal) values ($1, '-infinity', $2, 0)`,
+			b.Workspace, lemma.NewID())
+		b.Exec(`with e as (
+				insert into trigger_events (workspace_id, key, profile_key, name, occurred_at) values ($1, $2, 'p', 'n', '-infinity')
+				returning workspace_id, key)
+			insert into conversion_queue (workspace_id, received_at, key) select workspace_id, '-infinity', key from e`,
+			b.Workspace, lemma.NewID())
+		b.Exec(`insert into tracking_queue (workspace_id, id, origin_id, key, type, link, times, occurred_at)
+			values ($1, $2, $2, $2, 'opened', 0, 1, '-infinity')`, b.Workspace, lemma.NewID())
 	}
+	failed := 0
+	for range 60 {
+		for _, of := range []*paces{&b.paces, &b.converting, &b.settling} {
+			of.retry()
+		}
+		for _, work := range []func() (int, error){
+			func() (int, error) { return b.Convert(t.Context()) },
+			func() (int, error) { return b.Apply(t.Context(), 0) },
+		} {
+			if _, err := work(); err != nil {
+				failed++
+			}
+		}
+	}
+	if failed == 0 {
+		t.Error("no row fails")
+	}
+	for _, queue := range []string{"settlement_queue", "conversion_queue", "tracking_queue"} {
+		b.WantCount(3, `select count(*) from `+queue)
+	}
+	b.wantCounts(notifications.Engagement{Opens: 1, UniqueOpens: 1, Conversions: 2})
 }
 
 // A workspace whose work panics is tried again, and does not stop the others.
@@ -150,7 +209,7 @@ func TestAWorkspaceWhoseWorkPanics(t *testing.T) {
 		b.Exec(`insert into conversion_queue (workspace_id, received_at, key) values ($1, now(), $1)`, ws)
 	}
 	all := paces{chunk: chunk, of: map[uuid.UUID]pace{}}
-	n, err := b.eachWaiting(t.Context(), "conversion_queue", &all, func(ws uuid.UUID, most int) (int, error) {
+	n, err := b.eachWaiting(t.Context(), "conversion_queue", &all, func(ws uuid.UUID, _ part) (int, error) {
 		if ws == b.Workspace {
 			panic("a row")
 		}

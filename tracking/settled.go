@@ -49,12 +49,12 @@ type settlements struct {
 // received before the settlement: the notifications were not known as accepted when these
 // were matched. It reads a bounded number of events, stores until when it has read, and
 // returns how many settlements it has advanced.
-func (t *Tracking) convertSettled(ctx context.Context, ws uuid.UUID, most int) (n int, err error) {
+func (t *Tracking) convertSettled(ctx context.Context, ws uuid.UUID, of part) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.applyFor)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		var s settlements
-		open, err := s.take(ctx, tx, ws, most)
+		open, err := s.take(ctx, tx, ws, of)
 		if err != nil {
 			return err
 		}
@@ -74,8 +74,8 @@ func (t *Tracking) convertSettled(ctx context.Context, ws uuid.UUID, most int) (
 
 // take locks the oldest settlements of the queue, and returns those that events may
 // convert. Those that another transaction locks are left out.
-func (s *settlements) take(ctx context.Context, tx pgx.Tx, ws uuid.UUID, most int) (open []*settlement, err error) {
-	all, err := takeSettled(ctx, tx, ws, most)
+func (s *settlements) take(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of part) (open []*settlement, err error) {
+	all, err := takeSettled(ctx, tx, ws, of)
 	for _, one := range all {
 		if one.from.IsZero() {
 			s.done = append(s.done, one)
@@ -86,11 +86,11 @@ func (s *settlements) take(ctx context.Context, tx pgx.Tx, ws uuid.UUID, most in
 	return open, err
 }
 
-func takeSettled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, most int) (all []*settlement, err error) {
+func takeSettled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of part) (all []*settlement, err error) {
 	rows, _ := tx.Query(ctx, `
 		with taken as (
 			select settled_at, batch_id, ordinal, read_until from settlement_queue where workspace_id = $1
-			order by settled_at, batch_id, ordinal limit $2 for update skip locked
+			order by settled_at, batch_id, ordinal limit $2 offset $3 for update skip locked
 		)
 		select t.settled_at, t.batch_id, t.ordinal, t.read_until, c.origin_id, c.key, c.profile_key, c.conversion_event, c.sent, c.until
 		from taken t left join lateral (
@@ -107,7 +107,7 @@ func takeSettled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, most int) (all []
 			cross join lateral (`+acceptedAt+`
 			) sent
 			where n.converts
-		) c on c.sent is not null`, ws, most)
+		) c on c.sent is not null`, ws, of.most, of.skip)
 	var one settlement
 	var origin, key *uuid.UUID
 	var profile, name *string
