@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"bytes"
+	"context"
 	"encoding/pem"
 	"io"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
 )
@@ -31,7 +34,7 @@ type reporter struct {
 	delay    time.Duration // of the answer to each message
 	silent   bool          // no event is sent
 	queue    []event
-	visible  map[string]time.Time // by address: when an event that suppresses it had been stored
+	visible  map[string]time.Time // by address: when it was seen as suppressed
 
 	// loses and more are the test's: whether the event of an acceptance is lost, and
 	// what happens after it.
@@ -151,16 +154,41 @@ func (r *reporter) publishDue() (stored int) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, e := range due[:stored] {
-		r.isSuppressed(e.Address)
-	}
 	r.queue = r.queue[stored:]
 	return stored
 }
 
+// seeSuppressed records each address from when it is suppressed at the latest, until the test
+// ends. An event suppresses an address when it is applied, and not when it is stored.
+func (r *reporter) seeSuppressed(h *env) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	h.t.Cleanup(func() { stop(); <-ended })
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			rows, _ := h.Pool.Query(ctx, `select address from suppressions where workspace_id = $1`, h.Workspace)
+			all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil && ctx.Err() == nil {
+				h.t.Error(err)
+				return
+			}
+			r.change(func() {
+				for _, address := range all {
+					r.isSuppressed(address)
+				}
+			})
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+}
+
 // isSuppressed records that an address is suppressed from now on at the latest.
 func (r *reporter) isSuppressed(address string) {
-	if _, known := r.visible[address]; !known && address != "" {
+	if _, known := r.visible[address]; !known {
 		r.visible[address] = time.Now()
 	}
 }
