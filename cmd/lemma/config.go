@@ -39,7 +39,7 @@ type Config struct {
 
 	Listen         string `var:"LEMMA_LISTEN" group:"Settings" default:"127.0.0.1:8080" help:"Address of the API."`
 	PublicURL      string `var:"LEMMA_PUBLIC_URL" group:"Settings" placeholder:"URL" help:"URL under which carriers and recipients reach this Lemma, such as https://lemma.example.com."`
-	MetricsListen  string `var:"LEMMA_METRICS_LISTEN" group:"Settings" default:"127.0.0.1:9464" help:"Address of /metrics of lemma serve; the API's listener if equal to --listen, none if empty."`
+	MetricsListen  string `var:"LEMMA_METRICS_LISTEN" group:"Settings" default:"127.0.0.1:9464" empty:"none" help:"Address of /metrics of lemma serve; the API's listener if equal to --listen, none if empty."`
 	LMTPListen     string `name:"lmtp-listen" var:"LEMMA_LMTP_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Address of LMTP for mails about bounces, of lemma serve; none if empty. Only the mail server should reach it."`
 	MaxConnections int    `var:"LEMMA_MAX_CONNECTIONS" group:"Settings" default:"1000" help:"Maximum number of open connections to the API; others are refused with 503."`
 	WorkListen     string `var:"LEMMA_WORK_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Address of /healthz, /readyz and /metrics of lemma work; none if empty."`
@@ -139,7 +139,7 @@ func (c Config) check() error {
 	}
 	for name, address := range map[string]string{"LEMMA_LISTEN": c.Listen, "LEMMA_WORK_LISTEN": c.WorkListen,
 		"LEMMA_METRICS_LISTEN": c.MetricsListen, "LEMMA_LMTP_LISTEN": c.LMTPListen} {
-		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
+		if _, _, err := net.SplitHostPort(address); err != nil && (address != "" || name == "LEMMA_LISTEN") {
 			faults = append(faults, fmt.Errorf("%s must be an address with a port, such as 127.0.0.1:8080: %w", name, err))
 		}
 	}
