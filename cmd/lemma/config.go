@@ -18,6 +18,7 @@ import (
 	"lemma/audience"
 	"lemma/blobs"
 	"lemma/campaigns"
+	"lemma/client"
 	"lemma/exports"
 	"lemma/flows"
 	"lemma/retention"
@@ -34,7 +35,7 @@ import (
 // it is the default. A secret X may instead be in a file that X_FILE names.
 // docs/reference/settings.md lists them.
 type Config struct {
-	DatabaseURL string `name:"database-url" var:"DATABASE_URL" secret:"" group:"Settings" placeholder:"URL" help:"The Postgres database for Lemma's tables."`
+	DatabaseURL string `name:"database-url" var:"DATABASE_URL" secret:"url" group:"Settings" placeholder:"URL" help:"The Postgres database for Lemma's tables."`
 	SecretKey   string `kong:"-" var:"LEMMA_SECRET_KEY" secret:""` // no flag: all users of the machine can see flags
 
 	Listen         string `var:"LEMMA_LISTEN" group:"Settings" default:"127.0.0.1:8080" help:"Address of the API."`
@@ -88,7 +89,7 @@ type Config struct {
 	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"URL of the Lemma that the commands call that work over the API."`
 	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // no flag either
 
-	SentryDSN string `kong:"-" var:"LEMMA_SENTRY_DSN" secret:""` // a secret, since it allows to send reports
+	SentryDSN string `kong:"-" var:"LEMMA_SENTRY_DSN" secret:"url"` // a secret, since it allows to send reports
 
 	LogLevel  string `var:"LEMMA_LOG_LEVEL" group:"Settings" default:"info" enum:"debug,info,warn,error" help:"Minimum level of log messages: ${enum}."`
 	LogFormat string `var:"LEMMA_LOG_FORMAT" group:"Settings" default:"text" enum:"text,json" help:"Format of log lines: ${enum}."`
@@ -146,7 +147,7 @@ func (c Config) check() error {
 	if c.Archive && c.Blobs == "" {
 		faults = append(faults, errors.New("LEMMA_ARCHIVE needs LEMMA_BLOBS, where archives are kept"))
 	}
-	return errors.Join(append(faults, c.checkPublicURL(), c.checkSecrets(), c.sender().Check())...)
+	return errors.Join(append(faults, c.checkPublicURL(), c.checkURLs(), c.checkSecrets(), c.sender().Check())...)
 }
 
 // checkPublicURL accepts https, and http on a loopback address, without a query.
@@ -159,6 +160,19 @@ func (c Config) checkPublicURL() error {
 	if !valid || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
 		return errors.New("LEMMA_PUBLIC_URL must be an https URL without a slash at its end, such as https://lemma.example.com " +
 			"(http only on a loopback address)")
+	}
+	return nil
+}
+
+// checkURLs refuses credentials in URLs, which lemma config shows.
+func (c Config) checkURLs() error {
+	if c.Blobs != "" {
+		if err := blobs.CheckURL(c.Blobs); err != nil {
+			return fmt.Errorf("LEMMA_BLOBS: %w", err)
+		}
+	}
+	if err := client.CheckURL(c.URL); err != nil {
+		return fmt.Errorf("LEMMA_URL: %w", err)
 	}
 	return nil
 }

@@ -201,8 +201,10 @@ func TestEachSecretIsRead(t *testing.T) {
 		if f.Tag.Get("kong") != "-" || name == "LEMMA_SECRET_KEY" || name == "LEMMA_SENTRY_DSN" { // these have a form
 			continue
 		}
-		if out := mustRun(t, []string{name + "=hunter2"}, "config"); !strings.Contains(out, name+"=(set)\n") {
-			t.Errorf("%s is not read: %s", name, out)
+		for _, secret := range []string{"hunter2", "hunter2://hunter2/hunter2"} {
+			if out := mustRun(t, []string{name + "=" + secret}, "config"); !strings.Contains(out, name+"=(set)\n") || strings.Contains(out, "hunter2") {
+				t.Errorf("%s is not read, or shown: %s", name, out)
+			}
 		}
 	}
 }
@@ -223,6 +225,9 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"LEMMA_SEND_WORKERS is 0":                  {env: []string{"LEMMA_SEND_WORKERS=0"}},
 		"LEMMA_MAX_WINDOW is -1":                   {env: []string{"LEMMA_MAX_WINDOW=-1"}},
 		"LEMMA_LISTEN must be":                     {env: []string{"LEMMA_LISTEN=8080"}},
+		"LEMMA_BLOBS: the parameter endpoint":      {env: []string{"LEMMA_BLOBS=s3://b?endpoint=https://me:hunter2@s3.example.com"}},
+		"LEMMA_BLOBS: must be":                     {env: []string{"LEMMA_BLOBS=s3://b?secret_key=hunter2"}},
+		"LEMMA_URL: the server must be":            {env: []string{"LEMMA_URL=https://me:hunter2@lemma.example.com"}},
 		"LEMMA_LISTEN must be an address":          {args: []string{"--listen="}},
 		"LEMMA_PUBLIC_URL must be":                 {env: []string{"LEMMA_PUBLIC_URL=http://lemma.example.com"}},
 		"DATABASE_URL cannot be parsed":            {env: []string{"DATABASE_URL=postgres://a:hunter2@h:port/x"}},

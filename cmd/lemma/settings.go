@@ -152,8 +152,8 @@ type showCommand struct{}
 func (showCommand) run(_ context.Context, c Config, out io.Writer) error {
 	for f := range fields() {
 		value := fmt.Sprint(reflect.ValueOf(c).FieldByIndex(f.Index))
-		if _, secret := f.Tag.Lookup("secret"); secret {
-			value = redacted(value)
+		if kind, secret := f.Tag.Lookup("secret"); secret {
+			value = redacted(value, kind == "url")
 		}
 		if _, err := fmt.Fprintf(out, "%s=%s\n", f.Tag.Get("var"), value); err != nil {
 			return err
@@ -162,12 +162,13 @@ func (showCommand) run(_ context.Context, c Config, out io.Writer) error {
 	return nil
 }
 
-// redacted returns "(set)" for a secret, and a URL without its password and query.
-func redacted(secret string) string {
+// redacted returns "(set)" for a secret. One that is a URL is shown without its user,
+// password and query.
+func redacted(secret string, isURL bool) string {
 	if secret == "" {
 		return ""
 	}
-	if u, err := url.Parse(secret); err == nil && u.Scheme != "" && u.Host+u.Path != "" {
+	if u, err := url.Parse(secret); isURL && err == nil && u.Scheme != "" && u.Host+u.Path != "" {
 		return u.Scheme + "://" + u.Host + u.Path
 	}
 	return "(set)"
