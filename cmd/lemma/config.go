@@ -239,15 +239,23 @@ func (c Config) campaigns() campaigns.Config {
 		PerWorkspace: most, PerSource: min(c.FanoutsPerSource, most)}
 }
 
-// logger returns a logger with the level and the format of the settings.
+// logger returns a logger with the level and the format of the settings. Times are in UTC as
+// those of the API, whatever the zone of the process is.
 func (c Config) logger(out io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked it
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: inUTC}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(out, o))
 	}
 	return slog.New(slog.NewTextHandler(out, o))
+}
+
+func inUTC(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindTime {
+		a.Value = slog.TimeValue(a.Value.Time().UTC())
+	}
+	return a
 }
 
 // reported returns a logger that also reports errors to Sentry if it is configured, and
