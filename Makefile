@@ -4,7 +4,7 @@ GO   ?= go
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-run build run test tests race verify lint lint-api bench schema specs specs-deep fmt clean
+.PHONY: help deps deps-run build run test tests race verify lint lint-api bench schema zones specs specs-deep fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ bench: deps-run build ## Run the benchmarks; one JSON line per figure
 
 schema: deps-run ## Write migrations/schema.sql, the schema after all migrations
 	$(GO) generate ./migrations
+
+zones: ## Copy the time zones of Go to zoneinfo.zip
+	cp "$$($(GO) env GOROOT)/lib/time/zoneinfo.zip" zoneinfo.zip
 
 specs: ## Check the TLA+ specs and that the code they name exists
 	@sh dev/deps.sh node

@@ -1,39 +1,65 @@
 package lemma
 
 import (
+	"archive/zip"
+	"bytes"
 	_ "embed"
 	"errors"
-	"strings"
+	"fmt"
+	"io"
 	"sync"
 	"time"
-	_ "time/tzdata" // the same zones on every machine
 )
 
 var errZone = errors.New("unknown time zone")
 
-// zoneNames are the names of the IANA time zones that Go's time/tzdata contains, one a
-// line. Factory is left out: it stands for "not set".
+// zoneFile has the IANA time zones, as Go has them: `make zones` copies the file.
 //
-//go:embed zones.txt
-var zoneNames string
+//go:embed zoneinfo.zip
+var zoneFile []byte
 
 // zone loads one time zone, once.
 type zone func() (*time.Location, error)
 
-var zones = func() map[string]zone {
-	all := map[string]zone{}
-	for name := range strings.FieldsSeq(zoneNames) {
-		all[name] = sync.OnceValues(func() (*time.Location, error) { return time.LoadLocation(name) })
+// zones are the zones of the file by name. Factory is left out: it stands for "not set".
+var zones = sync.OnceValues(func() (map[string]zone, error) {
+	file, err := zip.NewReader(bytes.NewReader(zoneFile), int64(len(zoneFile)))
+	if err != nil {
+		return nil, fmt.Errorf("read time zones: %w", err)
 	}
-	return all
-}()
+	all := map[string]zone{"UTC": func() (*time.Location, error) { return time.UTC, nil }}
+	for _, f := range file.File {
+		if !f.Mode().IsRegular() || f.Name == "Factory" || all[f.Name] != nil {
+			continue
+		}
+		all[f.Name] = sync.OnceValues(func() (*time.Location, error) { return load(f) })
+	}
+	return all, nil
+})
+
+func load(f *zip.File) (*time.Location, error) {
+	data, err := f.Open()
+	if err != nil {
+		return nil, fmt.Errorf("read time zone %s: %w", f.Name, err)
+	}
+	defer func() { _ = data.Close() }()
+	rules, err := io.ReadAll(data)
+	if err != nil {
+		return nil, fmt.Errorf("read time zone %s: %w", f.Name, err)
+	}
+	return time.LoadLocationFromTZData(f.Name, rules)
+}
 
 // Zone returns an IANA time zone by its name, such as Europe/Berlin or UTC. Zones from
-// requests are found only here. Only names on the list are loaded, since
-// time.LoadLocation opens files: it accepts Europe/./Berlin, and the machine's own zone
-// under several names.
+// requests are found only here: all processes of one version of Lemma have the same rules.
+// time.LoadLocation prefers those of the machine, accepts Europe/./Berlin, and opens the
+// machine's own zone under several names.
 func Zone(name string) (*time.Location, error) {
-	load, known := zones[name]
+	all, err := zones()
+	if err != nil {
+		return nil, err
+	}
+	load, known := all[name]
 	if !known {
 		return nil, errZone
 	}

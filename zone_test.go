@@ -2,10 +2,13 @@ package lemma_test
 
 import (
 	"archive/zip"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"lemma"
 )
@@ -26,7 +29,50 @@ func TestZone(t *testing.T) {
 	}
 }
 
-// Every zone that Go has is on the list, so that a new version of Go does not leave one out.
+// Zones have the rules of the program, not those of the machine. The test runs itself on a
+// machine whose Berlin has the rules of Tokyo.
+func TestZonesAreNotThoseOfTheMachine(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("LEMMA_TEST_ZONES") == "" {
+		again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		again.Env = append(os.Environ(), "LEMMA_TEST_ZONES=1", "ZONEINFO="+berlinOfTokyo(t))
+		if out, err := again.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	noon := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	if machine, err := time.LoadLocation("Europe/Berlin"); err != nil || noon.In(machine).Hour() != 21 {
+		t.Fatalf("the machine has other rules: %v, %v", machine, err)
+	}
+	if berlin, err := lemma.Zone("Europe/Berlin"); err != nil || noon.In(berlin).Hour() != 14 {
+		t.Errorf("noon is %v, %v", noon.In(berlin), err)
+	}
+}
+
+// berlinOfTokyo returns a folder of zones.
+func berlinOfTokyo(t *testing.T) string {
+	t.Helper()
+	all, err := zip.OpenReader("zoneinfo.zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = all.Close() }()
+	rules, err := fs.ReadFile(all, "Asia/Tokyo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "Europe"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "Europe", "Berlin"), rules, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// Every zone that Go has is in the file, so that a new version of Go does not leave one out.
 func TestZonesOfGo(t *testing.T) {
 	t.Parallel()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -43,7 +89,7 @@ func TestZonesOfGo(t *testing.T) {
 			continue
 		}
 		if _, err := lemma.Zone(f.Name); err != nil {
-			t.Errorf("%s: %v; add it to zones.txt", f.Name, err)
+			t.Errorf("%s: %v; run make zones", f.Name, err)
 		}
 	}
 }

@@ -82,6 +82,11 @@ func TestAddressesOfAValue(t *testing.T) {
 		{"no email", lemma.Email, " ", []address.Address{{Fault: address.Missing}}},
 		{"a wrong email", lemma.Email, "anna", []address.Address{{Text: "anna", Fault: address.Invalid}}},
 		{"a phone number", lemma.SMS, "+49 30 123456", []address.Address{{Text: "+4930123456", Canonical: "+4930123456"}}},
+		{"a mobile number of Argentina", lemma.SMS, "+54 9 11 2345-6789",
+			[]address.Address{{Text: "+5491123456789", Canonical: "+541123456789"}}},
+		{"one without the 9", lemma.SMS, "+54 11 2345-6789", []address.Address{{Text: "+541123456789", Canonical: "+541123456789"}}},
+		{"one with the 15 of local calls", lemma.SMS, "+54 11 15 2345-6789",
+			[]address.Address{{Text: "+5491123456789", Canonical: "+541123456789"}}},
 		{"no phone number", lemma.SMS, "", []address.Address{{Fault: address.Missing}}},
 		{"a wrong phone number", lemma.SMS, "030 123456", []address.Address{{Text: "030 123456", Fault: address.Invalid}}},
 		{"a token", lemma.Push, " aB:c ", []address.Address{{Text: "aB:c", Canonical: "aB:c"}}},
@@ -112,6 +117,11 @@ func TestAddressesOfAValue(t *testing.T) {
 		if diff := cmp.Diff(c.want, address.Append(nil, c.channel, c.value, "")); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
 		}
+		for _, a := range c.want {
+			if got := address.CanonicalOf(c.channel, a.Text); a.Fault == "" && got != a.Canonical {
+				t.Errorf("%s: the canonical form of %s is %s", c.name, a.Text, got)
+			}
+		}
 	}
 	var invalid, long []string
 	for range 1_000 {
@@ -134,6 +144,20 @@ func TestAddressesOfAValue(t *testing.T) {
 		}
 		if len(got) != c.all || faults != c.faults || got[len(got)-1].Fault != address.TooMany {
 			t.Errorf("%s: %d addresses, %d faults, the last is %+v", name, len(got), faults, got[len(got)-1])
+		}
+	}
+}
+
+// A canonical form is an address with itself as canonical form, and every text with that
+// form is one of PhoneForms.
+func TestFormsOfPhoneNumbers(t *testing.T) {
+	for _, number := range []string{"+5491123456789", "+541123456789", "+5492944894250", "+548002221234", "+4930123456", "+390669812345"} {
+		canonical := address.Parse(lemma.SMS, number).Canonical
+		if again := address.Parse(lemma.SMS, canonical); again.Fault != "" || again.Canonical != canonical {
+			t.Errorf("%s: the canonical form %s is %+v", number, canonical, again)
+		}
+		if forms := address.PhoneForms(canonical); !slices.Contains(forms, number) || !slices.Contains(forms, canonical) {
+			t.Errorf("%s: the forms are %v", number, forms)
 		}
 	}
 }

@@ -44,3 +44,34 @@ func dialable(text string) bool {
 
 // IsRegion reports whether a text is a country with a numbering plan, such as DE.
 func IsRegion(text string) bool { return phonenumbers.GetSupportedRegions()[text] }
+
+// The mobile numbers of Argentina have a 9 after the country code, which only callers from
+// other countries dial. A message reaches the same device with the 9 and without it.
+const (
+	argentina       = "+54"
+	argentineMobile = "+549"
+	argentineDigits = 10 // of a number after the country code and the 9
+)
+
+// canonicalPhone returns the form of a number in E.164 by which numbers are compared: without
+// the 9 of a mobile number of Argentina, unless no numbering plan allows that.
+func canonicalPhone(number string) string {
+	rest, ok := strings.CutPrefix(number, argentineMobile)
+	if !ok || len(rest) != argentineDigits {
+		return number
+	}
+	if short, valid := Phone(argentina+rest, ""); valid {
+		return short
+	}
+	return number
+}
+
+// PhoneForms returns the texts in E.164 that have a canonical form: two for a number of
+// Argentina, one for any other.
+func PhoneForms(canonical string) []string {
+	rest, ok := strings.CutPrefix(canonical, argentina)
+	if !ok || len(rest) != argentineDigits {
+		return []string{canonical}
+	}
+	return []string{canonical, argentineMobile + rest}
+}

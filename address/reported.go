@@ -132,11 +132,10 @@ func reportedPhone(value string) (canonical, reason string) {
 	}
 	number := strings.TrimSpace(strings.TrimPrefix(text, "+"))
 	number = strings.TrimPrefix(number, "00")
-	if canonical, ok := Phone("+"+number, ""); ok {
-		return canonical, ""
-	}
-	if canonical, ok := Phone(renumbered(number), ""); ok {
-		return canonical, ""
+	for _, spelling := range []string{"+" + number, renumbered(number)} {
+		if e164, ok := Phone(spelling, ""); ok {
+			return canonicalPhone(e164), ""
+		}
 	}
 	if text != "" && text[0] != '+' && len(text) <= maxPhone && dialable(text) {
 		return "", NoCountryCode

@@ -62,8 +62,9 @@ func TestReportedAddressesAreReadLeniently(t *testing.T) {
 		{lemma.SMS, "whatsapp:+553199887766", "+5531999887766"}, // and that of Brazil before 2016
 		{lemma.SMS, "55 (31) 9988-7766", "+5531999887766"},
 		{lemma.SMS, "whatsapp:+5511999887766", "+5511999887766"},
-		{lemma.SMS, "+553133334444", "+553133334444"}, // not a mobile number
-		{lemma.SMS, "whatsapp:+5491123456789", "+5491123456789"},
+		{lemma.SMS, "+553133334444", "+553133334444"},           // not a mobile number
+		{lemma.SMS, "whatsapp:+5491123456789", "+541123456789"}, // a mobile number of Argentina, in both forms
+		{lemma.SMS, "+54 11 2345-6789", "+541123456789"},
 		{lemma.SMS, "\u202a+49\u00a030\u00a0123456\u202c", "+4930123456"},
 		{lemma.SMS, "12125552368", "+12125552368"},
 		{lemma.SMS, "390669812345", "+390669812345"},

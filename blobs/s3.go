@@ -39,27 +39,56 @@ type Bucket struct {
 // parameters endpoint (https://host; Amazon S3 by default) and region. It connects to
 // nothing.
 func OpenURL(text string, c Credentials) (Store, error) {
-	u, err := url.Parse(text)
+	u, endpoint, err := parse(text)
 	switch {
-	case err != nil || u.Opaque != "" || u.User != nil:
-		return nil, errURL
-	case u.Scheme == "file" && u.Host == "" && u.Path != "":
+	case err != nil:
+		return nil, err
+	case u.Scheme == "file":
 		return OpenFolder(u.Path)
-	case u.Scheme == "s3" && u.Host != "":
-		return openBucket(u, c)
 	}
-	return nil, errURL
+	return openBucket(u, endpoint, c)
 }
 
-var errURL = errors.New("must be a URL such as file:///var/lib/lemma/blobs or " +
-	"s3://bucket/folder?endpoint=https://s3.example.com&region=eu-1")
+// CheckURL returns why OpenURL would refuse the URL. A valid one has no credentials.
+func CheckURL(text string) error {
+	_, _, err := parse(text)
+	return err
+}
+
+var (
+	errURL = errors.New("must be a URL such as file:///var/lib/lemma/blobs or " +
+		"s3://bucket/folder?endpoint=https://s3.example.com&region=eu-1, without other parameters and without credentials")
+	errEndpoint = errors.New("the parameter endpoint must be a URL without a path and credentials, such as https://s3.example.com")
+)
+
+// parse returns the URL of a store, and its endpoint, which may be empty.
+func parse(text string) (u, endpoint *url.URL, err error) {
+	u, err = url.Parse(text)
+	if err != nil || u.Opaque != "" || u.User != nil || u.Fragment != "" {
+		return nil, nil, errURL
+	}
+	if u.Scheme == "file" && u.Host == "" && u.Path != "" && u.RawQuery == "" {
+		return u, nil, nil
+	}
+	parameters, err := url.ParseQuery(u.RawQuery)
+	if err != nil || u.Scheme != "s3" || u.Host == "" {
+		return nil, nil, errURL
+	}
+	for name, values := range parameters {
+		if name != "endpoint" && name != "region" || len(values) > 1 {
+			return nil, nil, errURL
+		}
+	}
+	endpoint, err = url.Parse(parameters.Get("endpoint"))
+	if err != nil || *endpoint != (url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host}) ||
+		*endpoint != (url.URL{}) && (endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http") {
+		return nil, nil, errEndpoint
+	}
+	return u, endpoint, nil
+}
 
 // openBucket opens s3://bucket/prefix.
-func openBucket(u *url.URL, c Credentials) (*Bucket, error) {
-	server, err := url.Parse(u.Query().Get("endpoint"))
-	if err != nil || server.Path != "" || server.String() != "" && (server.Host == "" || server.Scheme != "https" && server.Scheme != "http") {
-		return nil, errors.New("the parameter endpoint must be a URL without a path, such as https://s3.example.com")
-	}
+func openBucket(u, server *url.URL, c Credentials) (*Bucket, error) {
 	if c.AccessKey == "" || c.SecretKey == "" {
 		return nil, errors.New("S3 needs an access key and a secret key")
 	}

@@ -164,9 +164,15 @@ func fetch(t *testing.T, url string) (string, int) {
 func TestURLsOfStores(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "x", "file://host/x", "file:x", "s3://", "s3:bucket", "http://x", "s3://user:pass@bucket",
-		"s3://bucket?endpoint=x", "s3://bucket?endpoint=https://x/path", "s3://bucket?endpoint=ftp://x"} {
-		if store, err := blobs.OpenURL(text, good); err == nil {
+		"s3://bucket?endpoint=x", "s3://bucket?endpoint=https://x/path", "s3://bucket?endpoint=ftp://x",
+		"s3://bucket?endpoint=https://user:hunter2@x", "s3://bucket?endpoint=https://x?key=hunter2", "s3://bucket?endpoint=https://x%23hunter2",
+		"s3://bucket?secret_key=hunter2", "s3://bucket?region=a&region=hunter2", "s3://bucket?a;hunter2", "file:///x?key=hunter2",
+		"file:///x#hunter2"} {
+		store, err := blobs.OpenURL(text, good)
+		if err == nil || blobs.CheckURL(text) == nil {
 			t.Errorf("%s: %v", text, store)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: the error has the secret: %v", text, err)
 		}
 	}
 	if _, err := blobs.OpenURL("s3://bucket", blobs.Credentials{}); err == nil {

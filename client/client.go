@@ -60,9 +60,8 @@ func UserAgent(name string) Option { return func(c *Client) { c.agent = name } }
 
 // New returns a client for a server, such as https://lemma.example.com, and an API key.
 func New(server, key string, options ...Option) (*Client, error) {
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" {
-		return nil, errors.New("the server must be a URL such as https://lemma.example.com")
+	if err := CheckURL(server); err != nil {
+		return nil, err
 	}
 	if key == "" {
 		return nil, errors.New("the API key must not be empty")
@@ -74,6 +73,15 @@ func New(server, key string, options ...Option) (*Client, error) {
 		o(c)
 	}
 	return c, nil
+}
+
+// CheckURL returns why New would refuse the URL of a server. A valid one has no credentials.
+func CheckURL(server string) error {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return errors.New("the server must be a URL such as https://lemma.example.com, without a query and credentials")
+	}
+	return nil
 }
 
 // CallOption changes one request.

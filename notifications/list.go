@@ -305,9 +305,9 @@ func (q *query) ofAddress(text string) {
 	email, phone, token := address.Parse(lemma.Email, text), address.Parse(lemma.SMS, text), address.Parse(lemma.Push, text)
 	given := q.Arg(text)
 	q.And(fmt.Sprintf(`(n.address = %[1]s
-		or n.channel = 'email' and lower(n.address) in (lower(%[1]s), %[2]s) or n.channel = 'sms' and n.address = %[3]s
+		or n.channel = 'email' and lower(n.address) in (lower(%[1]s), %[2]s) or n.channel = 'sms' and n.address = any(%[3]s)
 		or n.channel = 'push' and n.address = %[4]s)`,
-		given, q.Arg(email.Canonical), q.Arg(phone.Canonical), q.Arg(token.Text)))
+		given, q.Arg(email.Canonical), q.Arg(address.PhoneForms(phone.Canonical)), q.Arg(token.Text)))
 }
 
 // narrow limits the rows to batches that can hold the status.

@@ -91,6 +91,21 @@ func TestListFindsAddressesAndOriginsOfAChannel(t *testing.T) {
 	}
 }
 
+func TestListFindsBothFormsOfAnArgentineNumber(t *testing.T) {
+	f := setup(t)
+	f.content(f.origin, lemma.SMS)
+	for i, to := range []string{"+5491123456789", "+541123456789", "+541123456780"} {
+		r := recipient(i)
+		r.Address = to
+		f.insert([]notifications.Recipient{r})
+	}
+	for _, text := range []string{"+54 9 11 2345-6789", "+54 11 2345-6789", "+54 11 15 2345-6789"} {
+		if got := f.list(notifications.Filter{OriginID: &f.origin, Address: text}, 5); len(got) != 2 {
+			t.Errorf("%q finds %d, want 2", text, len(got))
+		}
+	}
+}
+
 // list reads all pages of a list: status by key.
 func (f *fixture) list(filter notifications.Filter, limit int) map[string]string {
 	f.T.Helper()

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/address"
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
 	"lemma/sender/sendertest"
@@ -172,6 +173,8 @@ func TestReportedAddressesStopMessages(t *testing.T) {
 		{"twilio", "unsubscribed", "+4930123407", lemma.SMS, "+4930123407", "unsubscribed"},
 		{"twilio", "unsubscribed", "whatsapp:+4930123408", lemma.SMS, "+4930123408", "unsubscribed"},
 		{"twilio", "unsubscribed", "rcs:+4930123409", lemma.SMS, "+4930123409", "unsubscribed"},
+		{"twilio", "unsubscribed", "whatsapp:+5491123456789", lemma.SMS, "+541123456789", "unsubscribed"},
+		{"sms", "unsubscribed", "+54 11 2345-6780", lemma.SMS, "+5491123456780", "unsubscribed"},
 		{"push", "bounced", " device-1 ", lemma.Push, "device-1", "hard_bounce"},
 		{"push", "unsubscribed", token, lemma.Push, token, "unsubscribed"},
 	}
@@ -180,7 +183,7 @@ func TestReportedAddressesStopMessages(t *testing.T) {
 		if status, answer := b.report(f.provider, f.kind, f.address, ""); status != http.StatusOK {
 			t.Errorf("%s: %d %s", f.address, status, answer)
 		}
-		want[f.to] = f.cause
+		want[address.Parse(f.channel, f.to).Canonical] = f.cause
 	}
 	b.Eventually("the events are applied", func() bool { return b.Count(`select count(*) from event_queue`) == 0 })
 	if diff := cmp.Diff(want, b.suppressed()); diff != "" {

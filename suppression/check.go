@@ -2,12 +2,12 @@ package suppression
 
 import (
 	"context"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	addresses "lemma/address"
 )
 
 // Message is what a suppression is checked for.
@@ -25,10 +25,7 @@ type Found struct {
 
 // KeyOf is the key by which an address of a notification is suppressed.
 func KeyOf(channel lemma.Channel, address string) uuid.UUID {
-	if channel == lemma.Email || strings.HasPrefix(address, "{") { // numbers and other tokens are canonical in notifications
-		address, _ = canonical(channel, address)
-	}
-	return keyOf(channel, address)
+	return keyOf(channel, addresses.CanonicalOf(channel, address))
 }
 
 // Check returns which of the addresses must not be sent to. It reads an index per

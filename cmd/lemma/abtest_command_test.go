@@ -15,7 +15,7 @@ func TestAssignRecomputesAFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("1\nanna\r\nprofile-1000000\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := func(string) string { return "" }
+	env := func(string) (string, bool) { return "", false }
 	for _, c := range []struct {
 		args []string
 		want string

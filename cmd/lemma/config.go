@@ -18,6 +18,7 @@ import (
 	"lemma/audience"
 	"lemma/blobs"
 	"lemma/campaigns"
+	"lemma/client"
 	"lemma/exports"
 	"lemma/flows"
 	"lemma/retention"
@@ -34,12 +35,12 @@ import (
 // it is the default. A secret X may instead be in a file that X_FILE names.
 // docs/reference/settings.md lists them.
 type Config struct {
-	DatabaseURL string `name:"database-url" var:"DATABASE_URL" secret:"" group:"Settings" placeholder:"URL" help:"The Postgres database for Lemma's tables."`
+	DatabaseURL string `name:"database-url" var:"DATABASE_URL" secret:"url" group:"Settings" placeholder:"URL" help:"The Postgres database for Lemma's tables."`
 	SecretKey   string `kong:"-" var:"LEMMA_SECRET_KEY" secret:""` // no flag: all users of the machine can see flags
 
 	Listen         string `var:"LEMMA_LISTEN" group:"Settings" default:"127.0.0.1:8080" help:"Address of the API."`
 	PublicURL      string `var:"LEMMA_PUBLIC_URL" group:"Settings" placeholder:"URL" help:"URL under which carriers and recipients reach this Lemma, such as https://lemma.example.com."`
-	MetricsListen  string `var:"LEMMA_METRICS_LISTEN" group:"Settings" default:"127.0.0.1:9464" help:"Address of /metrics of lemma serve; the API's listener if equal to --listen, none if empty."`
+	MetricsListen  string `var:"LEMMA_METRICS_LISTEN" group:"Settings" default:"127.0.0.1:9464" empty:"none" help:"Address of /metrics of lemma serve; the API's listener if equal to --listen, none if empty."`
 	LMTPListen     string `name:"lmtp-listen" var:"LEMMA_LMTP_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Address of LMTP for mails about bounces, of lemma serve; none if empty. Only the mail server should reach it."`
 	MaxConnections int    `var:"LEMMA_MAX_CONNECTIONS" group:"Settings" default:"1000" help:"Maximum number of open connections to the API; others are refused with 503."`
 	WorkListen     string `var:"LEMMA_WORK_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Address of /healthz, /readyz and /metrics of lemma work; none if empty."`
@@ -88,7 +89,7 @@ type Config struct {
 	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"URL of the Lemma that the commands call that work over the API."`
 	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // no flag either
 
-	SentryDSN string `kong:"-" var:"LEMMA_SENTRY_DSN" secret:""` // a secret, since it allows to send reports
+	SentryDSN string `kong:"-" var:"LEMMA_SENTRY_DSN" secret:"url"` // a secret, since it allows to send reports
 
 	LogLevel  string `var:"LEMMA_LOG_LEVEL" group:"Settings" default:"info" enum:"debug,info,warn,error" help:"Minimum level of log messages: ${enum}."`
 	LogFormat string `var:"LEMMA_LOG_FORMAT" group:"Settings" default:"text" enum:"text,json" help:"Format of log lines: ${enum}."`
@@ -139,14 +140,14 @@ func (c Config) check() error {
 	}
 	for name, address := range map[string]string{"LEMMA_LISTEN": c.Listen, "LEMMA_WORK_LISTEN": c.WorkListen,
 		"LEMMA_METRICS_LISTEN": c.MetricsListen, "LEMMA_LMTP_LISTEN": c.LMTPListen} {
-		if _, _, err := net.SplitHostPort(address); err != nil && address != "" {
+		if _, _, err := net.SplitHostPort(address); err != nil && (address != "" || name == "LEMMA_LISTEN") {
 			faults = append(faults, fmt.Errorf("%s must be an address with a port, such as 127.0.0.1:8080: %w", name, err))
 		}
 	}
 	if c.Archive && c.Blobs == "" {
 		faults = append(faults, errors.New("LEMMA_ARCHIVE needs LEMMA_BLOBS, where archives are kept"))
 	}
-	return errors.Join(append(faults, c.checkPublicURL(), c.checkSecrets(), c.sender().Check())...)
+	return errors.Join(append(faults, c.checkPublicURL(), c.checkURLs(), c.checkSecrets(), c.sender().Check())...)
 }
 
 // checkPublicURL accepts https, and http on a loopback address, without a query.
@@ -159,6 +160,19 @@ func (c Config) checkPublicURL() error {
 	if !valid || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
 		return errors.New("LEMMA_PUBLIC_URL must be an https URL without a slash at its end, such as https://lemma.example.com " +
 			"(http only on a loopback address)")
+	}
+	return nil
+}
+
+// checkURLs refuses credentials in URLs, which lemma config shows.
+func (c Config) checkURLs() error {
+	if c.Blobs != "" {
+		if err := blobs.CheckURL(c.Blobs); err != nil {
+			return fmt.Errorf("LEMMA_BLOBS: %w", err)
+		}
+	}
+	if err := client.CheckURL(c.URL); err != nil {
+		return fmt.Errorf("LEMMA_URL: %w", err)
 	}
 	return nil
 }
@@ -225,15 +239,23 @@ func (c Config) campaigns() campaigns.Config {
 		PerWorkspace: most, PerSource: min(c.FanoutsPerSource, most)}
 }
 
-// logger returns a logger with the level and the format of the settings.
+// logger returns a logger with the level and the format of the settings. Times are in UTC as
+// those of the API, whatever the zone of the process is.
 func (c Config) logger(out io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked it
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: inUTC}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(out, o))
 	}
 	return slog.New(slog.NewTextHandler(out, o))
+}
+
+func inUTC(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindTime {
+		a.Value = slog.TimeValue(a.Value.Time().UTC())
+	}
+	return a
 }
 
 // reported returns a logger that also reports errors to Sentry if it is configured, and

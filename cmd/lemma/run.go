@@ -47,8 +47,8 @@ type command interface {
 }
 
 // Run runs one command line until it is done or ctx ends. env reads the
-// environment, as os.Getenv does. The command prints to out.
-func Run(ctx context.Context, args []string, env func(string) string, out io.Writer) error {
+// environment. The command prints to out.
+func Run(ctx context.Context, args []string, env environment, out io.Writer) error {
 	var c commands
 	parsed, err := parse(&c, args, env, out)
 	if parsed == nil || err != nil {
@@ -67,7 +67,7 @@ func Run(ctx context.Context, args []string, env func(string) string, out io.Wri
 }
 
 // parse fills c, which embeds a Config. It returns nil after printing help.
-func parse(c any, args []string, env func(string) string, out io.Writer) (*kong.Context, error) {
+func parse(c any, args []string, env environment, out io.Writer) (*kong.Context, error) {
 	helpPrinted := false
 	s := &settings{env: env}
 	parser, err := kong.New(c, kong.Name("lemma"), kong.Description("A campaign and flow engine that proves how often it sends."),

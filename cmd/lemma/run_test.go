@@ -25,7 +25,7 @@ func lemmaWith(t *testing.T, env []string, args ...string) (string, error) {
 		vars[name] = value
 	}
 	var out strings.Builder
-	err := Run(t.Context(), args, func(name string) string { return vars[name] }, &out)
+	err := Run(t.Context(), args, func(name string) (string, bool) { value, set := vars[name]; return value, set }, &out)
 	return out.String(), err
 }
 
@@ -147,6 +147,34 @@ func TestSettingsComeFromFlagEnvironmentFile(t *testing.T) {
 	}
 }
 
+// A setting that may be empty is none if its variable is empty, also if the file has a value.
+// An empty variable of any other setting is as if it was not set.
+func TestEmptyVariables(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "lemma.env")
+	set, unset, want := "LEMMA_LEASE=7m\nLEMMA_LISTEN=127.0.0.1:3\n", []string{"LEMMA_LEASE=", "LEMMA_LISTEN=", "LEMMA_ARCHIVE="},
+		[]string{"LEMMA_LEASE=7m0s\n", "LEMMA_LISTEN=127.0.0.1:3\n", "LEMMA_URL=http://127.0.0.1:8080\n", "LEMMA_ARCHIVE=false\n"}
+	for name, value := range map[string]string{
+		"LEMMA_METRICS_LISTEN": "127.0.0.1:4", "LEMMA_LMTP_LISTEN": "127.0.0.1:5", "LEMMA_WORK_LISTEN": "127.0.0.1:6",
+		"LEMMA_PUBLIC_URL": "https://lemma.example.com", "LEMMA_BLOBS": "file:///var/lib/lemma", "LEMMA_PG_BIN": "/usr/bin",
+		"LEMMA_SENTRY_DSN": "https://key@sentry.example.com/1", "LEMMA_API_KEY": "lk_1", "DATABASE_URL": "postgres://db.example/lemma",
+	} {
+		set, unset, want = set+name+"="+value+"\n", append(unset, name+"="), append(want, name+"=\n")
+	}
+	if err := os.WriteFile(file, []byte(set), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := "\n" + mustRun(t, append(unset, "LEMMA_URL="), "config", "--env-file="+file)
+	for _, line := range want {
+		if !strings.Contains(out, "\n"+line) {
+			t.Errorf("does not contain %s: %s", line, out)
+		}
+	}
+	if out := mustRun(t, []string{"LEMMA_METRICS_LISTEN="}, "config"); !strings.Contains(out, "LEMMA_METRICS_LISTEN=\n") {
+		t.Errorf("an empty variable is the default: %s", out)
+	}
+}
+
 func TestSecretsComeFromFilesAndAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -173,8 +201,10 @@ func TestEachSecretIsRead(t *testing.T) {
 		if f.Tag.Get("kong") != "-" || name == "LEMMA_SECRET_KEY" || name == "LEMMA_SENTRY_DSN" { // these have a form
 			continue
 		}
-		if out := mustRun(t, []string{name + "=hunter2"}, "config"); !strings.Contains(out, name+"=(set)\n") {
-			t.Errorf("%s is not read: %s", name, out)
+		for _, secret := range []string{"hunter2", "hunter2://hunter2/hunter2"} {
+			if out := mustRun(t, []string{name + "=" + secret}, "config"); !strings.Contains(out, name+"=(set)\n") || strings.Contains(out, "hunter2") {
+				t.Errorf("%s is not read, or shown: %s", name, out)
+			}
 		}
 	}
 }
@@ -195,6 +225,10 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"LEMMA_SEND_WORKERS is 0":                  {env: []string{"LEMMA_SEND_WORKERS=0"}},
 		"LEMMA_MAX_WINDOW is -1":                   {env: []string{"LEMMA_MAX_WINDOW=-1"}},
 		"LEMMA_LISTEN must be":                     {env: []string{"LEMMA_LISTEN=8080"}},
+		"LEMMA_BLOBS: the parameter endpoint":      {env: []string{"LEMMA_BLOBS=s3://b?endpoint=https://me:hunter2@s3.example.com"}},
+		"LEMMA_BLOBS: must be":                     {env: []string{"LEMMA_BLOBS=s3://b?secret_key=hunter2"}},
+		"LEMMA_URL: the server must be":            {env: []string{"LEMMA_URL=https://me:hunter2@lemma.example.com"}},
+		"LEMMA_LISTEN must be an address":          {args: []string{"--listen="}},
 		"LEMMA_PUBLIC_URL must be":                 {env: []string{"LEMMA_PUBLIC_URL=http://lemma.example.com"}},
 		"DATABASE_URL cannot be parsed":            {env: []string{"DATABASE_URL=postgres://a:hunter2@h:port/x"}},
 		"LEMMA_SECRET_KEY: key":                    {env: []string{"LEMMA_SECRET_KEY=hunter22"}},
@@ -217,7 +251,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 // defaultConfig has the default of every setting.
 func defaultConfig() Config {
 	var c struct{ Config }
-	if _, err := parse(&c, nil, func(string) string { return "" }, io.Discard); err != nil {
+	if _, err := parse(&c, nil, func(string) (string, bool) { return "", false }, io.Discard); err != nil {
 		panic(err) // the tags of Config are wrong
 	}
 	return c.Config

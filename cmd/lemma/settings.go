@@ -15,50 +15,64 @@ import (
 // settings reads variables from the environment, else from the file of --env-file.
 // It is a kong.Resolver.
 type settings struct {
-	env  func(string) string
+	env  environment
 	file map[string]string
 }
+
+// environment returns a variable, and whether it is set, as os.LookupEnv does.
+type environment func(name string) (value string, set bool)
 
 // Validate accepts every command line.
 func (s *settings) Validate(*kong.Application) error { return nil }
 
-// Resolve returns the value of a flag that was not given.
+// Resolve returns the value of a flag that was not given. An empty variable is a value if the
+// setting may be empty. Else it is as if it was not set.
 func (s *settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	value, err := s.lookup(flag.Tag.Get("var"), flag.Tag.Has("secret"))
-	if value == "" || err != nil {
+	value, set, err := s.lookup(flag.Tag.Get("var"), flag.Tag.Has("secret"), mayBeEmpty(flag.Target.Kind(), flag.Tag.Has))
+	if !set || err != nil {
 		return nil, err
 	}
 	return value, nil
 }
 
-func (s *settings) lookup(name string, secret bool) (string, error) {
-	fromFile := func(name string) string { return s.file[name] }
-	for _, get := range []func(string) string{s.env, fromFile} {
-		value, err := read(get, name, secret)
-		if value != "" || err != nil {
-			return value, err
+// mayBeEmpty is true of settings that are none when empty: texts without a default, and those
+// with the tag "empty".
+func mayBeEmpty(kind reflect.Kind, has func(tag string) bool) bool {
+	return kind == reflect.String && (!has("default") || has("empty"))
+}
+
+func (s *settings) lookup(name string, secret, mayBeEmpty bool) (value string, set bool, err error) {
+	fromFile := func(name string) (string, bool) { value, set := s.file[name]; return value, set }
+	for _, get := range []environment{s.env, fromFile} {
+		value, set, err := read(get, name, secret)
+		if err != nil || value != "" || set && mayBeEmpty {
+			return value, set, err
 		}
 	}
-	return "", nil
+	return "", false, nil
 }
 
 // read reads one variable. A secret may be in the file that NAME_FILE names.
-func read(get func(string) string, name string, secret bool) (string, error) {
+func read(get environment, name string, secret bool) (value string, set bool, err error) {
 	if name == "" {
-		return "", nil
+		return "", false, nil
 	}
-	value := get(name)
-	if !secret || get(name+"_FILE") == "" {
-		return value, nil
+	value, set = get(name)
+	file := ""
+	if secret {
+		file, _ = get(name + "_FILE")
 	}
-	if value != "" {
-		return "", fmt.Errorf("%s and %s_FILE are both set: set one of them", name, name)
+	switch {
+	case file == "":
+		return value, set, nil
+	case value != "":
+		return "", false, fmt.Errorf("%s and %s_FILE are both set: set one of them", name, name)
 	}
-	raw, err := os.ReadFile(get(name + "_FILE"))
+	raw, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("read %s_FILE: %w", name, err)
+		return "", false, fmt.Errorf("read %s_FILE: %w", name, err)
 	}
-	return strings.TrimSpace(string(raw)), nil
+	return strings.TrimSpace(string(raw)), true, nil
 }
 
 // fillSecrets sets the settings without a flag, in a struct that embeds a Config.
@@ -68,7 +82,7 @@ func (s *settings) fillSecrets(c any) error {
 		if f.Tag.Get("kong") != "-" {
 			continue
 		}
-		value, err := s.lookup(f.Tag.Get("var"), true)
+		value, _, err := s.lookup(f.Tag.Get("var"), true, true)
 		if err != nil {
 			return err
 		}
@@ -138,8 +152,8 @@ type showCommand struct{}
 func (showCommand) run(_ context.Context, c Config, out io.Writer) error {
 	for f := range fields() {
 		value := fmt.Sprint(reflect.ValueOf(c).FieldByIndex(f.Index))
-		if _, secret := f.Tag.Lookup("secret"); secret {
-			value = redacted(value)
+		if kind, secret := f.Tag.Lookup("secret"); secret {
+			value = redacted(value, kind == "url")
 		}
 		if _, err := fmt.Fprintf(out, "%s=%s\n", f.Tag.Get("var"), value); err != nil {
 			return err
@@ -148,12 +162,13 @@ func (showCommand) run(_ context.Context, c Config, out io.Writer) error {
 	return nil
 }
 
-// redacted returns "(set)" for a secret, and a URL without its password and query.
-func redacted(secret string) string {
+// redacted returns "(set)" for a secret. One that is a URL is shown without its user,
+// password and query.
+func redacted(secret string, isURL bool) string {
 	if secret == "" {
 		return ""
 	}
-	if u, err := url.Parse(secret); err == nil && u.Scheme != "" && u.Host+u.Path != "" {
+	if u, err := url.Parse(secret); isURL && err == nil && u.Scheme != "" && u.Host+u.Path != "" {
 		return u.Scheme + "://" + u.Host + u.Path
 	}
 	return "(set)"
