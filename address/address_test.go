@@ -151,7 +151,8 @@ func TestAddressesOfAValue(t *testing.T) {
 // A canonical form is an address with itself as canonical form, and every text with that
 // form is one of PhoneForms.
 func TestFormsOfPhoneNumbers(t *testing.T) {
-	for _, number := range []string{"+5491123456789", "+541123456789", "+5492944894250", "+548002221234", "+4930123456", "+390669812345"} {
+	for _, number := range []string{"+5491123456789", "+541123456789", "+5492944894250", "+548002221234",
+		"+5531971234567", "+553171234567", "+5531999887766", "+553133334444", "+4930123456", "+390669812345"} {
 		canonical := address.Parse(lemma.SMS, number).Canonical
 		if again := address.Parse(lemma.SMS, canonical); again.Fault != "" || again.Canonical != canonical {
 			t.Errorf("%s: the canonical form %s is %+v", number, canonical, again)

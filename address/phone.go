@@ -1,6 +1,7 @@
 package address
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/nyaruka/phonenumbers"
@@ -45,33 +46,44 @@ func dialable(text string) bool {
 // IsRegion reports whether a text is a country with a numbering plan, such as DE.
 func IsRegion(text string) bool { return phonenumbers.GetSupportedRegions()[text] }
 
-// The mobile numbers of Argentina have a 9 after the country code, which only callers from
-// other countries dial. A message reaches the same device with the 9 and without it.
-const (
-	argentina       = "+54"
-	argentineMobile = "+549"
-	argentineDigits = 10 // of a number after the country code and the 9
+// Some mobile numbers have two valid spellings, which reach the same device. Those of
+// Argentina have a 9 after the country code, which only callers from other countries dial.
+// Those of Brazil have a 9 before their eight digits since 2016. WhatsApp reports them
+// without it, which is valid if they begin with 7: trunked radio had such numbers until 2018.
+var (
+	longArgentine = regexp.MustCompile(`^\+549(\d{10})$`)
+	argentine     = regexp.MustCompile(`^\+54(\d{10})$`)
+	shortBrazil   = regexp.MustCompile(`^\+55(\d\d)(7\d{7})$`)
+	brazilian     = regexp.MustCompile(`^\+55(\d\d)9(7\d{7})$`)
 )
 
 // canonicalPhone returns the form of a number in E.164 by which numbers are compared: without
-// the 9 of a mobile number of Argentina, unless no numbering plan allows that.
+// the 9 of a mobile number of Argentina, and with that of Brazil, unless no numbering plan
+// allows that.
 func canonicalPhone(number string) string {
-	rest, ok := strings.CutPrefix(number, argentineMobile)
-	if !ok || len(rest) != argentineDigits {
+	other := number
+	switch {
+	case strings.HasPrefix(number, "+549"):
+		other = longArgentine.ReplaceAllString(number, "+54$1")
+	case strings.HasPrefix(number, "+55"):
+		other = shortBrazil.ReplaceAllString(number, "+55${1}9$2")
+	}
+	if other == number {
 		return number
 	}
-	if short, valid := Phone(argentina+rest, ""); valid {
-		return short
+	if canonical, ok := Phone(other, ""); ok {
+		return canonical
 	}
 	return number
 }
 
 // PhoneForms returns the texts in E.164 that have a canonical form: two for a number of
-// Argentina, one for any other.
+// Argentina and for some of Brazil, one for any other.
 func PhoneForms(canonical string) []string {
-	rest, ok := strings.CutPrefix(canonical, argentina)
-	if !ok || len(rest) != argentineDigits {
-		return []string{canonical}
+	for form, other := range map[*regexp.Regexp]string{argentine: "+549$1", brazilian: "+55$1$2"} {
+		if form.MatchString(canonical) {
+			return []string{canonical, form.ReplaceAllString(canonical, other)}
+		}
 	}
-	return []string{canonical, argentineMobile + rest}
+	return []string{canonical}
 }

@@ -145,7 +145,8 @@ func reportedPhone(value string) (canonical, reason string) {
 
 // Old forms of mobile numbers, which WhatsApp still uses as its ids: Mexico dropped the 1 after
 // its country code in 2019, and Brazil put a 9 before the eight digits of mobile numbers until
-// 2016. Neither form is valid, so that no other number is meant.
+// 2016. Neither form is valid, so that no other number is meant, but for numbers of Brazil that
+// begin with 7: canonicalPhone reads these.
 var (
 	oldMexico = regexp.MustCompile(`^521(\d{10})$`)
 	oldBrazil = regexp.MustCompile(`^55([1-9]\d)([6-9]\d{7})$`)

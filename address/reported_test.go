@@ -62,6 +62,8 @@ func TestReportedAddressesAreReadLeniently(t *testing.T) {
 		{lemma.SMS, "whatsapp:+553199887766", "+5531999887766"}, // and that of Brazil before 2016
 		{lemma.SMS, "55 (31) 9988-7766", "+5531999887766"},
 		{lemma.SMS, "whatsapp:+5511999887766", "+5511999887766"},
+		{lemma.SMS, "whatsapp:+553171234567", "+5531971234567"}, // valid without the 9 as well
+		{lemma.SMS, "whatsapp:+5531971234567", "+5531971234567"},
 		{lemma.SMS, "+553133334444", "+553133334444"},           // not a mobile number
 		{lemma.SMS, "whatsapp:+5491123456789", "+541123456789"}, // a mobile number of Argentina, in both forms
 		{lemma.SMS, "+54 11 2345-6789", "+541123456789"},
