@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	settings := maps.Clone(session)
 	settings["idle_in_transaction_session_timeout"] = c.TransactionIdle
 	for name, value := range settings {
-		if _, set := p.ConnConfig.RuntimeParams[name]; !set {
+		if !isSet(p.ConnConfig.RuntimeParams, name) {
 			p.ConnConfig.RuntimeParams[name] = value
 		}
 	}
@@ -94,6 +95,17 @@ var session = map[string]string{
 	"timezone": "UTC",
 	// A statement whose cost is overestimated would be compiled each time.
 	"jit": "off",
+}
+
+// isSet reports whether a DSN has a setting, also in capitals, as Postgres prints some, or in
+// its options. Of two spellings Postgres takes the last one that is sent, which is random.
+func isSet(params map[string]string, name string) bool {
+	for given := range params {
+		if strings.EqualFold(given, name) {
+			return true
+		}
+	}
+	return regexp.MustCompile(`(?i)(^|[\s-])` + name + `\s*=`).MatchString(params["options"])
 }
 
 // OpenMigrated is OpenPool for a caller that needs the tables: it returns an

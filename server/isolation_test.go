@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"testing"
 
 	"lemma/pgtest"
@@ -28,5 +29,29 @@ func TestConnectionsHaveTheirOwnSettings(t *testing.T) {
 	}
 	if err != nil || level != "read committed" || zone != "UTC" {
 		t.Errorf("a statement runs as %q in %q, %v", level, zone, err)
+	}
+}
+
+// The settings of a DSN replace Lemma's, in each spelling that Postgres reads.
+func TestADSNReplacesSettings(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	for _, setting := range []string{"timezone=America/New_York", "TimeZone=America/New_York", "options=-c%20TimeZone%3DAmerica/New_York",
+		"options=-c%20log_min_messages%3Dlog%20--timezone%3DAmerica/New_York"} {
+		for range 5 { // the order of a map is random
+			dsn, separator := pgtest.DSN(pool), "?"
+			if strings.Contains(dsn, "?") {
+				separator = "&"
+			}
+			ours, err := OpenPool(t.Context(), Config{DatabaseURL: dsn + separator + setting})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var zone string
+			err = ours.QueryRow(t.Context(), `select current_setting('timezone')`).Scan(&zone)
+			if ours.Close(); err != nil || zone != "America/New_York" {
+				t.Fatalf("%s: the zone is %s, %v", setting, zone, err)
+			}
+		}
 	}
 }
