@@ -26,11 +26,7 @@ package deliveries
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,11 +34,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"lemma"
 	"lemma/events"
 	"lemma/loop"
 	"lemma/notifications"
-	"lemma/pgerr"
+	"lemma/queue"
 )
 
 // chunk is how many events one transaction applies.
@@ -54,6 +49,7 @@ const period = 250 * time.Millisecond
 // Deliveries applies events. Any number of processes may.
 type Deliveries struct {
 	pool    *pgxpool.Pool
+	queue   *queue.Queue
 	log     *slog.Logger
 	metrics *Metrics
 }
@@ -63,7 +59,7 @@ func New(pool *pgxpool.Pool, log *slog.Logger, m *Metrics) *Deliveries {
 	if m == nil {
 		m = NewMetrics(nil)
 	}
-	return &Deliveries{pool, log, m}
+	return &Deliveries{pool, queue.New(pool, "event_queue", chunk), log, m}
 }
 
 // Metrics count applied events. The names are documented in docs/reference/metrics.md.
@@ -102,74 +98,35 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 }
 
 // Loop applies events until ctx ends.
-func (d *Deliveries) Loop(ctx context.Context) {
-	loop.Every(ctx, period, d.applyAll, func(err error) { d.log.Error("apply provider events", "error", err) })
+func (d *Deliveries) Loop(ctx context.Context) { loop.Every(ctx, period, d.applyAll, d.logFailed) }
+
+func (d *Deliveries) logFailed(err error) { d.log.Error("apply provider events", "error", err) }
+
+// applyAll applies events until nothing is left that can be applied now.
+func (d *Deliveries) applyAll(ctx context.Context) error {
+	for {
+		n, err := d.Apply(ctx)
+		if err != nil {
+			d.logFailed(err)
+		}
+		if n == 0 {
+			return ctx.Err()
+		}
+	}
 }
 
 // Apply applies at most one chunk of each workspace and returns how many events these
 // were. A workspace that fails does not stop the others, and an event that cannot be
 // applied does not stop the others of its workspace.
 func (d *Deliveries) Apply(ctx context.Context) (applied int, err error) {
-	failed := map[uuid.UUID]error{}
-	applied, err = d.applyOnce(ctx, failed)
-	return applied, joined(failed, err)
+	return d.queue.Each(ctx, func(ws uuid.UUID, of queue.Part) (int, error) { return d.applyPart(ctx, ws, of) })
 }
 
-// applyAll applies events until none is left but those of workspaces that have failed.
-func (d *Deliveries) applyAll(ctx context.Context) error {
-	failed := map[uuid.UUID]error{}
-	for {
-		n, err := d.applyOnce(ctx, failed)
-		if n == 0 || err != nil {
-			return joined(failed, err)
-		}
-	}
-}
-
-func joined(failed map[uuid.UUID]error, err error) error {
-	return errors.Join(append(slices.Collect(maps.Values(failed)), err)...)
-}
-
-// applyOnce applies at most one chunk of each workspace but those that have failed, and adds
-// to these.
-func (d *Deliveries) applyOnce(ctx context.Context, failed map[uuid.UUID]error) (applied int, err error) {
-	workspaces, err := events.Waiting(ctx, d.pool)
-	if err != nil {
-		return 0, err
-	}
-	for _, ws := range workspaces {
-		if failed[ws] != nil {
-			continue
-		}
-		n, err := d.applyChunk(ctx, ws)
-		if err != nil {
-			failed[ws] = fmt.Errorf("apply events of workspace %s: %w", ws, err)
-		}
-		applied += n
-	}
-	return applied, nil
-}
-
-// applyChunk applies the oldest events of a workspace. If one of them violates the
-// schema or makes the code panic, it applies fewer. An event that fails by itself is put behind all others, and
-// retried there.
-func (d *Deliveries) applyChunk(ctx context.Context, ws uuid.UUID) (n int, err error) {
-	for most := chunk; ; most /= 2 {
-		err = lemma.Recovered(func() (err error) { n, err = d.applyOldest(ctx, ws, most); return err })
-		if _, isPanic := errors.AsType[*lemma.Panic](err); err == nil || !isPanic && !pgerr.Violation(err) {
-			return n, err
-		}
-		if most == 1 {
-			return 0, errors.Join(err, events.Postpone(ctx, d.pool, ws))
-		}
-	}
-}
-
-func (d *Deliveries) applyOldest(ctx context.Context, ws uuid.UUID, most int) (n int, err error) {
+func (d *Deliveries) applyPart(ctx context.Context, ws uuid.UUID, of queue.Part) (n int, err error) {
 	var t transaction
 	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		t = transaction{tx: tx, ws: ws}
-		queued, err := events.Take(ctx, tx, ws, most)
+		queued, err := events.Take(ctx, tx, ws, of.Skip, of.Most)
 		if n = len(queued); err != nil || n == 0 {
 			return err
 		}

@@ -212,10 +212,11 @@ func TestEffectsAreOneTransaction(t *testing.T) {
 	b.receive(report(b.origin, 1, events.TypeBounced, at(0)))
 	tx, err := b.Pool.Begin(t.Context())
 	b.Must(err)
-	queued, err := events.Take(t.Context(), tx, b.Workspace, 10)
+	queued, err := events.Take(t.Context(), tx, b.Workspace, 0, 10)
 	b.Must(err)
 	b.Must((&transaction{tx: tx, ws: b.Workspace}).apply(t.Context(), queued))
 	b.Must(tx.Rollback(t.Context()))
+	b.queue.Pause = 0
 	b.Exec(`alter table suppressions rename to away`) // the last effect fails
 	if _, err := b.Apply(t.Context()); err == nil {
 		t.Error("no error")

@@ -115,7 +115,7 @@ func TestSoftBouncesAtTheSameTime(t *testing.T) {
 	}
 	first, err := b.Pool.Begin(t.Context())
 	b.Must(err)
-	queued, err := events.Take(t.Context(), first, b.Workspace, 2)
+	queued, err := events.Take(t.Context(), first, b.Workspace, 0, 2)
 	b.Must(err)
 	b.Must((&transaction{tx: first, ws: b.Workspace}).apply(t.Context(), queued))
 	second := make(chan error, 1)

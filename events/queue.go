@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 )
@@ -31,40 +30,18 @@ type Queued struct {
 	RecordedAt time.Time
 }
 
-// Waiting returns workspaces with queued events. It skips from one to the next.
-func Waiting(ctx context.Context, db DB) ([]uuid.UUID, error) {
-	rows, _ := db.Query(ctx, `
-		with recursive w as (
-			(select workspace_id from event_queue order by workspace_id limit 1)
-			union all
-			select n.workspace_id from w cross join lateral (
-				select q.workspace_id from event_queue q where q.workspace_id > w.workspace_id order by q.workspace_id limit 1) n
-		)
-		select workspace_id from w`)
-	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	return found, lemma.Wrap(err, "find queued events")
-}
-
-// Take deletes the oldest queued events of a workspace, in the transaction that applies
-// them. Events that another transaction takes are left out. Rows are deleted by ctid: a
-// join may read the whole queue.
-func Take(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, most int) ([]Queued, error) {
+// Take deletes the oldest queued events of a workspace after the first skip ones, in the
+// transaction that applies them. Events that another transaction takes are left out. Rows are
+// deleted by ctid: a join may read the whole queue.
+func Take(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, skip, most int) ([]Queued, error) {
 	rows, _ := tx.Query(ctx, `
 		delete from event_queue q where ctid = any(array(
-			select ctid from event_queue where workspace_id = $1 order by id limit $2 for update skip locked))
+			select ctid from event_queue where workspace_id = $1 order by id limit $2 offset $3 for update skip locked))
 		returning q.provider_id, q.origin_id, q.key, q.batch_id, q.ordinal, q.type, q.attempt, q.channel, q.address, q.detail,
 			q.occurred_at, q.recorded_at`,
-		workspaceID, most)
+		workspaceID, most, skip)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Queued])
 	return all, lemma.Wrap(err, "take queued events")
-}
-
-// Postpone puts the oldest queued event of a workspace behind all others.
-func Postpone(ctx context.Context, pool *pgxpool.Pool, workspaceID uuid.UUID) error {
-	_, err := pool.Exec(ctx, `
-		update event_queue q set id = $2 where ctid = any(array(
-			select ctid from event_queue where workspace_id = $1 order by id limit 1 for update skip locked))`, workspaceID, lemma.NewID())
-	return lemma.Wrap(err, "postpone a queued event")
 }
 
 // QueueOrphaned queues rows of a root batch that are orphaned in the caller's

@@ -2,25 +2,22 @@ package tracking
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"lemma"
 	"lemma/loop"
+	"lemma/queue"
 )
 
 const (
-	chunk     = 1000                   // events that one transaction applies
-	period    = 250 * time.Millisecond // how often the queue is read
-	appliers  = 3                      // workspaces whose events a process applies at a time
-	applyFor  = 10 * time.Second       // bounds the transaction of a chunk
-	failedFor = 5 * time.Second        // until a workspace whose chunk failed is tried again
+	chunk    = 1000                   // events that one transaction applies
+	period   = 250 * time.Millisecond // how often the queue is read
+	appliers = 3                      // workspaces whose events a process applies at a time
+	applyFor = 10 * time.Second       // bounds the transaction of a chunk
 
 	// settled is the age at which an event is applied. All events that the rules of
 	// machines compare it with are stored by then.
@@ -65,51 +62,10 @@ func (t *Tracking) applyDue(ctx context.Context) error {
 // age, and returns how many these were. It leaves out workspaces that another call
 // applies. A workspace that fails does not stop the others.
 func (t *Tracking) Apply(ctx context.Context, age time.Duration) (applied int, err error) {
-	return t.eachWaiting(ctx, "tracking_queue", &t.paces, func(ws uuid.UUID, of part) (int, error) {
-		return t.applyChunk(ctx, ws, age, of)
-	})
+	return t.opensAndClicks.Each(ctx, func(ws uuid.UUID, of queue.Part) (int, error) { return t.applyChunk(ctx, ws, age, of) })
 }
 
-// eachWaiting does work for each workspace with rows in a queue, in random order. It
-// returns how many rows that were.
-func (t *Tracking) eachWaiting(ctx context.Context, queue string, of *paces, work func(uuid.UUID, part) (int, error)) (done int, err error) {
-	workspaces, err := t.waiting(ctx, queue)
-	if err != nil {
-		return 0, err
-	}
-	rand.Shuffle(len(workspaces), func(i, j int) { workspaces[i], workspaces[j] = workspaces[j], workspaces[i] })
-	var failed error
-	for _, ws := range workspaces {
-		next, ok := of.begin(ws)
-		if !ok {
-			continue
-		}
-		n := 0
-		err := lemma.Recovered(func() (err error) { n, err = work(ws, next); return err })
-		of.end(ws, next, n, err)
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("apply %s of workspace %s: %w", queue, ws, err))
-		}
-		done += n
-	}
-	return done, failed
-}
-
-// waiting returns workspaces with rows in a queue. It skips from one to the next.
-func (t *Tracking) waiting(ctx context.Context, queue string) ([]uuid.UUID, error) {
-	rows, _ := t.Pool.Query(ctx, `
-		with recursive w as (
-			(select workspace_id from `+queue+` order by workspace_id limit 1)
-			union all
-			select n.workspace_id from w cross join lateral (
-				select q.workspace_id from `+queue+` q where q.workspace_id > w.workspace_id order by q.workspace_id limit 1) n
-		)
-		select workspace_id from w`)
-	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	return found, lemma.Wrap(err, "find workspaces in %s", queue)
-}
-
-func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, age time.Duration, of part) (n int, err error) {
+func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, age time.Duration, of queue.Part) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.applyFor)
 	defer cancel()
 	var a application
@@ -192,13 +148,13 @@ func (e *applied) decide() {
 
 // take deletes the oldest events of the queue. Events that another transaction takes are
 // left out. Rows are deleted by ctid: a join may read the whole queue.
-func (a *application) take(ctx context.Context, age time.Duration, of part) (int, error) {
+func (a *application) take(ctx context.Context, age time.Duration, of queue.Part) (int, error) {
 	rows, _ := a.tx.Query(ctx, `
 		delete from tracking_queue q where ctid = any(array(
 			select ctid from tracking_queue where workspace_id = $1 and times > 0 and occurred_at <= now() - $2::interval
 			order by occurred_at limit $3 offset $4 for update skip locked))
 		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.times, q.occurred_at`,
-		a.ws, age, of.most, of.skip)
+		a.ws, age, of.Most, of.Skip)
 	var e event
 	_, err := pgx.ForEachRow(rows, []any{&e.id, &e.of.origin, &e.of.key, &e.kind, &e.of.link, &e.machine, &e.times, &e.at}, func() error {
 		a.events = append(a.events, &applied{event: e})

@@ -14,6 +14,7 @@ import (
 
 	"lemma"
 	"lemma/pgtest"
+	"lemma/queue"
 )
 
 // convertible gives the notifications of the bundle a conversion.
@@ -137,7 +138,7 @@ func TestOneProcessMatchesEvents(t *testing.T) {
 	_, err := b.QueueEvents(t.Context(), 0)
 	b.Must(err)
 	stopped(func(tx pgx.Tx) int {
-		n, events, err := takeEvents(t.Context(), tx, b.Workspace, part{most: 10})
+		n, events, err := takeEvents(t.Context(), tx, b.Workspace, queue.Part{Most: 10})
 		b.Must(err)
 		b.Must(events.convert(t.Context(), tx, b.Workspace))
 		return n

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/notifications"
 	"lemma/pgtest"
+	"lemma/queue"
 )
 
 // A flood of requests of one link adds two rows per minute beyond the first requests, and
@@ -112,49 +112,6 @@ func TestUnsubscribesOfANotificationAreOneRow(t *testing.T) {
 	b.wantCounts(notifications.Engagement{Unsubscribes: 1})
 }
 
-// retry lets workspaces that failed begin at once.
-func (t *paces) retry() {
-	for ws, failed := range t.of {
-		failed.after = time.Time{}
-		t.of[ws] = failed
-	}
-}
-
-// The next part of a workspace that failed is smaller, and later. A row that fails by itself
-// is left out until the end of the queue.
-func TestTurns(t *testing.T) {
-	t.Parallel()
-	failed := context.DeadlineExceeded
-	all, ws := paces{chunk: 4, of: map[uuid.UUID]pace{}}, lemma.NewID()
-	for i, turn := range []struct {
-		part
-		done int
-		err  error
-	}{
-		{part{0, 4}, 4, nil}, {part{0, 4}, 0, failed}, {part{0, 2}, 0, failed}, {part{0, 1}, 0, failed},
-		{part{1, 1}, 0, failed}, {part{2, 1}, 1, nil}, {part{2, 2}, 2, nil}, {part{2, 4}, 4, nil}, {part{2, 4}, 0, failed},
-		{part{2, 2}, 2, nil}, {part{2, 4}, 3, nil}, {part{0, 1}, 1, nil}, {part{0, 2}, 1, nil}, {part{0, 4}, 0, nil},
-	} {
-		next, ok := all.begin(ws)
-		if !ok || next != turn.part {
-			t.Errorf("turn %d: %v, %v; want %v", i, next, ok, turn.part)
-		}
-		if _, ok := all.begin(ws); ok {
-			t.Error("two at a time")
-		}
-		all.end(ws, next, turn.done, turn.err)
-		if turn.err != nil {
-			if _, ok := all.begin(ws); ok {
-				t.Error("it is tried again at once")
-			}
-		}
-		all.retry()
-	}
-	if len(all.of) != 0 {
-		t.Errorf("kept: %v", all.of)
-	}
-}
-
 // Rows that always fail stop none behind them, and stay in their queues.
 func TestRowsThatFailStopNoOthers(t *testing.T) {
 	b := setup(t)
@@ -179,10 +136,10 @@ func TestRowsThatFailStopNoOthers(t *testing.T) {
 			values ($1, $2, $2, $2, 'opened', 0, 1, '-infinity')`, b.Workspace, lemma.NewID())
 	}
 	failed := 0
+	for _, of := range []*queue.Queue{b.opensAndClicks, b.Tracking.conversions, b.settlements} {
+		of.Pause = 0
+	}
 	for range 60 {
-		for _, of := range []*paces{&b.paces, &b.converting, &b.settling} {
-			of.retry()
-		}
 		for _, work := range []func() (int, error){
 			func() (int, error) { return b.Convert(t.Context()) },
 			func() (int, error) { return b.Apply(t.Context(), 0) },
@@ -199,23 +156,4 @@ func TestRowsThatFailStopNoOthers(t *testing.T) {
 		b.WantCount(3, `select count(*) from `+queue)
 	}
 	b.wantCounts(notifications.Engagement{Opens: 1, UniqueOpens: 1, Conversions: 2})
-}
-
-// A workspace whose work panics is tried again, and does not stop the others.
-func TestAWorkspaceWhoseWorkPanics(t *testing.T) {
-	b := setup(t)
-	others := []uuid.UUID{b.Workspace, pgtest.Workspace(t, b.Pool), pgtest.Workspace(t, b.Pool)}
-	for _, ws := range others {
-		b.Exec(`insert into conversion_queue (workspace_id, received_at, key) values ($1, now(), $1)`, ws)
-	}
-	all := paces{chunk: chunk, of: map[uuid.UUID]pace{}}
-	n, err := b.eachWaiting(t.Context(), "conversion_queue", &all, func(ws uuid.UUID, _ part) (int, error) {
-		if ws == b.Workspace {
-			panic("a row")
-		}
-		return 1, nil
-	})
-	if n != 2 || err == nil || all.of[b.Workspace].busy {
-		t.Errorf("%d, %v, %v", n, err, all.of)
-	}
 }

@@ -8,10 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"lemma"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/queue"
 )
 
 const (
@@ -39,16 +40,12 @@ func (t *Tracking) convertDue(ctx context.Context) error {
 // one chunk of each queue of each workspace, and returns how many rows of the queues these
 // were. A workspace that fails or is slow does not stop the others.
 func (t *Tracking) Convert(ctx context.Context) (matched int, err error) {
-	matched, err = t.eachWaiting(ctx, "conversion_queue", &t.converting, func(ws uuid.UUID, of part) (int, error) {
-		return t.convertChunk(ctx, ws, of)
-	})
-	settled, failed := t.eachWaiting(ctx, "settlement_queue", &t.settling, func(ws uuid.UUID, of part) (int, error) {
-		return t.convertSettled(ctx, ws, of)
-	})
+	matched, err = t.conversions.Each(ctx, func(ws uuid.UUID, of queue.Part) (int, error) { return t.convertChunk(ctx, ws, of) })
+	settled, failed := t.settlements.Each(ctx, func(ws uuid.UUID, of queue.Part) (int, error) { return t.convertSettled(ctx, ws, of) })
 	return matched + settled, errors.Join(err, failed)
 }
 
-func (t *Tracking) convertChunk(ctx context.Context, ws uuid.UUID, of part) (n int, err error) {
+func (t *Tracking) convertChunk(ctx context.Context, ws uuid.UUID, of queue.Part) (n int, err error) {
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		var events occurrences
 		if n, events, err = takeEvents(ctx, tx, ws, of); n == 0 || err != nil {
@@ -68,7 +65,7 @@ type occurrences map[named][]time.Time
 
 // takeEvents deletes the oldest events of the queue. Events that another transaction takes,
 // and those that were erased, are left out.
-func takeEvents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, from part) (n int, all occurrences, err error) {
+func takeEvents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, from queue.Part) (n int, all occurrences, err error) {
 	rows, _ := tx.Query(ctx, `
 		with taken as (
 			delete from conversion_queue q where ctid = any(array(
@@ -78,7 +75,7 @@ func takeEvents(ctx context.Context, tx pgx.Tx, ws uuid.UUID, from part) (n int,
 		select v.profile_key, v.name, v.at from taken q left join lateral (
 			select profile_key, name, least(occurred_at, received_at) as at from trigger_events
 			where workspace_id = $1 and key = q.key offset 0
-		) v on true`, ws, from.most, from.skip)
+		) v on true`, ws, from.Most, from.Skip)
 	all = occurrences{}
 	var profile, event *string
 	var at *time.Time

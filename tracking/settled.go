@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/queue"
 )
 
 const (
@@ -49,7 +50,7 @@ type settlements struct {
 // received before the settlement: the notifications were not known as accepted when these
 // were matched. It reads a bounded number of events, stores until when it has read, and
 // returns how many settlements it has advanced.
-func (t *Tracking) convertSettled(ctx context.Context, ws uuid.UUID, of part) (n int, err error) {
+func (t *Tracking) convertSettled(ctx context.Context, ws uuid.UUID, of queue.Part) (n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.applyFor)
 	defer cancel()
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
@@ -74,7 +75,7 @@ func (t *Tracking) convertSettled(ctx context.Context, ws uuid.UUID, of part) (n
 
 // take locks the oldest settlements of the queue, and returns those that events may
 // convert. Those that another transaction locks are left out.
-func (s *settlements) take(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of part) (open []*settlement, err error) {
+func (s *settlements) take(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of queue.Part) (open []*settlement, err error) {
 	all, err := takeSettled(ctx, tx, ws, of)
 	for _, one := range all {
 		if one.from.IsZero() {
@@ -86,7 +87,7 @@ func (s *settlements) take(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of part
 	return open, err
 }
 
-func takeSettled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of part) (all []*settlement, err error) {
+func takeSettled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of queue.Part) (all []*settlement, err error) {
 	rows, _ := tx.Query(ctx, `
 		with taken as (
 			select settled_at, batch_id, ordinal, read_until from settlement_queue where workspace_id = $1
@@ -107,7 +108,7 @@ func takeSettled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of part) (all []*
 			cross join lateral (`+acceptedAt+`
 			) sent
 			where n.converts
-		) c on c.sent is not null`, ws, of.most, of.skip)
+		) c on c.sent is not null`, ws, of.Most, of.Skip)
 	var one settlement
 	var origin, key *uuid.UUID
 	var profile, name *string

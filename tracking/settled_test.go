@@ -10,6 +10,7 @@ import (
 
 	"lemma"
 	"lemma/pgtest"
+	"lemma/queue"
 )
 
 // settle replaces the acceptances by evidence that the carrier accepted all messages, which
@@ -277,7 +278,7 @@ func TestOneProcessMatchesSettlements(t *testing.T) {
 	b.queueSettled()
 	tx, err := b.Pool.Begin(t.Context())
 	b.Must(err)
-	taken, err := takeSettled(t.Context(), tx, b.Workspace, part{most: 4})
+	taken, err := takeSettled(t.Context(), tx, b.Workspace, queue.Part{Most: 4})
 	b.Must(err)
 	if n, err := b.Convert(t.Context()); n != 6 || err != nil || len(taken) != 4 {
 		t.Errorf("a second process matched %d settlements beside %d: %v", n, len(taken), err)

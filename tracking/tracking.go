@@ -27,6 +27,7 @@ import (
 	"lemma/clock"
 	"lemma/flows/admission"
 	"lemma/links"
+	"lemma/queue"
 	"lemma/workspaces"
 )
 
@@ -56,10 +57,9 @@ type Tracking struct {
 	mu    sync.Mutex
 	bases map[uuid.UUID]base
 
-	watch      watch
-	paces      paces // of opens and clicks
-	converting paces
-	settling   paces
+	watch watch
+
+	opensAndClicks, conversions, settlements *queue.Queue
 
 	queueAt  time.Time     // when trigger events are read again
 	applyFor time.Duration // bounds the transaction of a chunk
@@ -77,9 +77,9 @@ func New(d Deps) *Tracking {
 		d.Metrics = NewMetrics(nil)
 	}
 	t := &Tracking{Deps: d, clock: clock.New(d.Pool), bases: map[uuid.UUID]base{}, applyFor: applyFor,
-		paces:      paces{chunk: chunk, of: map[uuid.UUID]pace{}},
-		converting: paces{chunk: convertChunk, of: map[uuid.UUID]pace{}},
-		settling:   paces{chunk: settledChunk, of: map[uuid.UUID]pace{}}}
+		opensAndClicks: queue.New(d.Pool, "tracking_queue", chunk),
+		conversions:    queue.New(d.Pool, "conversion_queue", convertChunk),
+		settlements:    queue.New(d.Pool, "settlement_queue", settledChunk)}
 	t.gather = admission.NewGatherer(together, t.store)
 	return t
 }

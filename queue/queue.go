@@ -1,0 +1,144 @@
+// Package queue works tables whose rows wait for a worker and belong to workspaces. It promises:
+//
+//   - A workspace is worked on by one goroutine of a process. Any number of processes may
+//     work, if they skip rows that are locked.
+//   - A workspace that fails or is slow does not stop the others.
+//   - A row that fails by itself stops none of its workspace, and is tried again.
+//
+// The rows, and what is done with them in which transaction, are those of the caller.
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma"
+	"lemma/pgerr"
+)
+
+// Queue is a table, as a process works it.
+type Queue struct {
+	Pause time.Duration // until a workspace that failed is tried again; 5 s
+
+	pool  *pgxpool.Pool
+	table string
+	chunk int
+
+	mu sync.Mutex
+	of map[uuid.UUID]turn
+}
+
+// New returns the Queue of a table with a workspace_id, by which it has an index. A
+// transaction takes at most chunk rows.
+func New(pool *pgxpool.Pool, table string, chunk int) *Queue {
+	return &Queue{Pause: 5 * time.Second, pool: pool, table: table, chunk: chunk, of: map[uuid.UUID]turn{}}
+}
+
+// Part is which rows of a workspace a transaction takes, from the oldest.
+type Part struct {
+	Skip int // rows that failed by themselves
+	Most int
+}
+
+// turn is that of a workspace that is worked on, or has failed.
+type turn struct {
+	Part
+	busy  bool
+	after time.Time // when it may begin
+}
+
+// Each calls work once for each workspace with rows, in random order, but those that another
+// call works on or that have failed lately. It returns how many rows work has done.
+func (q *Queue) Each(ctx context.Context, work func(workspace uuid.UUID, next Part) (done int, err error)) (done int, err error) {
+	workspaces, err := q.waiting(ctx)
+	if err != nil {
+		return 0, err
+	}
+	rand.Shuffle(len(workspaces), func(i, j int) { workspaces[i], workspaces[j] = workspaces[j], workspaces[i] })
+	var failed error
+	for _, ws := range workspaces {
+		next, ok := q.begin(ws)
+		if !ok {
+			continue
+		}
+		n := 0
+		err := lemma.Recovered(func() (err error) { n, err = work(ws, next); return err })
+		q.end(ws, next, n, err)
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("work %s of workspace %s: %w", q.table, ws, err))
+		}
+		done += n
+	}
+	return done, failed
+}
+
+// waiting returns the workspaces with rows. It skips from one to the next.
+func (q *Queue) waiting(ctx context.Context) ([]uuid.UUID, error) {
+	rows, _ := q.pool.Query(ctx, `
+		with recursive w as (
+			(select workspace_id from `+q.table+` order by workspace_id limit 1)
+			union all
+			select n.workspace_id from w cross join lateral (
+				select q.workspace_id from `+q.table+` q where q.workspace_id > w.workspace_id order by q.workspace_id limit 1) n
+		)
+		select workspace_id from w`)
+	found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	return found, lemma.Wrap(err, "find workspaces in %s", q.table)
+}
+
+// begin marks a workspace as being worked on and returns which rows.
+func (q *Queue) begin(ws uuid.UUID) (next Part, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of, known := q.of[ws]
+	if !known {
+		of.Most = q.chunk
+	}
+	if of.busy || time.Now().Before(of.after) {
+		return Part{}, false
+	}
+	of.busy = true
+	q.of[ws] = of
+	return of.Part, true
+}
+
+// end chooses the next part of a workspace by how many rows of its last part are done. After
+// an error it takes half as many, and leaves a row out that failed by itself. What was left
+// out is tried again at the end of the queue, row by row.
+func (q *Queue) end(ws uuid.UUID, last Part, done int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	next := turn{after: time.Now().Add(q.Pause)}
+	switch {
+	case err != nil && last.Most == 1:
+		next.Part = Part{last.Skip + 1, 1}
+	case err != nil:
+		next.Part = Part{last.Skip, last.Most / 2}
+	case last.Skip > 0 && done < last.Most:
+		next.Part = Part{0, 1}
+	case last.Skip > 0 || last.Most < q.chunk:
+		next = turn{Part: Part{last.Skip, min(q.chunk, last.Most*2)}}
+	default:
+		delete(q.of, ws)
+		return
+	}
+	if isOfARow(err) {
+		next.after = time.Time{}
+	}
+	q.of[ws] = next
+}
+
+// isOfARow reports whether an error comes again each time: a row violates the schema, or makes
+// the code panic.
+func isOfARow(err error) bool {
+	_, isPanic := errors.AsType[*lemma.Panic](err)
+	return isPanic || pgerr.Violation(err)
+}

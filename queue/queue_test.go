@@ -1,0 +1,83 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/pgtest"
+)
+
+// The next part of a workspace that failed is smaller, and later unless a row is the cause. A
+// row that fails by itself is left out until the end of the queue.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	slow, ofRow := context.DeadlineExceeded, &lemma.Panic{}
+	q, ws := New(nil, "", 4), lemma.NewID()
+	for i, turn := range []struct {
+		Part
+		done int
+		err  error
+	}{
+		{Part{0, 4}, 4, nil}, {Part{0, 4}, 0, slow}, {Part{0, 2}, 0, ofRow}, {Part{0, 1}, 0, ofRow},
+		{Part{1, 1}, 0, slow}, {Part{2, 1}, 1, nil}, {Part{2, 2}, 2, nil}, {Part{2, 4}, 4, nil}, {Part{2, 4}, 0, ofRow},
+		{Part{2, 2}, 2, nil}, {Part{2, 4}, 3, nil}, {Part{0, 1}, 1, nil}, {Part{0, 2}, 1, nil}, {Part{0, 4}, 0, nil},
+	} {
+		next, ok := q.begin(ws)
+		if !ok || next != turn.Part {
+			t.Errorf("turn %d: %v, %v; want %v", i, next, ok, turn.Part)
+		}
+		if _, ok := q.begin(ws); ok {
+			t.Error("two at a time")
+		}
+		q.end(ws, next, turn.done, turn.err)
+		of, known := q.of[ws]
+		isEnd := turn.Skip > 0 && turn.done < turn.Most && turn.err == nil
+		if later := of.after.After(time.Now()); later != (turn.err == slow || isEnd) {
+			t.Errorf("turn %d: the next is at %v", i, of.after)
+		}
+		if of.after = (time.Time{}); known {
+			q.of[ws] = of
+		}
+	}
+	if len(q.of) != 0 {
+		t.Errorf("kept: %v", q.of)
+	}
+}
+
+// A workspace whose work panics or fails does not stop the others, and is tried again.
+func TestAWorkspaceThatFails(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	q := New(pool, "conversion_queue", 10)
+	q.Pause = 0
+	var all []uuid.UUID
+	for range 4 {
+		ws := pgtest.Workspace(t, pool)
+		_, err := pool.Exec(t.Context(), `insert into conversion_queue (workspace_id, received_at, key) values ($1, now(), $1)`, ws)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, ws)
+	}
+	for range 2 {
+		calls := map[uuid.UUID]int{}
+		n, err := q.Each(t.Context(), func(ws uuid.UUID, _ Part) (int, error) {
+			calls[ws]++
+			switch ws {
+			case all[0]:
+				panic("a row")
+			case all[1]:
+				return 0, errors.New("a row")
+			}
+			return 1, nil
+		})
+		if n != 2 || err == nil || len(calls) != 4 || calls[all[0]] != 1 {
+			t.Errorf("%d, %v, %v", n, err, calls)
+		}
+	}
+}
