@@ -44,6 +44,7 @@ type Config struct {
 	RetryFor   time.Duration // before the first of these, doubled for each; 5 s
 	TickEvery  time.Duration // period of schedules, completion, and the check whether a fan-out must stop; 500 ms
 	Grace      time.Duration // period of Sweep, which enqueues fan-outs that have no job; 30 s
+	CountFor   time.Duration // how long the profiles of a push campaign may be counted; 15 min
 
 	CutOffGrace   time.Duration // between a cut-off and its evaluation: events of open transactions may have an earlier time; 5 s
 	EvaluateLease time.Duration // of an evaluation, renewed at a third of it; 1 min
@@ -90,6 +91,7 @@ func (c Config) withDefaults() Config {
 	wait(&c.RetryFor, 5*time.Second)
 	wait(&c.TickEvery, 500*time.Millisecond)
 	wait(&c.Grace, 30*time.Second)
+	wait(&c.CountFor, 15*time.Minute)
 	wait(&c.CutOffGrace, 5*time.Second)
 	wait(&c.EvaluateLease, time.Minute)
 	wait(&c.MeasureEvery, 2*time.Second)

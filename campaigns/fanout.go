@@ -59,7 +59,17 @@ func (c *Campaigns) Fanout(ctx context.Context, workspaceID, id uuid.UUID) (agai
 	if err != nil {
 		return c.sourceFailed(ctx, l, err)
 	}
-	return 0, c.finishFanout(ctx, l, read)
+	profiles, err := c.countProfiles(running, l)
+	if err != nil && running.Err() != nil {
+		return c.releaseUnfinished(l)
+	}
+	if err != nil { // all notifications are written: a number that is missing is no reason to read the audience again
+		c.log.Error("profiles are not counted", "campaign_id", id, "error", err)
+	}
+	if err := c.finishFanout(ctx, l, read, profiles); err != nil {
+		return c.sourceFailed(ctx, l, err)
+	}
+	return 0, nil
 }
 
 // stream reads the audience to its end. Reading and writing overlap. The rows in

@@ -201,12 +201,8 @@ func (c *Campaigns) releaseUnfinished(l lease) (again time.Duration, err error) 
 const cleanupTime = 5 * time.Second
 
 // finishFanout records that the audience was read to its end.
-func (c *Campaigns) finishFanout(ctx context.Context, l lease, read int64) error {
-	profiles, err := c.countProfiles(ctx, l)
-	if err != nil {
-		return err
-	}
-	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+func (c *Campaigns) finishFanout(ctx context.Context, l lease, read int64, profiles *int64) error {
+	err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update fanouts set finished_at = now(), rows_read = $4, profiles = $5, leased_by = null, lease_until = null
 			where workspace_id = $1 and campaign_id = $2 and leased_by = $3`, l.workspaceID, l.campaignID, l.token, read, profiles)
@@ -223,12 +219,20 @@ func (c *Campaigns) finishFanout(ctx context.Context, l lease, read int64) error
 
 // countProfiles counts the profiles of a push campaign, once its notifications are
 // written: a profile has one for each of its tokens. It is nil for other channels,
-// whose hot path it would slow down.
+// whose hot path it would slow down. The statement has more time than others: all
+// notifications of the campaign are read.
 func (c *Campaigns) countProfiles(ctx context.Context, l lease) (profiles *int64, err error) {
-	err = c.pool.QueryRow(ctx, `
-		select case when o.channel = 'push' then (
-			select count(distinct n.profile_key) from notifications n where n.workspace_id = $1 and n.origin_id = $2) end
-		from contents o where o.workspace_id = $1 and o.id = $2`, l.workspaceID, l.campaignID).Scan(&profiles)
+	ctx, stop := context.WithTimeout(ctx, c.cfg.CountFor)
+	defer stop()
+	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `set local statement_timeout = 0`); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `
+			select case when o.channel = 'push' then (
+				select count(distinct n.profile_key) from notifications n where n.workspace_id = $1 and n.origin_id = $2) end
+			from contents o where o.workspace_id = $1 and o.id = $2`, l.workspaceID, l.campaignID).Scan(&profiles)
+	})
 	return profiles, lemma.Wrap(err, "count profiles of %s", l.campaignID)
 }
 
