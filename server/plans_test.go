@@ -56,7 +56,7 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Campaigns).checkDue", "workspace_id_origin_id_id_idx", "the batches of one campaign that have not ended (batches_live)"},
 	{"campaigns.settle", "batches_", "the batches of one campaign that has ended: one for some hundreds of people"},
 	{"notifications.ReadCounts", "batches_", "the batches of one campaign, whose status is asked for"},
-	{"(*Campaigns).countProfiles", "notifications_", "the notifications of one push campaign, once, when its fan-out ends"},
+	{"(*Campaigns).countProfiles.func1", "notifications_", "the notifications of one push campaign, once, when its fan-out ends"},
 	{"(*Ledger).Hold", "workspace_id_origin_id_id_idx", "the batches of one origin that have not ended (batches_live)"},
 	{"notifications.unhold", "workspace_id_origin_id_id_idx", "the batches of one origin that have not ended (batches_live)"},
 	{"(*Ledger).Cancel", "workspace_id_origin_id_id_idx", "the batches of one origin that have not ended (batches_live)"},
