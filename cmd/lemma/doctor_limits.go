@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/server"
 )
 
 // planning is the part of all connections that may plan a statement on every partition at the
@@ -32,6 +33,20 @@ func lockFinding(ctx context.Context, pool *pgxpool.Pool) (finding, error) {
 	}
 	return finding{"warn", "locks", fmt.Sprintf("%s: set it to %d and restart Postgres, or keep fewer months", text,
 		1<<bits.Len(uint(2*needed-1)))}, nil
+}
+
+// collationFinding compares the order of texts in indexes with that of the library.
+func collationFinding(ctx context.Context, pool *pgxpool.Pool) (finding, error) {
+	c, err := server.ReadCollation(ctx, pool)
+	return describedCollation(c), err
+}
+
+func describedCollation(c server.Collation) finding {
+	if !c.Changed() {
+		return finding{"ok", "collation", "the order of texts is that of the indexes"}
+	}
+	return finding{"warn", "collation", fmt.Sprintf("the order of texts has changed (%s to %s), and indexes may miss rows: "+
+		"stop all processes, run reindex database, and then alter database ... refresh collation version", c.Stored, c.Now)}
 }
 
 // neededLocks is the least max_locks_per_transaction for statements that lock so many objects.

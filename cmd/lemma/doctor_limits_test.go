@@ -7,6 +7,7 @@ import (
 
 	"lemma/migrations"
 	"lemma/pgtest"
+	"lemma/server"
 )
 
 // Doctor warns when partitions need more locks than Postgres has.
@@ -25,6 +26,18 @@ func TestDoctorComparesLocksWithPartitions(t *testing.T) {
 	if out := doctor(); !strings.Contains(out, "warn locks max_locks_per_transaction is 64, and the partitions of today need 69: "+
 		"set it to 256 and restart Postgres, or keep fewer months") {
 		t.Errorf("a database with 25 months: %s", out)
+	}
+}
+
+func TestDoctorShowsTheCollation(t *testing.T) {
+	t.Parallel()
+	s := pgtest.NewShop(t)
+	out := strings.Join(strings.Fields(mustRun(t, on(s.Pool), "doctor", "--allow-no-fsync")), " ")
+	if !strings.Contains(out, "ok collation the order of texts is that of the indexes") {
+		t.Errorf("doctor prints %s", out)
+	}
+	if f := describedCollation(server.Collation{Stored: "2.28", Now: "2.36"}); f.state != "warn" || !strings.Contains(f.text, "2.28 to 2.36") {
+		t.Errorf("a changed one: %+v", f)
 	}
 }
 
