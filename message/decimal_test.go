@@ -121,6 +121,23 @@ func rendered(t *testing.T, template, data string) string {
 	return made.Text
 }
 
+// A number that neither an integer nor a double holds is a text, as docs/reference/templates.md
+// has it: no digit is lost, and JSON has it in quotes.
+func TestNumbersThatAreTexts(t *testing.T) {
+	t.Parallel()
+	for _, n := range []string{"9223372036854775808", "-12345678901234567890", "1234567890.12345678901234567890", "1e400"} {
+		data := fmt.Sprintf(`{"n":%s,"o":{"n":%[1]s},"l":[%[1]s]}`, n)
+		got := rendered(t, "{{ n }} {{ n | json }} {{ o | json }} {{ l | json }} {% if n > 5 or n < 5 %}compared{% endif %}", data)
+		if want := fmt.Sprintf(`%s "%[1]s" {"n":"%[1]s"} ["%[1]s"] `, n); got != want {
+			t.Errorf("%s makes %q, want %q", n, got, want)
+		}
+	}
+	if got := rendered(t, "{{ n | json }} {{ o | json }}", `{"n":9223372036854775807,"o":{"n":-9223372036854775808}}`); got !=
+		`9223372036854775807 {"n":-9223372036854775808}` {
+		t.Errorf("the largest whole numbers make %q", got)
+	}
+}
+
 // Conditions, lists, objects and tags have numbers in the form of {{ n }}.
 func TestNumbersOutsideOfFilters(t *testing.T) {
 	t.Parallel()

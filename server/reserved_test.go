@@ -42,3 +42,22 @@ func TestAuthenticationHasConnectionsOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// docs/guides/run-in-production.md and docs/reference/settings.md have the connections of a process.
+func TestConnectionsOfAProcess(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		config Config
+		want   int32
+	}{{Config{}, 44}, {Config{SendWorkers: 32, DirectWorkers: 1}, 53}} {
+		c.config.DatabaseURL = pgtest.DSN(pgtest.DB(t))
+		pool, err := OpenPool(t.Context(), c.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pool.Config().MaxConns; got != c.want {
+			t.Errorf("%d connections, want %d", got, c.want)
+		}
+		pool.Close()
+	}
+}

@@ -16,8 +16,9 @@ import (
 )
 
 // doctorCommand prints the state of the constraints and settings that the guarantees depend
-// on (guards), of stored secrets, of connections, of partitions, of public URLs, of the clock and of data sources. It fails when a guard
-// is red or a secret is unreadable.
+// on (guards), of stored secrets, of connections, of partitions and their locks, of public
+// URLs, of the collation, of the clock and of data sources. It fails when a guard is red or a secret is
+// unreadable.
 type doctorCommand struct {
 	AllowNoFsync bool `name:"allow-no-fsync" help:"Allow fsync=off, for a database that may be lost."`
 }
@@ -93,12 +94,20 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	if err != nil {
 		return err
 	}
+	locks, err := lockFinding(ctx, pool)
+	if err != nil {
+		return err
+	}
+	collation, err := collationFinding(ctx, pool)
+	if err != nil {
+		return err
+	}
 	clock, err := clockFinding(ctx, pool)
 	if err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, f := range append(slices.Concat(found, unprotected, partitions, urls), clock) {
+	for _, f := range append(slices.Concat(found, unprotected, partitions, urls), locks, collation, clock) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.state, f.name, f.text)
 	}
 	if err := w.Flush(); err != nil || unreadable == 0 {

@@ -84,6 +84,7 @@ func openServer(ctx context.Context, cfg Config, log *slog.Logger, transactionId
 	s, err := server.New(server.Deps{Pool: pool, Reserved: reserved, Box: box, Blobs: store, Log: log}, config)
 	if err == nil {
 		s.WarnOfSkew(ctx)
+		s.WarnOfCollation(ctx)
 	}
 	return s, err
 }

@@ -3,6 +3,7 @@ package mime
 import (
 	"encoding/base64"
 	"errors"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -60,11 +61,15 @@ func appendText(out []byte, name, value string) []byte {
 	return append(out, "\r\n"...)
 }
 
+// anyWord is what clients decode as an encoded word, some also between other characters.
+var anyWord = regexp.MustCompile(`=\?[^?]*\?[bBqQ]\?[^?]*\?=`)
+
 // appendField writes a header of the customer. It may have structure, as
-// List-Unsubscribe has, so ASCII is only folded at its blanks.
+// List-Unsubscribe has, so ASCII is only folded at its blanks. What reads as an encoded word
+// is encoded, so that it arrives as it is, unless the value is a list of URLs.
 func appendField(out []byte, name, value string) ([]byte, error) {
 	value = strings.Trim(value, " \t")
-	if !isASCII(value) {
+	if !isASCII(value) || !strings.HasPrefix(value, "<") && anyWord.MatchString(value) {
 		return appendText(out, name, value), nil
 	}
 	out = append(out, name...)

@@ -91,6 +91,37 @@ func TestMessage(t *testing.T) {
 	}
 }
 
+// A text that reads as an encoded word arrives as it is.
+func TestTextsThatReadAsEncodedWords(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"=?utf-8?q?x?=", "a =?UTF-8?B?eA==?= b", "a=?us-ascii*en?Q?x?=b", "=?utf-8?q?x y?=", "=?utf-8?q?", "a=?b", "a \t=?x?q?y?=",
+		strings.Repeat("=?utf-8?q?x?= ", 40) + "end"} {
+		m := message(7)
+		m.Subject, m.FromName, m.Headers = text, text, [][2]string{{"X-Note", text}}
+		wire := written(t, m)
+		checkWire(t, wire)
+		got, err := mail.ReadMessage(strings.NewReader(wire))
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := got.Header.AddressList("From")
+		if err != nil || from[0].Name != text {
+			t.Errorf("%q: from %v, %v", text, from, err)
+		}
+		var words mime.WordDecoder
+		for _, name := range []string{"Subject", "X-Note"} {
+			if shown, err := words.DecodeHeader(got.Header.Get(name)); err != nil || shown != text {
+				t.Errorf("%q: %s is %q, %v", text, name, shown, err)
+			}
+		}
+	}
+	m, url := message(7), "<https://shop.example/u?x==?utf-8?q?x?=>"
+	m.Headers = [][2]string{{"List-Unsubscribe", url}}
+	if text := written(t, m); !strings.Contains(text, "List-Unsubscribe: "+url+"\r\n") {
+		t.Errorf("the URL is changed: %s", text)
+	}
+}
+
 // parts are the decoded parts of a mail, each behind its type.
 func parts(t *testing.T, m *mail.Message) (all []string) {
 	t.Helper()
