@@ -12,18 +12,18 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// settings reads variables from the environment, else from the file of --env-file.
+// variables reads variables from the environment, else from the file of --env-file.
 // It is a kong.Resolver.
-type settings struct {
+type variables struct {
 	env  func(string) string
 	file map[string]string
 }
 
 // Validate accepts every command line.
-func (s *settings) Validate(*kong.Application) error { return nil }
+func (s *variables) Validate(*kong.Application) error { return nil }
 
 // Resolve returns the value of a flag that was not given.
-func (s *settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+func (s *variables) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	value, err := s.lookup(flag.Tag.Get("var"), flag.Tag.Has("secret"))
 	if value == "" || err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (s *settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any,
 	return value, nil
 }
 
-func (s *settings) lookup(name string, secret bool) (string, error) {
+func (s *variables) lookup(name string, secret bool) (string, error) {
 	fromFile := func(name string) string { return s.file[name] }
 	for _, get := range []func(string) string{s.env, fromFile} {
 		value, err := read(get, name, secret)
@@ -62,7 +62,7 @@ func read(get func(string) string, name string, secret bool) (string, error) {
 }
 
 // fillSecrets sets the settings without a flag, in a struct that embeds a Config.
-func (s *settings) fillSecrets(c any) error {
+func (s *variables) fillSecrets(c any) error {
 	cfg := reflect.ValueOf(c).Elem().FieldByName("Config")
 	for f := range fields() {
 		if f.Tag.Get("kong") != "-" {
@@ -81,7 +81,7 @@ func (s *settings) fillSecrets(c any) error {
 type envFile string
 
 // BeforeResolve reads the file. kong calls it before it resolves the settings.
-func (f envFile) BeforeResolve(s *settings, c *kong.Context, p *kong.Path) error {
+func (f envFile) BeforeResolve(s *variables, c *kong.Context, p *kong.Path) error {
 	name := string(c.FlagValue(p.Flag).(envFile))
 	raw, err := os.ReadFile(name)
 	if err != nil {
