@@ -94,7 +94,7 @@
 //	pgerr          errors of Postgres as errors for callers
 //	lifecycle      which status allows which verb
 //	workspaces     tenants and their API keys
-//	publicurl      the public URL, which all processes have in common
+//	settings       the settings that concern all processes, and the public URL
 //	secrets        encryption of stored secrets
 //	signing        signatures of requests (Standard Webhooks)
 //	mail           email addresses and envelopes

@@ -219,7 +219,7 @@ func (a *Archive) Read(ctx context.Context, partition string, to io.Writer) erro
 	}
 	stored, err := a.blobs.Store.Open(ctx, found.Name, 0)
 	if err != nil {
-		return fmt.Errorf("open archive of %s: %w", partition, err)
+		return fmt.Errorf("open archive of %s, which was stored in %s: %w", partition, found.Store, err)
 	}
 	defer stored.Close()
 	unpacked, err := gzip.NewReader(stored)

@@ -4,7 +4,8 @@
 //   - Nothing is read before the transaction that commits it.
 //   - What is read is the content of the committed attempt, whole.
 //   - One attempt of an owner is committed.
-//   - What no row names is deleted in the end, and nothing that is committed is.
+//   - What no row names is deleted in the end, and nothing that is committed is. A process
+//     deletes content of its own store only.
 //   - What was committed is published, by any process.
 //
 // Each attempt stores under its own random name, so that a worker that lost its lease
@@ -36,6 +37,7 @@ const Lease = 30 * time.Second
 type Deps struct {
 	Pool    *pgxpool.Pool
 	Store   Store
+	At      string // identifies the store among those of all processes, see Location
 	Log     *slog.Logger
 	Metrics *Metrics
 }
@@ -83,10 +85,10 @@ func (b *Blobs) Register(ctx context.Context, tx pgx.Tx, o Owner, folder, extens
 	a = Attempt{Owner: o, ID: lemma.NewID(), token: rand.Text()}
 	a.Name = folder + "/" + a.ID.String() + "-" + rand.Text() + extension
 	tag, err := tx.Exec(ctx, `
-		insert into blobs (workspace_id, id, owner_id, name, leased_by, lease_until)
-		select $1, $2, $3, $4, $5, now() + $6
+		insert into blobs (workspace_id, id, owner_id, store, name, leased_by, lease_until)
+		select $1, $2, $3, $7, $4, $5, now() + $6
 		where not exists (select from blobs where workspace_id = $1 and owner_id = $3 and status in ('registered', 'committed', 'published'))`,
-		o.Workspace, a.ID, o.ID, a.Name, a.token, Lease)
+		o.Workspace, a.ID, o.ID, a.Name, a.token, Lease, b.At)
 	return a, tag.RowsAffected() == 1, lemma.Wrap(err, "register attempt of %s", o.ID)
 }
 
@@ -192,6 +194,7 @@ func (b *Blobs) End(ctx context.Context, tx pgx.Tx, a Attempt) (bool, error) {
 // Blob is stored content.
 type Blob struct {
 	ID     uuid.UUID
+	Store  string // which store has it, as Deps.At
 	Name   string
 	Bytes  int64
 	SHA256 []byte
@@ -200,7 +203,7 @@ type Blob struct {
 // Checksum is the SHA-256 in hexadecimal.
 func (b Blob) Checksum() string { return hex.EncodeToString(b.SHA256) }
 
-// Published returns the published content of an owner.
+// Published returns the published content of an owner. It may be in another store.
 func (b *Blobs) Published(ctx context.Context, o Owner) (Blob, error) {
 	found, err := b.find(ctx, o, "published")
 	if err == nil && found.ID == uuid.Nil {
@@ -211,8 +214,9 @@ func (b *Blobs) Published(ctx context.Context, o Owner) (Blob, error) {
 
 // find returns the content of an owner with a status, a zero Blob if there is none.
 func (b *Blobs) find(ctx context.Context, o Owner, status string) (found Blob, err error) {
-	err = b.Pool.QueryRow(ctx, `select id, name, bytes, sha256 from blobs where workspace_id = $1 and owner_id = $2 and status = $3
-		and status in ('committed', 'published')`, o.Workspace, o.ID, status).Scan(&found.ID, &found.Name, &found.Bytes, &found.SHA256)
+	err = b.Pool.QueryRow(ctx, `select id, store, name, bytes, sha256 from blobs where workspace_id = $1 and owner_id = $2 and status = $3
+		and status in ('committed', 'published')`, o.Workspace, o.ID, status).
+		Scan(&found.ID, &found.Store, &found.Name, &found.Bytes, &found.SHA256)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return Blob{}, fmt.Errorf("find %s blob of %s: %w", status, o.ID, err)
 	}

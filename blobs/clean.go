@@ -25,7 +25,8 @@ const (
 )
 
 // Clean deletes the content of attempts that have ended, at most a chunk of each workspace
-// alike, and returns how many it deleted. Attempts whose lease has expired have ended.
+// alike, and returns how many it deleted. Attempts whose lease has expired have ended. Content
+// of other stores stays for the processes that have them.
 // Content that is committed, and that of running attempts, stays. Any number of processes
 // may call it: each takes other content.
 func (b *Blobs) Clean(ctx context.Context) (deleted int, err error) {
@@ -59,21 +60,22 @@ type ended struct {
 func (b *Blobs) takeEnded(ctx context.Context) ([]ended, error) {
 	rows, _ := b.Pool.Query(ctx, `
 		with recursive w as (
-			(select workspace_id from blobs where status = 'ended' order by workspace_id limit 1)
+			(select workspace_id from blobs where status = 'ended' and store = $5 order by workspace_id limit 1)
 			union all
 			select n.workspace_id from w cross join lateral (
-				select workspace_id from blobs where status = 'ended' and workspace_id > w.workspace_id order by workspace_id limit 1) n
+				select workspace_id from blobs where status = 'ended' and store = $5 and workspace_id > w.workspace_id
+				order by workspace_id limit 1) n
 		), due as (
 			select d.workspace_id, d.id from w cross join lateral (
 				select workspace_id, id, clean_at, row_number() over (order by clean_at) as place from (
 					select workspace_id, id, clean_at from blobs
-					where workspace_id = w.workspace_id and status = 'ended' and clean_at <= now() order by clean_at limit $2) b
+					where workspace_id = w.workspace_id and status = 'ended' and store = $5 and clean_at <= now() order by clean_at limit $2) b
 			) d
 			order by d.place, d.clean_at limit $3
 		)
 		update blobs b set clean_at = now() + $4::interval
 		from due d where b.workspace_id = d.workspace_id and b.id = d.id and b.status = 'ended' and b.clean_at <= now()
-		returning b.workspace_id, b.id, b.name, b.ended_at < now() - $1::interval`, again, cleanShare, cleanMost, cleanRetry)
+		returning b.workspace_id, b.id, b.name, b.ended_at < now() - $1::interval`, again, cleanShare, cleanMost, cleanRetry, b.At)
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[ended])
 }
 

@@ -15,8 +15,8 @@ import (
 // ends stores attempts of a workspace that have ended.
 func (f fixture) ends(ws uuid.UUID, n int, name string) {
 	f.t.Helper()
-	pgtest.Exec(f.t, f.pool, `insert into blobs (workspace_id, id, owner_id, name, status, ended_at, clean_at)
-		select $1, gen_random_uuid(), gen_random_uuid(), $3 || '-' || i, 'ended', now(), now() - $2 * interval '1 minute'
+	pgtest.Exec(f.t, f.pool, `insert into blobs (workspace_id, id, owner_id, store, name, status, ended_at, clean_at)
+		select $1, gen_random_uuid(), gen_random_uuid(), '', $3 || '-' || i, 'ended', now(), now() - $2 * interval '1 minute'
 		from generate_series(1, $2::int) i`, ws, n, name)
 }
 

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -53,6 +54,20 @@ func OpenURL(text string, c Credentials) (Store, error) {
 func CheckURL(text string) error {
 	_, _, err := parse(text)
 	return err
+}
+
+// Location identifies the store of a URL among those of all processes, without the parameters
+// that do not. It contains no credentials.
+func Location(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || text == "" {
+		return ""
+	}
+	at := url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/" + strings.Trim(path.Clean(u.Path), "/")}
+	if server, err := url.Parse(u.Query().Get("endpoint")); err == nil && server.Host != "" {
+		at.RawQuery = url.Values{"endpoint": {server.Scheme + "://" + server.Host}}.Encode()
+	}
+	return at.String()
 }
 
 var (

@@ -22,7 +22,7 @@ func TestCancelAndExpiry(t *testing.T) {
 	f := setup(t)
 	f.suppress(3)
 	x := f.create(NewExport{})
-	j, _, err := f.claim(t.Context())
+	j, _, err := f.claim(t.Context(), 0)
 	f.must(err)
 	for range 2 {
 		done, err := f.Cancel(t.Context(), f.ws, x.ID)

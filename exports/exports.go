@@ -4,6 +4,8 @@
 //   - It has each row that existed when the export was created, once, as the row was when
 //     it was read. Rows that are created later are left out.
 //   - An export whose worker crashes is taken over, and begins a new file.
+//   - It is written by any process with a store. While processes with different stores run,
+//     none is created or begun: a file could be where its readers do not find it.
 //   - Cancelled, failed, deleted and expired exports leave no content.
 //
 // Package blobs has the steps register, prepare, commit, publish and clean. Package
@@ -28,6 +30,7 @@ import (
 	"lemma/links"
 	"lemma/page"
 	"lemma/pgerr"
+	"lemma/settings"
 )
 
 // The statuses of an export. Publishing ends by itself.
@@ -46,6 +49,7 @@ type Config struct {
 	Retention time.Duration // how long an export is kept after its end; 7 days
 	PublicURL func() string // of links; nil or empty: links are paths
 	Poll      time.Duration // how often due exports are looked up; 500 ms
+	Patience  time.Duration // of Help: how long an export is due before it is begun; 30 s
 	PageRows  int           // rows that one statement reads; 20,000
 	PageBytes int           // of the rows of a page, unless its first row or only batch has more; 8 MiB
 }
@@ -59,6 +63,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Poll <= 0 {
 		c.Poll = 500 * time.Millisecond
+	}
+	if c.Patience <= 0 {
+		c.Patience = 30 * time.Second
 	}
 	if c.PageRows <= 0 {
 		c.PageRows = 20_000
@@ -158,12 +165,20 @@ func (e *Exports) Create(ctx context.Context, ws uuid.UUID, n NewExport) (made E
 			insert into exports (workspace_id, id, type, format, csv_formulas, filters)
 			select $1, $2, $3, $4, $5, $6
 			where (select count(*) from exports where workspace_id = $1 and status in ('queued', 'running', 'publishing') and id <> $2) < $7
-			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Type, n.Format, n.CSVFormulas, filters, mostOpen)
+			  and not `+storesDiffer("$8", "$9")+`
+			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Type, n.Format, n.CSVFormulas, filters, mostOpen, e.Blobs.At, settings.InUse)
 		if err != nil {
 			return fmt.Errorf("create export: %w", err)
 		}
 		made, err = get(ctx, tx, ws, n.ID)
 		if tag.RowsAffected() == 0 && lemma.KindOf(err) == lemma.NotFound {
+			var differ bool
+			if err := tx.QueryRow(ctx, `select `+storesDiffer("$1", "$2"), e.Blobs.At, settings.InUse).Scan(&differ); err != nil {
+				return fmt.Errorf("compare stores: %w", err)
+			}
+			if differ {
+				return errStoresDiffer
+			}
 			return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_exports",
 				Message: fmt.Sprintf("%d exports of the workspace wait or run; wait until one has ended, or cancel one", mostOpen)}
 		}
@@ -171,6 +186,15 @@ func (e *Exports) Create(ctx context.Context, ws uuid.UUID, n NewExport) (made E
 	})
 	return made, err
 }
+
+// storesDiffer is true while a process with another store runs. at and inUse are the
+// parameters with the store of this process and settings.InUse.
+func storesDiffer(at, inUse string) string {
+	return `exists (select from settings where name = 'LEMMA_BLOBS' and value <> ` + at + ` and seen_at > now() - ` + inUse + `::interval)`
+}
+
+var errStoresDiffer = &lemma.Error{Kind: lemma.Unavailable, Code: "blob_stores_differ",
+	Message: "processes with different values of LEMMA_BLOBS run: its operator must set one for all"}
 
 // Get reads an export.
 func (e *Exports) Get(ctx context.Context, ws, id uuid.UUID) (Export, error) {

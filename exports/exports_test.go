@@ -293,7 +293,7 @@ func TestAWorkerThatCrashesAfterAStep(t *testing.T) {
 			f := setup(t)
 			f.suppress(10)
 			x := f.create(NewExport{})
-			j, found, err := f.claim(t.Context())
+			j, found, err := f.claim(t.Context(), 0)
 			if err != nil || !found {
 				t.Fatal(found, err)
 			}
@@ -340,7 +340,7 @@ func TestAWorkerThatOutlivesItsLease(t *testing.T) {
 	f := setup(t)
 	f.suppress(10)
 	x := f.create(NewExport{})
-	late, _, err := f.claim(t.Context())
+	late, _, err := f.claim(t.Context(), 0)
 	f.must(err)
 	f.expireLeases()
 	f.run()
@@ -363,7 +363,7 @@ func TestAWorkerThatOutlivesItsLease(t *testing.T) {
 func TestContentIsDeletedTwice(t *testing.T) {
 	f := setup(t)
 	x := f.create(NewExport{})
-	late, _, err := f.claim(t.Context())
+	late, _, err := f.claim(t.Context(), 0)
 	f.must(err)
 	_, err = f.Cancel(t.Context(), f.ws, x.ID)
 	f.must(err)

@@ -82,6 +82,9 @@ func (e *Exports) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case lemma.KindOf(err) == lemma.NotFound:
 		http.Error(w, "This link is not valid, has expired, or its file was deleted.", http.StatusNotFound)
+	case err == nil && file.Store != e.Blobs.At:
+		e.Log.ErrorContext(r.Context(), "the file of an export is in another store", "store", file.Store, "configured", e.Blobs.At)
+		http.Error(w, "The file cannot be read here. Try again later.", http.StatusServiceUnavailable)
 	case err != nil || e.Blobs.Store == nil:
 		e.Log.ErrorContext(r.Context(), "download", "error", err)
 		http.Error(w, "The file cannot be read now. Try again later.", http.StatusServiceUnavailable)

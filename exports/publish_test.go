@@ -17,7 +17,7 @@ import (
 func (f fixture) committed() (Export, job) {
 	f.t.Helper()
 	x := f.create(NewExport{})
-	j, _, err := f.claim(f.t.Context())
+	j, _, err := f.claim(f.t.Context(), 0)
 	f.must(err)
 	content, err := f.prepare(f.t.Context(), j)
 	f.must(err)
@@ -93,8 +93,8 @@ func TestExportsThatCannotBePublishedHideNoOther(t *testing.T) {
 			insert into exports (workspace_id, id, type, format, status, retry_at)
 			select $1, gen_random_uuid(), 'suppressions', 'csv', 'publishing', now() - interval '1 hour' from generate_series(1, 100) returning id
 		)
-		insert into blobs (workspace_id, id, owner_id, name, status, bytes, sha256)
-		select $1, gen_random_uuid(), x.id, 'x/' || x.id, 'committed', 1, '' from x`, f.ws)
+		insert into blobs (workspace_id, id, owner_id, store, name, status, bytes, sha256)
+		select $1, gen_random_uuid(), x.id, '', 'x/' || x.id, 'committed', 1, '' from x`, f.ws)
 	f.Blobs.Store = down{f.Blobs.Store, "x/"}
 	for range 2 {
 		_ = f.PublishAll(t.Context())
@@ -155,7 +155,7 @@ func TestCancelWhileAWorkerWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := setup(t)
 			f.create(NewExport{})
-			j, _, err := f.claim(t.Context())
+			j, _, err := f.claim(t.Context(), 0)
 			f.must(err)
 			tx, err := f.pool.Begin(t.Context())
 			f.must(err)

@@ -14,6 +14,7 @@ import (
 	"lemma/blobs"
 	"lemma/exports/format"
 	"lemma/loop"
+	"lemma/settings"
 )
 
 const (
@@ -32,7 +33,13 @@ type job struct {
 func (j job) owner() blobs.Owner { return blobs.Owner{Workspace: j.workspace, ID: j.ID} }
 
 // Loop writes exports, publishes and cleans until ctx ends.
-func (e *Exports) Loop(ctx context.Context) {
+func (e *Exports) Loop(ctx context.Context) { e.loop(ctx, 0) }
+
+// Help is Loop for a process of the API: it begins exports that no worker has begun for long,
+// since workers may have no store.
+func (e *Exports) Help(ctx context.Context) { e.loop(ctx, e.cfg.Patience) }
+
+func (e *Exports) loop(ctx context.Context, patience time.Duration) {
 	if e.Blobs.Store == nil {
 		return
 	}
@@ -42,7 +49,7 @@ func (e *Exports) Loop(ctx context.Context) {
 		all.Go(func() {
 			loop.Every(ctx, e.cfg.Poll, func(ctx context.Context) error {
 				for {
-					if found, err := e.RunOnce(ctx); !found || err != nil {
+					if found, err := e.runOnce(ctx, patience); !found || err != nil {
 						return err
 					}
 				}
@@ -59,8 +66,10 @@ func (e *Exports) logged(doing string) func(error) {
 
 // RunOnce claims one due export, writes, commits and publishes it. It returns false if
 // none is due. That another process took it over is no error.
-func (e *Exports) RunOnce(ctx context.Context) (found bool, err error) {
-	j, found, err := e.begin(ctx)
+func (e *Exports) RunOnce(ctx context.Context) (found bool, err error) { return e.runOnce(ctx, 0) }
+
+func (e *Exports) runOnce(ctx context.Context, patience time.Duration) (found bool, err error) {
+	j, found, err := e.begin(ctx, patience)
 	if err != nil || !found {
 		return false, err
 	}
@@ -81,7 +90,7 @@ func (e *Exports) RunOnce(ctx context.Context) (found bool, err error) {
 
 // begin claims an export for a worker of this process. It leaves out workspaces that hold
 // all its workers but one, since an export may take hours.
-func (e *Exports) begin(ctx context.Context) (j job, found bool, err error) {
+func (e *Exports) begin(ctx context.Context, patience time.Duration) (j job, found bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	full := []uuid.UUID{}
@@ -90,7 +99,7 @@ func (e *Exports) begin(ctx context.Context) (j job, found bool, err error) {
 			full = append(full, ws)
 		}
 	}
-	if j, found, err = e.claim(ctx, full...); found {
+	if j, found, err = e.claim(ctx, patience, full...); found {
 		e.running[j.workspace]++
 	}
 	return j, found, err
@@ -105,18 +114,19 @@ func (e *Exports) leave(ws uuid.UUID) {
 	}
 }
 
-// claim begins an attempt of the export that has been due longest, except those of some
-// workspaces. Workspaces with fewer running exports come first.
-func (e *Exports) claim(ctx context.Context, except ...uuid.UUID) (j job, found bool, err error) {
+// claim begins an attempt of the export that has been due longest, for patience at least,
+// except those of some workspaces. Workspaces with fewer running exports come first.
+func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...uuid.UUID) (j job, found bool, err error) {
 	var owner blobs.Owner
 	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
 			select workspace_id, id from exports x
-			where status in ('queued', 'running') and retry_at <= now() and workspace_id <> all($1)
+			where status in ('queued', 'running') and retry_at <= now() - $2::interval and workspace_id <> all($1)
+			  and not `+storesDiffer("$3", "$4")+`
 			  and not exists (select from blobs b where b.workspace_id = x.workspace_id and b.owner_id = x.id and b.status = 'registered'
 				and b.lease_until >= now())
 			order by (select count(*) from exports o where o.workspace_id = x.workspace_id and o.status = 'running'), retry_at
-			limit 1 for update skip locked`, append([]uuid.UUID{}, except...))
+			limit 1 for update skip locked`, append([]uuid.UUID{}, except...), patience, e.Blobs.At, settings.InUse)
 		owner, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[blobs.Owner])
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil

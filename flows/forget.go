@@ -43,6 +43,10 @@ func (a *aged) add(ws, key, flow pgtype.UUID) {
 	a.workspaces, a.keys, a.flows = append(a.workspaces, ws), append(a.keys, key), append(a.flows, flow)
 }
 
+// keptFor is the longest retention of events that a process has, or had: that of this one is
+// parameter 1.
+const keptFor = `greatest($1::interval, (select max(value::interval) from settings where name = 'LEMMA_EVENT_RETENTION'))`
+
 // finder reads the next page of rows after a time, and sets it to that of the last. It returns
 // the rows to delete, and how many it read.
 type finder func(ctx context.Context, after *pgtype.Timestamptz) (a aged, read int, err error)
@@ -70,7 +74,7 @@ func (f *Flows) forget(ctx context.Context, find finder, remove string) (gone in
 func (f *Flows) findRefusals(ctx context.Context, after *pgtype.Timestamptz) (a aged, read int, err error) {
 	rows, _ := f.pool.Query(ctx, `
 		select workspace_id, key, flow_id, at, (`+entersLater+`) is null from (
-			select workspace_id, key, flow_id, enrollment_id, at from refusals where at > $2 and at < now() - $1::interval
+			select workspace_id, key, flow_id, enrollment_id, at from refusals where at > $2 and at < now() - `+keptFor+`
 			order by at fetch first ($3::int) rows with ties
 		) v`, f.cfg.Retention, *after, f.forgetPage)
 	var ws, key, flow pgtype.UUID

@@ -35,6 +35,28 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// Events and refusals are kept for the longest retention of all processes.
+func TestTheLongestRetentionOfEventsHolds(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
+	flow := b.NewDraft(flowstest.Minimal).ID
+	b.Exec(`insert into settings (name, value, started_at) values ('LEMMA_EVENT_RETENTION', '24h0m0s', now()),
+		('LEMMA_EVENT_RETENTION', '1440h30m0s', now() - interval '1 day'), ('LEMMA_BATCH_LOG_RETENTION', '2160h0m0s', now())`)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), 'c1', 'e', now(), now() - i * interval '1 day' from unnest('{1, 59, 61}'::int[]) i`, b.Workspace)
+	b.Refuse(flow, "c1", enrollment.Filtered, 59*24*time.Hour)
+	b.Refuse(flow, "c2", enrollment.Filtered, 61*24*time.Hour)
+	if n, err := b.Forget(t.Context()); n != 2 || err != nil {
+		t.Errorf("%d forgotten, %v", n, err)
+	}
+	if kept, err := b.Retention(t.Context()); kept != 1440*time.Hour+30*time.Minute || err != nil {
+		t.Errorf("kept for %v, %v", kept, err)
+	}
+	b.Exec(`delete from settings`)
+	if kept, err := b.Retention(t.Context()); kept != 48*time.Hour || err != nil {
+		t.Errorf("without another process kept for %v, %v", kept, err)
+	}
+}
+
 // Rows of one time are one page, so that a page that begins after a time leaves out none of
 // that time. A statement reads no more than that.
 func TestForgetReadsPages(t *testing.T) {

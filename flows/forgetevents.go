@@ -28,7 +28,7 @@ func (f *Flows) findEvents(ctx context.Context, after *pgtype.Timestamptz) (a ag
 func (f *Flows) findEventsBy(ctx context.Context, q enrollment.Querier, after *pgtype.Timestamptz) (a aged, read int, err error) {
 	rows, _ := q.Query(ctx, `
 		select workspace_id, key, profile_key, name, received_at from trigger_events
-		where received_at > $2 and received_at < now() - $1::interval
+		where received_at > $2 and received_at < now() - `+keptFor+`
 		order by received_at fetch first ($3::int) rows with ties`, f.cfg.Retention, *after, f.forgetPage)
 	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e agedEvent, err error) {
 		err = row.Scan(&e.ws, &e.key, &e.profile, &e.name, &e.at)

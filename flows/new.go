@@ -1,9 +1,11 @@
 package flows
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
+	"lemma"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 	"lemma/flows/intake"
@@ -58,5 +60,8 @@ func New(r Deps, cfg Config) *Flows {
 	return f
 }
 
-// Retention is how long events and refusals are kept.
-func (f *Flows) Retention() time.Duration { return f.cfg.Retention }
+// Retention is how long events and refusals are kept: the longest setting of all processes.
+func (f *Flows) Retention(ctx context.Context) (kept time.Duration, err error) {
+	err = f.pool.QueryRow(ctx, `select `+keptFor, f.cfg.Retention).Scan(&kept)
+	return kept, lemma.Wrap(err, "read the retention of events")
+}

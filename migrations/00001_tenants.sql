@@ -50,19 +50,21 @@ create table idempotency_keys (
 );
 create index idempotency_keys_age on idempotency_keys (created_at);
 
--- The values of LEMMA_PUBLIC_URL of all processes. The one that started last decides for the
--- installation, so the rows have no workspace.
-create table public_urls (
-    url        text not null,
+-- The settings that concern all processes, with the values that processes have or had. They
+-- are those of the installation, so the rows have no workspace.
+create table settings (
+    name       text not null,                          -- such as LEMMA_PUBLIC_URL
+    value      text not null,                          -- of LEMMA_SECRET_KEY fingerprints
     started_at timestamptz not null,                   -- when the last process with it started
     seen_at    timestamptz not null default now(),     -- when a process with it ran last, to a few seconds
-    constraint public_urls_pkey primary key (url),
-    constraint public_urls_url check (url ~ '^https?://')
+    constraint settings_pkey primary key (name, value),
+    constraint settings_name check (name ~ '^LEMMA_[A-Z0-9_]+$'),
+    constraint settings_public_url check (name <> 'LEMMA_PUBLIC_URL' or value ~ '^https?://')
 );
-comment on constraint public_urls_pkey on public_urls is 'a value of LEMMA_PUBLIC_URL has one row';
+comment on constraint settings_pkey on settings is 'a value of a setting has one row';
 
 -- +goose Down
-drop table public_urls;
+drop table settings;
 drop table idempotency_keys;
 drop table api_keys;
 drop table workspaces;

@@ -7,6 +7,7 @@ create table blobs (
     workspace_id uuid not null,               -- zero: of no workspace
     id           uuid not null,               -- of the attempt
     owner_id     uuid not null,               -- the export or the archive whose content it is
+    store        text not null,               -- LEMMA_BLOBS of the process that registered it
     name         text not null,               -- in the store; it has 128 random bits
     status       text not null default 'registered'
         constraint blobs_status check (status in ('registered', 'committed', 'published', 'ended')),
@@ -26,7 +27,7 @@ create table blobs (
 create unique index blobs_committed on blobs (workspace_id, owner_id) where status in ('committed', 'published');
 create unique index blobs_registered on blobs (workspace_id, owner_id) where status = 'registered';
 create index blobs_leases on blobs (lease_until) where status = 'registered';
-create index blobs_cleaning on blobs (workspace_id, clean_at) where status = 'ended';
+create index blobs_cleaning on blobs (store, workspace_id, clean_at) where status = 'ended';
 comment on constraint blobs_pkey on blobs is 'SideEffects!CommittedOnce';
 comment on index blobs_committed is 'SideEffects!CommittedOnce';
 comment on index blobs_registered is 'SideEffects!CommittedOnce';

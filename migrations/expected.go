@@ -284,6 +284,7 @@ var expected = []want{
 		`CHECK (((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text])) = (finished_at IS NOT NULL))) ` +
 			`NULLABLE finished_at`},
 
+	{"settings", "settings_pkey", "a value of a setting has one row", `PRIMARY KEY (name, value)`},
 	{"idempotency_keys", "idempotency_keys_pkey", "a repeated POST has one effect",
 		`PRIMARY KEY (workspace_id, key)`},
 	{"api_keys", "api_keys_hash", "an API key belongs to one workspace",

@@ -103,18 +103,27 @@ func Detach(
 	return done, nil
 }
 
-// Drop deletes a detached partition. It locks nothing that other statements use. Dropping
-// one that is gone changes nothing.
-func Drop(ctx context.Context, pool *pgxpool.Pool, p Partition) error {
-	attached, err := scalar[bool](ctx, pool, "select exists (select from pg_inherits where inhrelid = to_regclass($1))", p.Name())
-	if err != nil {
+// Drop deletes a detached partition, unless keep decides in the same transaction that it
+// stays: then done is false. It locks nothing that other statements use. Dropping one that is
+// gone changes nothing.
+func Drop(ctx context.Context, pool *pgxpool.Pool, p Partition, keep func(context.Context, pgx.Tx) (bool, error)) (done bool, err error) {
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		attached, err := scalar[bool](ctx, tx, "select exists (select from pg_inherits where inhrelid = to_regclass($1))", p.Name())
+		if err != nil {
+			return err
+		}
+		if attached { // it never becomes attached again, so that this needs no lock
+			return errors.New("detach it first")
+		}
+		if kept, err := keep(ctx, tx); err != nil || kept {
+			return err
+		}
+		_, err = tx.Exec(ctx, "drop table if exists "+p.Name())
+		done = err == nil
 		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("drop %s: %w", p.Name(), err)
 	}
-	if attached { // it never becomes attached again, so that this needs no lock
-		return fmt.Errorf("drop %s: detach it first", p.Name())
-	}
-	if _, err := pool.Exec(ctx, "drop table if exists "+p.Name()); err != nil {
-		return fmt.Errorf("drop %s: %w", p.Name(), err)
-	}
-	return nil
+	return done, nil
 }

@@ -51,7 +51,7 @@ func TestAMonthIsDetachedAndDropped(t *testing.T) {
 	if done, err := migrations.Detach(t.Context(), pool, p, use(true)); done || err != nil {
 		t.Errorf("a partition in use is detached: %v, %v", done, err)
 	}
-	if err := migrations.Drop(t.Context(), pool, p); err == nil {
+	if _, err := migrations.Drop(t.Context(), pool, p, use(false)); err == nil {
 		t.Error("an attached partition was dropped")
 	}
 	for i := range 2 { // the second time it is detached already
@@ -62,9 +62,12 @@ func TestAMonthIsDetachedAndDropped(t *testing.T) {
 			t.Error("it is still attached")
 		}
 	}
+	if done, err := migrations.Drop(t.Context(), pool, p, use(true)); err != nil || done || len(months(t, pool, "attempts", month)) != 1 {
+		t.Errorf("a partition that stays is dropped: %v, %v", done, err)
+	}
 	for range 2 {
-		if err := migrations.Drop(t.Context(), pool, p); err != nil {
-			t.Error(err)
+		if done, err := migrations.Drop(t.Context(), pool, p, use(false)); err != nil || !done {
+			t.Error(done, err)
 		}
 	}
 	if left := months(t, pool, "attempts", month); len(left) != 0 {

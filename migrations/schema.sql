@@ -158,6 +158,7 @@ create table blobs (
     workspace_id uuid not null,
     id uuid not null,
     owner_id uuid not null,
+    store text not null,
     name text not null,
     status text not null default 'registered'::text,
     leased_by text,
@@ -1014,14 +1015,6 @@ create table providers (
     constraint providers_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
 );
 
-create table public_urls (
-    url text not null,
-    started_at timestamp with time zone not null,
-    seen_at timestamp with time zone not null default now(),
-    constraint public_urls_pkey PRIMARY KEY (url),
-    constraint public_urls_url CHECK ((url ~ '^https?://'::text))
-);
-
 create table refusals (
     workspace_id uuid not null,
     flow_id uuid not null,
@@ -1047,6 +1040,16 @@ create table resolutions (
     at timestamp with time zone not null default now(),
     constraint resolutions_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint resolutions_resolution_check CHECK ((resolution = ANY (ARRAY['sent'::text, 'not_sent'::text])))
+);
+
+create table settings (
+    name text not null,
+    value text not null,
+    started_at timestamp with time zone not null,
+    seen_at timestamp with time zone not null default now(),
+    constraint settings_pkey PRIMARY KEY (name, value),
+    constraint settings_name CHECK ((name ~ '^LEMMA_[A-Z0-9_]+$'::text)),
+    constraint settings_public_url CHECK (((name <> 'LEMMA_PUBLIC_URL'::text) OR (value ~ '^https?://'::text)))
 );
 
 create table settlement_queue (
@@ -1299,7 +1302,7 @@ CREATE INDEX batches_expiring ON ONLY batches USING btree (workspace_id, expires
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));
-CREATE INDEX blobs_cleaning ON blobs USING btree (workspace_id, clean_at) WHERE (status = 'ended'::text);
+CREATE INDEX blobs_cleaning ON blobs USING btree (store, workspace_id, clean_at) WHERE (status = 'ended'::text);
 CREATE UNIQUE INDEX blobs_committed ON blobs USING btree (workspace_id, owner_id) WHERE (status = ANY (ARRAY['committed'::text, 'published'::text]));
 CREATE INDEX blobs_leases ON blobs USING btree (lease_until) WHERE (status = 'registered'::text);
 CREATE UNIQUE INDEX blobs_registered ON blobs USING btree (workspace_id, owner_id) WHERE (status = 'registered'::text);
@@ -1443,7 +1446,7 @@ comment on constraint outbox_finished on outbox is 'Outbox!NoLostMessages';
 comment on constraint outbox_of_event on outbox is 'Outbox!ConsistentOutput';
 comment on constraint outbox_pkey on outbox is 'Outbox!NoDuplicatedProcessing';
 comment on constraint provider_watermarks_pkey on provider_watermarks is 'SendingEngine!SingleSendUnderAssumptions';
-comment on constraint public_urls_pkey on public_urls is 'a value of LEMMA_PUBLIC_URL has one row';
+comment on constraint settings_pkey on settings is 'a value of a setting has one row';
 comment on constraint settlement_queue_pkey on settlement_queue is 'a conversion is counted once';
 comment on constraint suppression_filters_pkey on suppression_filters is 'a filter of suppressions has each part once';
 comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';

@@ -22,7 +22,8 @@ type State struct {
 	NextMonth bool          // the coming month has its partition
 }
 
-// Inspect describes the partitions of all tables. It changes nothing.
+// Inspect describes the partitions of all tables by the settings of the workers, or by cfg if
+// none has run. It changes nothing.
 func Inspect(ctx context.Context, pool *pgxpool.Pool, cfg Config) ([]State, error) {
 	now, err := migrations.Now(ctx, pool)
 	if err != nil {
@@ -32,15 +33,19 @@ func Inspect(ctx context.Context, pool *pgxpool.Pool, cfg Config) ([]State, erro
 	if err != nil {
 		return nil, err
 	}
+	rule, err := readRule(ctx, pool, cfg, false)
+	if err != nil {
+		return nil, err
+	}
 	next := time.Date(now.UTC().Year(), now.UTC().Month()+1, 1, 0, 0, 0, 0, time.UTC)
 	var states []State
 	for _, table := range migrations.Partitioned() {
-		s := State{Table: table, Kept: cfg.kept()[table]}
+		s := State{Table: table, Kept: rule.kept()[table]}
 		for _, p := range all {
 			if p.Table != table {
 				continue
 			}
-			if err := s.add(ctx, pool, cfg, p, now); err != nil {
+			if err := s.add(ctx, pool, rule, p, now); err != nil {
 				return nil, err
 			}
 			s.NextMonth = s.NextMonth || p.Attached && p.Month.Equal(next)
@@ -50,7 +55,7 @@ func Inspect(ctx context.Context, pool *pgxpool.Pool, cfg Config) ([]State, erro
 	return states, nil
 }
 
-func (s *State) add(ctx context.Context, pool *pgxpool.Pool, cfg Config, p migrations.Partition, now time.Time) error {
+func (s *State) add(ctx context.Context, pool *pgxpool.Pool, rule rule, p migrations.Partition, now time.Time) error {
 	s.Bytes += p.Bytes
 	if !p.Attached {
 		s.Detached = append(s.Detached, p.Name())
@@ -59,14 +64,18 @@ func (s *State) add(ctx context.Context, pool *pgxpool.Pool, cfg Config, p migra
 	if s.Months++; s.Oldest.IsZero() {
 		s.Oldest = p.Month
 	}
-	if !cfg.due(p, now) {
+	if !rule.due(p, now) {
 		return nil
 	}
 	use, err := useOf(ctx, pool, p, s.Kept)
 	if err != nil {
 		return err
 	}
-	if use == "" {
+	switch {
+	case use != "":
+	case rule.archived:
+		use = "the next run of a worker with LEMMA_ARCHIVE archives and drops it"
+	default:
 		use = "the next run of a worker drops it"
 	}
 	s.Held = append(s.Held, fmt.Sprintf("%s: %s", p.Month.Format("2006-01"), use))

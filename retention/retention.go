@@ -2,6 +2,9 @@
 // nothing needs it: partitions whose age is above a setting per kind are dropped, and
 // those of the coming months exist before the first row.
 //
+// The settings of all processes decide (rule.go): the longest retention holds, and while one
+// of them archives, a process that does not leaves the partitions to it.
+//
 // What "needs" means is decided by the database (use.go). Batches are never dropped:
 // there is one for some hundreds of notifications, and the counts of campaigns and flows
 // are their sums. How a partition is dropped is decided by package migrations. With the
@@ -23,8 +26,8 @@ import (
 	"lemma/migrations"
 )
 
-// Config has how long the data of each kind is kept after its month. Zero keeps it for
-// ever.
+// Config has how long the data of each kind is kept after its month, as this process is set
+// up. Zero keeps it for ever.
 type Config struct {
 	Notifications  time.Duration // with attempts, delivery states and engagements
 	ProviderEvents time.Duration // with opens and clicks
@@ -99,15 +102,19 @@ func (r *Retention) Run(ctx context.Context) (done Done, failed error) {
 	if err := migrations.Partitions(ctx, r.pool, now); err != nil {
 		failed = err // the old ones are dropped all the same
 	}
+	rule, err := readRule(ctx, r.pool, r.cfg, true)
+	if err != nil {
+		return done, errors.Join(failed, err)
+	}
 	all, err := migrations.Months(ctx, r.pool)
 	if err != nil {
 		return done, errors.Join(failed, err)
 	}
 	for _, p := range all {
-		if p.Attached && !r.cfg.due(p, now) {
+		if p.Attached && !rule.due(p, now) {
 			continue
 		}
-		dropped, err := r.drop(ctx, p)
+		dropped, err := r.drop(ctx, p, rule, now)
 		failed = errors.Join(failed, err)
 		switch {
 		case dropped:
@@ -125,9 +132,12 @@ func (r *Retention) Run(ctx context.Context) (done Done, failed error) {
 // drop detaches a partition that nothing needs, archives and drops it. A partition that
 // an earlier run detached is only archived and dropped. The contents of direct notifications
 // leave before their partition is dropped, so that a later run continues.
-func (r *Retention) drop(ctx context.Context, p migrations.Partition) (bool, error) {
+func (r *Retention) drop(ctx context.Context, p migrations.Partition, rule rule, now time.Time) (bool, error) {
+	if rule.leaves() {
+		return false, nil
+	}
 	if p.Attached {
-		detached, err := r.detach(ctx, p)
+		detached, err := r.detach(ctx, p, rule, now)
 		if err != nil || !detached {
 			return false, err
 		}
@@ -142,19 +152,25 @@ func (r *Retention) drop(ctx context.Context, p migrations.Partition) (bool, err
 			return false, err
 		}
 	}
-	return true, migrations.Drop(ctx, r.pool, p)
+	return migrations.Drop(ctx, r.pool, p, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		rule, err := readRule(ctx, tx, r.cfg, true)
+		return rule.leaves(), err
+	})
 }
 
 // tries is how often one run tries to lock a busy table, a second apart.
 const tries = 5
 
-func (r *Retention) detach(ctx context.Context, p migrations.Partition) (bool, error) {
-	kept := r.cfg.kept()[p.Table]
+func (r *Retention) detach(ctx context.Context, p migrations.Partition, rule rule, now time.Time) (bool, error) {
+	kept := rule.kept()[p.Table]
 	if use, err := useOf(ctx, r.pool, p, kept); err != nil || use != "" {
 		return false, err
 	}
 	for range tries {
 		detached, err := migrations.Detach(ctx, r.pool, p, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+			if rule, err := readRule(ctx, tx, r.cfg, true); err != nil || rule.leaves() || !rule.due(p, now) {
+				return true, err
+			}
 			return begins(ctx, tx, p, kept)
 		})
 		if !errors.Is(err, migrations.ErrBusy) {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -52,6 +53,21 @@ func parseKey(item string) (id string, key []byte, err error) {
 		id = fingerprint(key)
 	}
 	return id, key, nil
+}
+
+// Fingerprints are those of keys as ParseKeys takes them: of the first one, which encrypts,
+// and of all others in order. They are empty without valid keys, and reveal nothing of them.
+func Fingerprints(s string) string {
+	var all []string
+	for item := range strings.SplitSeq(strings.TrimSpace(s), ",") {
+		_, key, err := parseKey(strings.TrimSpace(item))
+		if err != nil || len(key) != KeySize {
+			return ""
+		}
+		all = append(all, fingerprint(key))
+	}
+	slices.Sort(all[1:])
+	return strings.Join(all, ",")
 }
 
 // fingerprint is the id of a key. It is stored with each text that the key has

@@ -31,7 +31,8 @@ func (s *Sender) readEvents(ctx context.Context, tx pgx.Tx, ref notifications.Re
 	}
 	var behind, overdue bool
 	err = tx.QueryRow(ctx, `
-		select p.receives and (m.provider_id is not null or exists (select from public_urls)) and (coalesce(m.occurred_at < w.called_at, true)
+		select p.receives and (m.provider_id is not null or exists (select from settings where name = 'LEMMA_PUBLIC_URL'))
+				and (coalesce(m.occurred_at < w.called_at, true)
 				or coalesce(now() < w.until + (m.recorded_at - m.occurred_at), false)),
 			w.called_at < now() - $6::interval
 		from providers p

@@ -10,7 +10,8 @@ import (
 	"lemma/notifications"
 )
 
-const storePublicURL = `insert into public_urls (url, started_at) values ('https://lemma.example', now()) on conflict (url) do nothing`
+const storePublicURL = `insert into settings (name, value, started_at)
+	values ('LEMMA_PUBLIC_URL', 'https://lemma.example', now()) on conflict (name, value) do nothing`
 
 // reports makes the provider one that reports events to this installation.
 func (b *bundle) reports() {

@@ -107,7 +107,7 @@ func TestEvidenceBesideTheEndOfASecondAttempt(t *testing.T) {
 			b.wantCounts(notifications.Counts{Orphaned: 1})
 			b.Must(tx.Commit(bg))
 			b.inTx(func(tx pgx.Tx) error {
-				queued, err := events.Take(bg, tx, b.Workspace, 10)
+				queued, err := events.Take(bg, tx, b.Workspace, 0, 10)
 				b.Must(err)
 				var rows []notifications.Row
 				for _, q := range queued {

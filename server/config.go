@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"maps"
 	"time"
 
 	"lemma/audience"
@@ -11,6 +12,7 @@ import (
 	"lemma/retention"
 	"lemma/sender"
 	"lemma/sender/wire"
+	"lemma/settings"
 	"lemma/suppression"
 	"lemma/webhooks"
 )
@@ -42,6 +44,10 @@ type Config struct {
 	Retention    retention.Config
 	Archive      bool   // partitions are archived before they are dropped; needs Deps.Blobs
 	PublicURL    string // under which carriers and recipients reach the API; empty: that of other processes
+
+	// Settings are the values of settings that concern all processes, by name: see package
+	// settings. Those of exports, retention and events count for all.
+	Settings map[string]string
 }
 
 // How long a transaction may wait for its process. No transaction of the API
@@ -51,6 +57,16 @@ const (
 	IdleOfAPI     = "10s"
 	IdleOfWorkers = "60s"
 )
+
+// shared are the settings that concern all processes.
+func (c Config) shared() map[string]string {
+	all := map[string]string{}
+	maps.Copy(all, c.Settings)
+	if c.PublicURL != "" {
+		all[settings.PublicURL] = c.PublicURL
+	}
+	return all
+}
 
 func (c Config) withDefaults() Config {
 	c.TransactionIdle = cmp.Or(c.TransactionIdle, IdleOfWorkers)

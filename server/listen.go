@@ -94,21 +94,22 @@ func (s *Server) ServeAPI(ctx context.Context) error {
 	s.log.Info("serving", "listen", s.cfg.Listen, "metrics", s.cfg.MetricsListen)
 	both, ctx := errgroup.WithContext(ctx)
 	if s.river == nil { // the workers do it otherwise
-		s.findPublicURL(ctx)
-		both.Go(func() error { s.PublicURL.Loop(ctx); return nil })
+		s.findSettings(ctx)
+		both.Go(func() error { s.Settings.Loop(ctx); return nil })
+		both.Go(func() error { s.Exports.Help(ctx); return nil })
 	}
 	both.Go(func() error { return serve(ctx, s.log, s.connections, s.apiEndpoints()...) })
 	both.Go(func() error { return s.serveMail(ctx) })
 	return both.Wait()
 }
 
-// findPublicURL waits at most 5 s for the database. A process that serves is ready later if
+// findSettings waits at most 5 s for the database. A process that serves is ready later if
 // the database is away, or not migrated.
-func (s *Server) findPublicURL(ctx context.Context) {
+func (s *Server) findSettings(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := s.PublicURL.Sync(ctx); err != nil {
-		s.log.WarnContext(ctx, "the public URL cannot be read yet", "error", err)
+	if err := s.Settings.Sync(ctx); err != nil {
+		s.log.WarnContext(ctx, "the settings of all processes cannot be read yet", "error", err)
 	}
 }
 

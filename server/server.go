@@ -48,10 +48,10 @@ import (
 	"lemma/migrations"
 	"lemma/notifications"
 	"lemma/providers"
-	"lemma/publicurl"
 	"lemma/retention"
 	"lemma/secrets"
 	"lemma/sender"
+	"lemma/settings"
 	"lemma/suppression"
 	"lemma/tracking"
 	"lemma/unsubscribe"
@@ -76,7 +76,7 @@ type Deps struct {
 type Server struct {
 	Pool       *pgxpool.Pool
 	reserved   *pgxpool.Pool
-	PublicURL  *publicurl.URL
+	Settings   *settings.Settings
 	Workspaces *workspaces.Workspaces
 	Providers  *providers.Providers
 	Audiences  *audience.Audiences
@@ -116,8 +116,8 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	cfg = cfg.withDefaults()
 	s = &Server{cfg: cfg, log: d.Log, Pool: d.Pool, reserved: cmp.Or(d.Reserved, d.Pool), metrics: newRegistry(d.Pool)}
 	s.connections = newConnectionMetrics(s.metrics)
-	s.PublicURL = publicurl.New(publicurl.Deps{Pool: d.Pool, Configured: cfg.PublicURL, Log: d.Log, Metrics: publicurl.NewMetrics(s.metrics)})
-	cfg.Carriers.Log, cfg.Carriers.PublicURL = d.Log, s.PublicURL.Get
+	s.Settings = settings.New(settings.Deps{Pool: d.Pool, Own: cfg.shared(), Log: d.Log, Metrics: settings.NewMetrics(s.metrics)})
+	cfg.Carriers.Log, cfg.Carriers.PublicURL = d.Log, s.Settings.PublicURL
 	if d.Kinds == nil {
 		d.Kinds = kindsOf(cfg.Carriers)
 	}
@@ -128,7 +128,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Providers.OnMove(kinds.moves)
 	s.Providers.OnChannel(kinds.channels)
 	s.Providers.OnReceive(kinds.receives)
-	s.Hooks = hooks.New(hooks.Deps{Pool: d.Pool, Providers: s.Providers, Kinds: d.Kinds, PublicURLs: s.PublicURL.Known, Log: d.Log,
+	s.Hooks = hooks.New(hooks.Deps{Pool: d.Pool, Providers: s.Providers, Kinds: d.Kinds, PublicURLs: s.Settings.PublicURLs, Log: d.Log,
 		Metrics: hooks.NewMetrics(s.metrics)})
 	s.Deliveries = deliveries.New(d.Pool, d.Log, deliveries.NewMetrics(s.metrics))
 	cfg.Sources.Metrics = audience.NewMetrics(s.metrics)
@@ -138,12 +138,13 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.Links = links.New(d.Pool, d.Box, links.NewMetrics(s.metrics))
 	suppressions := suppression.New(d.Pool)
 	s.Pages = unsubscribe.New(unsubscribe.Deps{Pool: d.Pool, Links: s.Links, Suppressions: suppressions, Workspaces: s.Workspaces,
-		PublicURL: s.PublicURL.Get, Log: d.Log, Metrics: unsubscribe.NewMetrics(s.metrics)})
-	s.Tracking = tracking.New(tracking.Deps{Pool: d.Pool, Links: s.Links, Workspaces: s.Workspaces, PublicURL: s.PublicURL.Get, Log: d.Log,
-		Metrics: tracking.NewMetrics(s.metrics)})
-	cfg.Exports.PublicURL = s.PublicURL.Get
+		PublicURL: s.Settings.PublicURL, Log: d.Log, Metrics: unsubscribe.NewMetrics(s.metrics)})
+	s.Tracking = tracking.New(tracking.Deps{Pool: d.Pool, Links: s.Links, Workspaces: s.Workspaces, PublicURL: s.Settings.PublicURL,
+		Log: d.Log, Metrics: tracking.NewMetrics(s.metrics)})
+	cfg.Exports.PublicURL = s.Settings.PublicURL
 	s.Exports = exports.New(exports.Deps{Pool: d.Pool, Links: s.Links, Log: d.Log, Metrics: exports.NewMetrics(s.metrics),
-		Blobs: blobs.New(blobs.Deps{Pool: d.Pool, Store: d.Blobs, Log: d.Log, Metrics: blobs.NewMetrics(s.metrics)})}, cfg.Exports)
+		Blobs: blobs.New(blobs.Deps{Pool: d.Pool, Store: d.Blobs, At: cfg.Settings["LEMMA_BLOBS"], Log: d.Log,
+			Metrics: blobs.NewMetrics(s.metrics)})}, cfg.Exports)
 	if d.Blobs != nil && cfg.Archive {
 		kept := archive.New(d.Pool, s.Exports.Blobs)
 		cfg.Retention.Archive = func(ctx context.Context, p migrations.Partition) error {
@@ -151,7 +152,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		}
 	}
 	s.Retention = retention.New(d.Pool, d.Log, retention.NewMetrics(s.metrics), cfg.Retention)
-	cfg.Campaigns.NoPublicURL, cfg.Flows.NoPublicURL = s.PublicURL.Missing, s.PublicURL.Missing
+	cfg.Campaigns.NoPublicURL, cfg.Flows.NoPublicURL = s.Settings.NoPublicURL, s.Settings.NoPublicURL
 	s.Campaigns = campaigns.New(campaigns.Deps{Pool: d.Pool, Ledger: s.Ledger, Audiences: s.Audiences, Templates: s.Templates,
 		Providers: s.Providers, Log: d.Log, Metrics: campaigns.NewMetrics(s.metrics)}, cfg.Campaigns)
 	s.Webhooks = webhooks.New(webhooks.Deps{Pool: d.Pool, Box: d.Box, Log: d.Log, Metrics: webhooks.NewMetrics(s.metrics)}, cfg.Webhooks)
@@ -160,7 +161,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.FlowReader = query.New(query.Deps{Pool: d.Pool, Flows: s.Flows, Ledger: s.Ledger, Audiences: s.Audiences, Webhooks: s.Webhooks})
 	s.Webhooks.OnSettled(s.Flows.WebhookSettled)
 	s.Direct = direct.New(direct.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Audiences: s.Audiences,
-		Log: d.Log, Metrics: direct.NewMetrics(s.metrics), NoPublicURL: s.PublicURL.Missing})
+		Log: d.Log, Metrics: direct.NewMetrics(s.metrics), NoPublicURL: s.Settings.NoPublicURL})
 	s.Checker = suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), cfg.Checker)
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
 		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Ended: s.batchEnded, Pages: s.Pages,
@@ -274,7 +275,7 @@ func (s *Server) checkGuards(ctx context.Context) error {
 
 // StartWorkers is Start without the guards, for databases that may be lost.
 func (s *Server) StartWorkers(ctx context.Context) error {
-	if err := s.PublicURL.Sync(ctx); err != nil {
+	if err := s.Settings.Sync(ctx); err != nil {
 		return err
 	}
 	workers := river.NewWorkers()
@@ -306,7 +307,7 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
 	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop,
-		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.PublicURL.Loop, s.storeFilters, s.upkeep} {
+		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.Settings.Loop, s.storeFilters, s.upkeep} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil

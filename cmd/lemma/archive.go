@@ -55,5 +55,5 @@ func withArchive(ctx context.Context, c Config, f func(*archive.Archive) error) 
 		return err
 	}
 	defer pool.Close()
-	return f(archive.New(pool, blobs.New(blobs.Deps{Pool: pool, Store: store})))
+	return f(archive.New(pool, blobs.New(blobs.Deps{Pool: pool, Store: store, At: blobs.Location(c.Blobs)})))
 }

@@ -34,18 +34,21 @@ import (
 // the environment variable in its var tag, else from the file of --env-file, else
 // it is the default. A secret X may instead be in a file that X_FILE names.
 // docs/reference/settings.md lists them.
+//
+// A setting that is shared must be equal in all processes, or in all workers: see package
+// settings.
 type Config struct {
 	DatabaseURL string `name:"database-url" var:"DATABASE_URL" secret:"url" group:"Settings" placeholder:"URL" help:"The Postgres database for Lemma's tables."`
-	SecretKey   string `kong:"-" var:"LEMMA_SECRET_KEY" secret:""` // no flag: all users of the machine can see flags
+	SecretKey   string `kong:"-" var:"LEMMA_SECRET_KEY" shared:"all" secret:""` // no flag: all users of the machine can see flags
 
 	Listen         string `var:"LEMMA_LISTEN" group:"Settings" default:"127.0.0.1:8080" help:"Address of the API."`
-	PublicURL      string `var:"LEMMA_PUBLIC_URL" group:"Settings" placeholder:"URL" help:"URL under which carriers and recipients reach this Lemma, such as https://lemma.example.com."`
+	PublicURL      string `var:"LEMMA_PUBLIC_URL" shared:"all" group:"Settings" placeholder:"URL" help:"URL under which carriers and recipients reach this Lemma, such as https://lemma.example.com."`
 	MetricsListen  string `var:"LEMMA_METRICS_LISTEN" group:"Settings" default:"127.0.0.1:9464" empty:"none" help:"Address of /metrics of lemma serve; the API's listener if equal to --listen, none if empty."`
 	LMTPListen     string `name:"lmtp-listen" var:"LEMMA_LMTP_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Address of LMTP for mails about bounces, of lemma serve; none if empty. Only the mail server should reach it."`
 	MaxConnections int    `var:"LEMMA_MAX_CONNECTIONS" group:"Settings" default:"1000" help:"Maximum number of open connections to the API; others are refused with 503."`
 	WorkListen     string `var:"LEMMA_WORK_LISTEN" group:"Settings" placeholder:"ADDRESS" help:"Address of /healthz, /readyz and /metrics of lemma work; none if empty."`
 
-	Lease            time.Duration `var:"LEMMA_LEASE" group:"Settings" default:"5m" help:"How long a worker holds a claimed batch before the reaper may take it."`
+	Lease            time.Duration `var:"LEMMA_LEASE" shared:"workers" group:"Settings" default:"5m" help:"How long a worker holds a claimed batch before the reaper may take it."`
 	CallTimeout      time.Duration `var:"LEMMA_CALL_TIMEOUT" group:"Settings" default:"30s" help:"Maximum duration of one call to a carrier; must be well under the lease."`
 	ReapEvery        time.Duration `var:"LEMMA_REAP_EVERY" group:"Settings" default:"1m" help:"Interval of the search for expired leases."`
 	SweepEvery       time.Duration `var:"LEMMA_SWEEP_EVERY" group:"Settings" default:"30s" help:"Interval of the search for due batches without a job."`
@@ -54,37 +57,37 @@ type Config struct {
 	SendPerProvider  int           `var:"LEMMA_SEND_PER_PROVIDER" group:"Settings" default:"0" help:"Maximum of these for one provider; 0 for three quarters."`
 	SendPerWorkspace int           `var:"LEMMA_SEND_PER_WORKSPACE" group:"Settings" default:"0" help:"Maximum of these for one workspace; 0 for three quarters."`
 	FanoutWorkers    int           `var:"LEMMA_FANOUT_WORKERS" group:"Settings" default:"16" help:"Audiences that this process reads at the same time."`
-	EventWait        time.Duration `var:"LEMMA_EVENT_WAIT" group:"Settings" default:"10m" help:"How long after its lease a second attempt waits for events of the carrier before the notification is orphaned."`
-	ProviderOutage   time.Duration `var:"LEMMA_PROVIDER_OUTAGE" group:"Settings" default:"15m" help:"How long a provider may fail before the campaigns and flows that use it are paused."`
+	EventWait        time.Duration `var:"LEMMA_EVENT_WAIT" shared:"workers" group:"Settings" default:"10m" help:"How long after its lease a second attempt waits for events of the carrier before the notification is orphaned."`
+	ProviderOutage   time.Duration `var:"LEMMA_PROVIDER_OUTAGE" shared:"workers" group:"Settings" default:"15m" help:"How long a provider may fail before the campaigns and flows that use it are paused."`
 	MaxWindow        int           `var:"LEMMA_MAX_WINDOW" group:"Settings" default:"500" help:"Maximum number of notifications of a batch whose outcome a crash can leave unknown."`
 
-	FanoutsPerWorkspace int `var:"LEMMA_FANOUTS_PER_WORKSPACE" group:"Settings" default:"4" help:"Audiences of one workspace that all processes together read at the same time."`
-	FanoutsPerSource    int `var:"LEMMA_FANOUTS_PER_SOURCE" group:"Settings" default:"2" help:"Audiences of one data source that all processes together read at the same time."`
+	FanoutsPerWorkspace int `var:"LEMMA_FANOUTS_PER_WORKSPACE" shared:"workers" group:"Settings" default:"4" help:"Audiences of one workspace that all processes together read at the same time."`
+	FanoutsPerSource    int `var:"LEMMA_FANOUTS_PER_SOURCE" shared:"workers" group:"Settings" default:"2" help:"Audiences of one data source that all processes together read at the same time."`
 
-	RecheckAfter time.Duration `var:"LEMMA_RECHECK_AFTER" group:"Settings" default:"1h" help:"Recipients that have waited longer are read from their audience again before they are sent to."`
+	RecheckAfter time.Duration `var:"LEMMA_RECHECK_AFTER" shared:"workers" group:"Settings" default:"1h" help:"Recipients that have waited longer are read from their audience again before they are sent to."`
 
-	TemplateErrorLimit float64 `var:"LEMMA_TEMPLATE_ERROR_LIMIT" group:"Settings" default:"0.02" help:"Fraction of messages that may fail to render before a campaign is paused; 1 for never."`
+	TemplateErrorLimit float64 `var:"LEMMA_TEMPLATE_ERROR_LIMIT" shared:"workers" group:"Settings" default:"0.02" help:"Fraction of messages that may fail to render before a campaign is paused; 1 for never."`
 
 	FlowWorkers    int           `var:"LEMMA_FLOW_WORKERS" group:"Settings" default:"4" help:"Chunks of enrollments that this process advances at the same time."`
-	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" group:"Settings" default:"720h" help:"How long events and refusals are kept."`
+	EventRetention time.Duration `var:"LEMMA_EVENT_RETENTION" shared:"workers" group:"Settings" default:"720h" help:"How long events and refusals are kept."`
 
-	NotificationRetention   time.Duration `var:"LEMMA_NOTIFICATION_RETENTION" group:"Settings" default:"0" help:"How long notifications, attempts and delivery states are kept after their month; 0 for ever."`
-	ProviderEventRetention  time.Duration `var:"LEMMA_PROVIDER_EVENT_RETENTION" group:"Settings" default:"2160h" help:"How long provider events, opens and clicks are kept after their month; 0 for ever."`
-	BatchLogRetention       time.Duration `var:"LEMMA_BATCH_LOG_RETENTION" group:"Settings" default:"2160h" help:"How long the log of batches is kept after its month; 0 for ever."`
-	EnrollmentStepRetention time.Duration `var:"LEMMA_ENROLLMENT_STEP_RETENTION" group:"Settings" default:"0" help:"How long the steps of enrollments are kept after their month; 0 for ever."`
-	Blobs                   string        `var:"LEMMA_BLOBS" group:"Settings" placeholder:"URL" help:"Where the files of exports are kept: file:///folder, or s3://bucket/folder?endpoint=https://host&region=name. Without it there are no exports."`
+	NotificationRetention   time.Duration `var:"LEMMA_NOTIFICATION_RETENTION" shared:"workers" group:"Settings" default:"0" help:"How long notifications, attempts and delivery states are kept after their month; 0 for ever."`
+	ProviderEventRetention  time.Duration `var:"LEMMA_PROVIDER_EVENT_RETENTION" shared:"workers" group:"Settings" default:"2160h" help:"How long provider events, opens and clicks are kept after their month; 0 for ever."`
+	BatchLogRetention       time.Duration `var:"LEMMA_BATCH_LOG_RETENTION" shared:"workers" group:"Settings" default:"2160h" help:"How long the log of batches is kept after its month; 0 for ever."`
+	EnrollmentStepRetention time.Duration `var:"LEMMA_ENROLLMENT_STEP_RETENTION" shared:"workers" group:"Settings" default:"0" help:"How long the steps of enrollments are kept after their month; 0 for ever."`
+	Blobs                   string        `var:"LEMMA_BLOBS" shared:"all" group:"Settings" placeholder:"URL" help:"Where the files of exports are kept: file:///folder, or s3://bucket/folder?endpoint=https://host&region=name. Without it there are no exports."`
 	S3AccessKey             string        `kong:"-" var:"LEMMA_S3_ACCESS_KEY" secret:""`
 	S3SecretKey             string        `kong:"-" var:"LEMMA_S3_SECRET_KEY" secret:""`
-	Archive                 bool          `var:"LEMMA_ARCHIVE" group:"Settings" help:"Copy partitions to LEMMA_BLOBS before they are dropped."`
+	Archive                 bool          `var:"LEMMA_ARCHIVE" shared:"workers" group:"Settings" help:"Copy partitions to LEMMA_BLOBS before they are dropped."`
 	ExportWorkers           int           `var:"LEMMA_EXPORT_WORKERS" group:"Settings" default:"2" help:"Exports that this process writes at the same time."`
-	ExportRetention         time.Duration `var:"LEMMA_EXPORT_RETENTION" group:"Settings" default:"168h" help:"How long an export is kept after its end."`
+	ExportRetention         time.Duration `var:"LEMMA_EXPORT_RETENTION" shared:"all" group:"Settings" default:"168h" help:"How long an export is kept after its end."`
 
 	SourceTimeout         time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may send no rows while it is read."`
-	AllowPrivateSources   bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" group:"Settings" help:"Allow data sources on loopback and private addresses."`
-	AllowPrivateProviders bool          `var:"LEMMA_ALLOW_PRIVATE_PROVIDERS" group:"Settings" help:"Allow mail servers on loopback and private addresses."`
+	AllowPrivateSources   bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" shared:"all" group:"Settings" help:"Allow data sources on loopback and private addresses."`
+	AllowPrivateProviders bool          `var:"LEMMA_ALLOW_PRIVATE_PROVIDERS" shared:"all" group:"Settings" help:"Allow mail servers on loopback and private addresses."`
 	ShowPrivateAnswers    bool          `var:"LEMMA_SHOW_PRIVATE_ANSWERS" group:"Settings" help:"Show in tests of providers what servers at private addresses answer."`
-	AllowPrivateWebhooks  bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" group:"Settings" help:"Allow webhooks to loopback and private addresses, and without TLS."`
-	AllowWritingSources   bool          `var:"LEMMA_ALLOW_WRITING_SOURCES" group:"Settings" help:"Allow data sources whose role can write, with a warning."`
+	AllowPrivateWebhooks  bool          `var:"LEMMA_ALLOW_PRIVATE_WEBHOOKS" shared:"all" group:"Settings" help:"Allow webhooks to loopback and private addresses, and without TLS."`
+	AllowWritingSources   bool          `var:"LEMMA_ALLOW_WRITING_SOURCES" shared:"all" group:"Settings" help:"Allow data sources whose role can write, with a warning."`
 
 	URL    string `var:"LEMMA_URL" group:"Settings" default:"http://127.0.0.1:8080" help:"URL of the Lemma that the commands call that work over the API."`
 	APIKey string `kong:"-" var:"LEMMA_API_KEY" secret:""` // no flag either

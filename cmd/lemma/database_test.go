@@ -27,7 +27,7 @@ func TestIdleTransactionsAreBounded(t *testing.T) {
 	} {
 		cfg := defaultConfig()
 		cfg.DatabaseURL, cfg.SecretKey = c.dsn, secrets.NewKey()
-		n, err := openServer(t.Context(), cfg, slog.New(slog.DiscardHandler), (&serveCommand{Work: c.work}).transactionIdle())
+		n, err := openServer(t.Context(), cfg, slog.New(slog.DiscardHandler), c.work, (&serveCommand{Work: c.work}).transactionIdle())
 		if err != nil {
 			t.Fatal(err)
 		}

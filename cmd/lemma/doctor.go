@@ -16,9 +16,8 @@ import (
 )
 
 // doctorCommand prints the state of the constraints and settings that the guarantees depend
-// on (guards), of stored secrets, of connections, of partitions and their locks, of public
-// URLs, of the collation, of the clock and of data sources. It fails when a guard is red or a secret is
-// unreadable.
+// on (guards), of stored secrets, of connections, of partitions and their locks, of the settings
+// of all processes, of the collation, of the clock and of data sources. It fails when a guard is red or a secret is
 type doctorCommand struct {
 	AllowNoFsync bool `name:"allow-no-fsync" help:"Allow fsync=off, for a database that may be lost."`
 }
@@ -74,7 +73,7 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	err := pool.QueryRow(ctx, `
 		select count(*) = 4 from information_schema.columns where table_schema = current_schema()
 		and (table_name, column_name) in (('data_sources', 'tls'), ('providers', 'secrets'), ('webhook_endpoints', 'secret'),
-			('public_urls', 'seen_at'))`).Scan(&migrated)
+			('settings', 'seen_at'))`).Scan(&migrated)
 	if err != nil || !migrated {
 		return err
 	}
@@ -90,7 +89,7 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	urls, err := publicURLFindings(ctx, c, pool)
+	shared, err := settingFindings(ctx, c, pool)
 	if err != nil {
 		return err
 	}
@@ -107,7 +106,7 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, f := range append(slices.Concat(found, unprotected, partitions, urls), locks, collation, clock) {
+	for _, f := range append(slices.Concat(found, unprotected, partitions, shared), locks, collation, clock) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.state, f.name, f.text)
 	}
 	if err := w.Flush(); err != nil || unreadable == 0 {

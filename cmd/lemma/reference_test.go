@@ -30,7 +30,7 @@ func TestCommandsAreExplained(t *testing.T) {
 // which many commands have, are left out.
 func commandReference(t *testing.T) string {
 	t.Helper()
-	parser, err := kong.New(&commands{}, kong.Name("lemma"), kong.Resolvers(&settings{env: func(string) (string, bool) { return "", false }}))
+	parser, err := kong.New(&commands{}, kong.Name("lemma"), kong.Resolvers(&variables{env: func(string) (string, bool) { return "", false }}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ type commands struct {
 	Migrate       migrateCommand          `cmd:"" help:"Migrate the database, or list the migrations."`
 	Keys          keysCommand             `cmd:"" help:"Create, list and revoke API keys."`
 	Archives      archiveCommand          `cmd:"" name:"archive" help:"List and read partitions that were archived before they were dropped."`
-	PublicURLs    publicURLsCommand       `cmd:"" name:"public-urls" help:"List and remove the public URLs that processes have stored."`
+	Settings      settingsCommand         `cmd:"" help:"List and remove the values that processes have of the settings that concern all of them."`
 	Secrets       secretsCommand          `cmd:"" help:"Change the key that encrypts stored secrets."`
 	Flows         remote.Flows            `cmd:"" help:"Create, publish, watch and stop flows, over the API."`
 	Events        remote.Events           `cmd:"" help:"Record and list events, over the API."`
@@ -69,7 +69,7 @@ func Run(ctx context.Context, args []string, env environment, out io.Writer) err
 // parse fills c, which embeds a Config. It returns nil after printing help.
 func parse(c any, args []string, env environment, out io.Writer) (*kong.Context, error) {
 	helpPrinted := false
-	s := &settings{env: env}
+	s := &variables{env: env}
 	parser, err := kong.New(c, kong.Name("lemma"), kong.Description("A campaign and flow engine that proves how often it sends."),
 		kong.Writers(out, out), kong.Exit(func(int) { helpPrinted = true }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.ValueFormatter(helpWithVariable), kong.Bind(s), kong.Resolvers(s))

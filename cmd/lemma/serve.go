@@ -20,7 +20,7 @@ func (s *serveCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 		return err
 	}
 	defer flush()
-	n, err := openServer(ctx, cfg, log, s.transactionIdle())
+	n, err := openServer(ctx, cfg, log, s.Work, s.transactionIdle())
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 		return err
 	}
 	defer flush()
-	n, err := openServer(ctx, cfg, log, server.IdleOfWorkers)
+	n, err := openServer(ctx, cfg, log, true, server.IdleOfWorkers)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 }
 
 // openServer wires a process by the settings, on a database that exists.
-func openServer(ctx context.Context, cfg Config, log *slog.Logger, transactionIdle string) (*server.Server, error) {
+func openServer(ctx context.Context, cfg Config, log *slog.Logger, works bool, transactionIdle string) (*server.Server, error) {
 	box, err := cfg.box()
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func openServer(ctx context.Context, cfg Config, log *slog.Logger, transactionId
 		return nil, err
 	}
 	config := cfg.server()
-	config.TransactionIdle = transactionIdle
+	config.TransactionIdle, config.Settings = transactionIdle, cfg.shared(works)
 	pool, err := server.OpenPool(ctx, config)
 	if err != nil {
 		return nil, err

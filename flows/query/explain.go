@@ -78,6 +78,7 @@ type inquiry struct {
 	same        sameness            // of a trigger now; with the recurrence fields, of one like the last
 	sames       map[string]sameness // with the recurrence fields: of each triggering event, like its last
 	poll        *AudiencePoll       // nil: the flow does not poll its audience
+	retention   time.Duration       // of events
 
 	predictions []prediction // of the triggers now
 }
@@ -110,6 +111,9 @@ func (q *inquiry) read(ctx context.Context) (err error) {
 	}
 	q.version = &v
 	if q.graph, err = q.exec.Versions.Current(ctx, q.pool, q.flow.WorkspaceID, q.flow.ID, v.Version); err != nil {
+		return err
+	}
+	if q.retention, err = q.flows.Retention(ctx); err != nil {
 		return err
 	}
 	names := slices.Sorted(maps.Keys(q.graph.Listens()))

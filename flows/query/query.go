@@ -4,8 +4,6 @@
 package query
 
 import (
-	"time"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/audience"
@@ -34,11 +32,10 @@ type Reader struct {
 	ledger    *notifications.Ledger
 	audiences *audience.Audiences
 	webhooks  *webhooks.Webhooks
-	retention time.Duration
 }
 
 // New makes a Reader.
 func New(d Deps) *Reader {
 	return &Reader{pool: d.Pool, clock: clock.New(d.Pool), flows: d.Flows, exec: d.Flows.Execution, ledger: d.Ledger, audiences: d.Audiences,
-		webhooks: d.Webhooks, retention: d.Flows.Retention()}
+		webhooks: d.Webhooks}
 }

@@ -8,38 +8,39 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"lemma/publicurl"
 	"lemma/server"
+	"lemma/settings"
 )
 
-type publicURLsCommand struct {
-	List   publicURLsListCommand   `cmd:"" help:"List the values of LEMMA_PUBLIC_URL that processes have, or had; the first one is used by all."`
-	Remove publicURLsRemoveCommand `cmd:"" help:"Forget a public URL that no running process has."`
+type settingsCommand struct {
+	List   settingsListCommand   `cmd:"" help:"List the values that processes have, or had, of the settings that concern all of them."`
+	Remove settingsRemoveCommand `cmd:"" help:"Forget a value that no running process has."`
 }
 
-type publicURLsListCommand struct{}
+type settingsListCommand struct{}
 
-func (publicURLsListCommand) run(ctx context.Context, c Config, out io.Writer) error {
+func (settingsListCommand) run(ctx context.Context, c Config, out io.Writer) error {
 	return withMigrated(ctx, c, func(pool *pgxpool.Pool) error {
-		all, err := publicurl.List(ctx, pool)
+		all, err := settings.List(ctx, pool)
 		if err != nil {
 			return err
 		}
 		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "URL\tSTARTED\tSEEN\tIN USE")
+		fmt.Fprintln(t, "SETTING\tVALUE\tSTARTED\tSEEN\tIN USE")
 		for _, s := range all {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%t\n", s.URL, orNever(&s.StartedAt), orNever(&s.SeenAt), s.InUse)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%t\n", s.Name, s.Value, orNever(&s.StartedAt), orNever(&s.SeenAt), s.InUse)
 		}
 		return t.Flush()
 	})
 }
 
-type publicURLsRemoveCommand struct {
-	URL string `arg:"" help:"The URL, as the list shows it."`
+type settingsRemoveCommand struct {
+	Setting string `arg:"" help:"The setting, such as LEMMA_PUBLIC_URL."`
+	Value   string `arg:"" help:"The value, as the list shows it."`
 }
 
-func (r publicURLsRemoveCommand) run(ctx context.Context, c Config, _ io.Writer) error {
-	return withMigrated(ctx, c, func(pool *pgxpool.Pool) error { return publicurl.Remove(ctx, pool, r.URL) })
+func (r settingsRemoveCommand) run(ctx context.Context, c Config, _ io.Writer) error {
+	return withMigrated(ctx, c, func(pool *pgxpool.Pool) error { return settings.Remove(ctx, pool, r.Setting, r.Value) })
 }
 
 func withMigrated(ctx context.Context, c Config, f func(*pgxpool.Pool) error) error {
@@ -52,11 +53,8 @@ func withMigrated(ctx context.Context, c Config, f func(*pgxpool.Pool) error) er
 }
 
 // publicURLFindings compares the public URLs of the processes, and the setting of this one.
-func publicURLFindings(ctx context.Context, c Config, pool *pgxpool.Pool) (list []finding, err error) {
-	all, err := publicurl.List(ctx, pool)
-	if err != nil {
-		return nil, err
-	}
+func publicURLFindings(ctx context.Context, c Config, pool *pgxpool.Pool, all []settings.Stored) (list []finding, err error) {
+	all = settings.Of(all, settings.PublicURL)
 	if len(all) == 0 {
 		if c.PublicURL != "" {
 			return []finding{{"ok", "public URL", c.PublicURL + ", once a process has started"}}, nil
@@ -71,13 +69,13 @@ func publicURLFindings(ctx context.Context, c Config, pool *pgxpool.Pool) (list 
 		}
 		return []finding{f}, nil
 	}
-	list = []finding{{"ok", "public URL", all[0].URL}}
+	list = []finding{{"ok", "public URL", all[0].Value}}
 	for _, s := range all[1:] {
 		if s.InUse {
-			list = append(list, finding{"warn", "public URL", "a process has another LEMMA_PUBLIC_URL, which is not used: " + s.URL})
+			list = append(list, finding{"warn", "public URL", "a process has another LEMMA_PUBLIC_URL, which is not used: " + s.Value})
 		}
 	}
-	if c.PublicURL != "" && c.PublicURL != all[0].URL {
+	if c.PublicURL != "" && c.PublicURL != all[0].Value {
 		list = append(list, finding{"warn", "public URL", "LEMMA_PUBLIC_URL of this command is another: " + c.PublicURL})
 	}
 	return list, nil

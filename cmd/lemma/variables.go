@@ -12,9 +12,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// settings reads variables from the environment, else from the file of --env-file.
+// variables reads variables from the environment, else from the file of --env-file.
 // It is a kong.Resolver.
-type settings struct {
+type variables struct {
 	env  environment
 	file map[string]string
 }
@@ -23,11 +23,11 @@ type settings struct {
 type environment func(name string) (value string, set bool)
 
 // Validate accepts every command line.
-func (s *settings) Validate(*kong.Application) error { return nil }
+func (s *variables) Validate(*kong.Application) error { return nil }
 
 // Resolve returns the value of a flag that was not given. An empty variable is a value if the
 // setting may be empty. Else it is as if it was not set.
-func (s *settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+func (s *variables) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	value, set, err := s.lookup(flag.Tag.Get("var"), flag.Tag.Has("secret"), mayBeEmpty(flag.Target.Kind(), flag.Tag.Has))
 	if !set || err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func mayBeEmpty(kind reflect.Kind, has func(tag string) bool) bool {
 	return kind == reflect.String && (!has("default") || has("empty"))
 }
 
-func (s *settings) lookup(name string, secret, mayBeEmpty bool) (value string, set bool, err error) {
+func (s *variables) lookup(name string, secret, mayBeEmpty bool) (value string, set bool, err error) {
 	fromFile := func(name string) (string, bool) { value, set := s.file[name]; return value, set }
 	for _, get := range []environment{s.env, fromFile} {
 		value, set, err := read(get, name, secret)
@@ -76,7 +76,7 @@ func read(get environment, name string, secret bool) (value string, set bool, er
 }
 
 // fillSecrets sets the settings without a flag, in a struct that embeds a Config.
-func (s *settings) fillSecrets(c any) error {
+func (s *variables) fillSecrets(c any) error {
 	cfg := reflect.ValueOf(c).Elem().FieldByName("Config")
 	for f := range fields() {
 		if f.Tag.Get("kong") != "-" {
@@ -95,7 +95,7 @@ func (s *settings) fillSecrets(c any) error {
 type envFile string
 
 // BeforeResolve reads the file. kong calls it before it resolves the settings.
-func (f envFile) BeforeResolve(s *settings, c *kong.Context, p *kong.Path) error {
+func (f envFile) BeforeResolve(s *variables, c *kong.Context, p *kong.Path) error {
 	name := string(c.FlagValue(p.Flag).(envFile))
 	raw, err := os.ReadFile(name)
 	if err != nil {

@@ -17,18 +17,18 @@ func TestAWorkerWithoutTheSettingMakesLinks(t *testing.T) {
 		s, err := New(Deps{Pool: m.Fixture.Pool, Box: m.Box, Log: slog.New(slog.DiscardHandler)},
 			Config{PublicURL: publicURL, Sources: shop.Local, Carriers: wire.Operator{AllowPrivate: true}})
 		m.Must(err)
-		m.Must(s.PublicURL.Sync(t.Context()))
+		m.Must(s.Settings.Sync(t.Context()))
 		return s
 	}
 	worker := process("")
-	m.Must(m.PublicURL.Sync(t.Context()))
+	m.Must(m.Settings.Sync(t.Context()))
 	m.Sender = worker.Sender
 	for _, want := range []string{publicURL, "https://new.example"} {
 		if want != publicURL {
 			process(want)
 		}
 		origin := m.campaign(nil)
-		m.Must(worker.PublicURL.Sync(t.Context()))
+		m.Must(worker.Settings.Sync(t.Context()))
 		mails := m.work(origin)
 		if len(mails) != 2 {
 			t.Fatalf("sent: %v", mails)
