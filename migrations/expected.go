@@ -40,6 +40,7 @@ var expected = []want{
 	{"link_keys", "link_keys_pkey", "a number of a link key has one secret",
 		`PRIMARY KEY (workspace_id, number)`},
 
+	{"public_urls", "public_urls_pkey", "a value of LEMMA_PUBLIC_URL has one row", `PRIMARY KEY (url)`},
 	{"audit_log", "audit_log_pkey", "a change is recorded once", `PRIMARY KEY (workspace_id, id)`},
 	{"audit_log", "audit_log_append_only", "rows of the audit log do not change", `TRIGGER audit_log_append_only`},
 	{"blobs", "blobs_pkey", "SideEffects!CommittedOnce", `PRIMARY KEY (workspace_id, id)`},
