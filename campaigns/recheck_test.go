@@ -87,6 +87,9 @@ func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 	b.ExecDB(`alter role ` + b.Role + ` connection limit -1`)
 	b.Must(ask())
 	want("when it is back", Sending, "")
+	b.Exec(`update campaigns set status_reason = 'fanout_queued', status_detail = 'waits' where id = $1`, id)
+	b.Must(ask())
+	want("when it waits for something else", Sending, "fanout_queued")
 
 	b.ExecDB(`alter role ` + b.Role + ` connection limit 0`)
 	b.deps.Audiences.Close() // since its connection is still open
@@ -95,9 +98,22 @@ func TestAnAudienceThatCannotBeReadAgain(t *testing.T) {
 	_ = ask()
 	want("when it stays away", Paused, "source_unavailable")
 	b.ExecDB(`alter role ` + b.Role + ` connection limit -1`)
+	b.Must(ask()) // a worker had begun before the pause
+	want("when it is back after the pause", Paused, "source_unavailable")
 	_, err := b.Resume(ctx, b.Workspace, id, uuid.Nil)
 	b.Must(err)
 	want("when a person resumes", Sending, "")
+	_, err = b.Pause(ctx, b.Workspace, id, uuid.Nil)
+	b.Must(err)
+	b.ExecDB(`alter role ` + b.Role + ` connection limit 0`)
+	b.deps.Audiences.Close()
+	_ = ask()
+	if c := b.get(id); c.Status != Paused || c.StatusReason != "requested" || c.StatusDetail != "" {
+		t.Errorf("when a person has paused it: it is %s (%s: %s)", c.Status, c.StatusReason, c.StatusDetail)
+	}
+	b.ExecDB(`alter role ` + b.Role + ` connection limit -1`)
+	_, err = b.Resume(ctx, b.Workspace, id, uuid.Nil)
+	b.Must(err)
 	b.Must(ask())
 
 	b.ExecDB(`alter table customers rename column opted_out to gone`)

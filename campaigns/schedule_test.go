@@ -45,6 +45,7 @@ func TestAPostponedCampaignIsNotStarted(t *testing.T) {
 			go func() { _, err := b.FireDue(ctx); fired <- err }()
 			b.WaitForLocks(1) // the tick has read both, and waits for one
 			first := pgtest.One[uuid.UUID](t, b.Pool, `select c.id from campaigns c join pg_locks l on l.locktype = 'tuple'
+				and l.database = (select oid from pg_database where datname = current_database())
 				and l.relation = 'campaigns'::regclass and c.ctid = ('(' || l.page || ',' || l.tuple || ')')::tid`)
 			second := b.other(locks, first)
 			b.Must(locks[second].Commit(ctx))

@@ -164,8 +164,9 @@ func (d *Direct) move(ctx context.Context, period uuid.UUID, all []oldKey) error
 	return err
 }
 
-// moveKeys moves keys of a workspace. With period = $3 in the delete, the plan for an empty
-// partition reads all keys of the period.
+// moveKeys moves keys of a workspace, as they are once their locks are released: a key that was
+// moved or acquired meanwhile is not found, and one that was stored stays so. With period = $3
+// in the delete, the plan for an empty partition reads all keys of the period.
 const moveKeys = `
 	with old as materialized (
 		select k.period, k.key, k.token, k.origin_id, k.request_hash, k.max_attempts, k.stored, k.locked_until, k.seal_for
@@ -178,8 +179,7 @@ const moveKeys = `
 	)
 	insert into direct_keys (workspace_id, period, key, token, origin_id, request_hash, max_attempts, stored, locked_until, seal_for)
 	select $1, p.id, o.key, o.token, o.origin_id, o.request_hash, o.max_attempts, o.stored, o.locked_until, o.seal_for
-	from old o cross join (select id from direct_key_periods order by id desc limit 1) p
-	on conflict (workspace_id, key, period) do nothing`
+	from old o cross join (select id from direct_key_periods order by id desc limit 1) p`
 
 // oldKey is a key of an old period.
 type oldKey struct {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma/pgtest"
@@ -119,6 +120,39 @@ func TestKeysAreCarriedBeforeTheLock(t *testing.T) {
 	b.WantCount(1, `select count(*) from direct_key_periods`)
 	b.WantCount(carryPage+2, `select count(*) from direct_keys`)
 	b.send(other, b.request("waits", wait), filtered)
+}
+
+// A request stores its notification while its key is moved, or another process moves the key: it
+// is moved once, as stored.
+func TestAKeyIsStoredWhileItIsMoved(t *testing.T) {
+	b := setup(t)
+	ctx := context.Background()
+	b.Must(b.process().BeginPeriod(ctx))
+	r := newRequest(b.Workspace, b.request("k"), times{100 * time.Hour, time.Hour, AtMostOnce}, false)
+	requests := []*request{r}
+	b.Must(pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
+		_, err := Lock(ctx, tx, b.Workspace, requests, false)
+		return err
+	}))
+	old := pgtest.One[uuid.UUID](t, b.Pool, `select period from direct_keys`)
+	b.nextDay()
+	tx, err := b.Pool.Begin(ctx)
+	b.Must(err)
+	if kept, err := Store(ctx, tx, b.Workspace, requests); err != nil || len(kept) != 1 {
+		t.Fatal(kept, err)
+	}
+	const processes = 2
+	moved := make(chan error, processes)
+	for range processes {
+		go func() { moved <- b.process().carry(ctx, old) }()
+	}
+	b.WaitForLocks(processes)
+	b.Must(tx.Commit(ctx))
+	for range processes {
+		b.Must(<-moved)
+	}
+	b.WantCount(1, `select count(*) from direct_keys`)
+	b.WantCount(1, `select count(*) from direct_keys where stored and period > $1`, old)
 }
 
 // A key whose notification was dropped by retention is unlocked: its seal was over long

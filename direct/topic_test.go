@@ -38,3 +38,29 @@ func TestATopicOfWaitingNotificationsIsNotDeleted(t *testing.T) {
 	}
 	b.WantCount(1, `select count(*) from notifications`)
 }
+
+// A topic is deleted while a request stores a notification of it: the deletion waits, and finds
+// the notification.
+func TestATopicIsDeletedWhileANotificationIsStored(t *testing.T) {
+	b := setup(t)
+	ctx := context.Background()
+	d, topics := b.process(), suppression.New(b.Pool)
+	topic, err := topics.CreateTopic(ctx, b.Workspace, suppression.NewTopic{ID: lemma.NewID(), Name: "News"})
+	b.Must(err)
+	r := b.request("")
+	r.Topic, r.Email.Headers = &topic.ID, map[string]string{"List-Unsubscribe": "<mailto:stop@shop.example>"}
+	held, err := b.Pool.Begin(ctx)
+	b.Must(err)
+	_, err = held.Exec(ctx, `lock table batches in share mode`)
+	b.Must(err)
+	sent, deleted := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := d.Send(ctx, b.Workspace, r); sent <- err }()
+	b.WaitForLocks(1)
+	go func() { deleted <- topics.DeleteTopic(ctx, b.Workspace, topic.ID) }()
+	b.WaitForLocks(2)
+	b.Must(held.Rollback(ctx))
+	b.Must(<-sent)
+	if err := <-deleted; err == nil || lemma.KindOf(err) != lemma.Conflict {
+		t.Errorf("the topic of a notification that waits: %v", err)
+	}
+}

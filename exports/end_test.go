@@ -182,6 +182,54 @@ func TestExpiredExportsThatCannotBeDeleted(t *testing.T) {
 	}
 }
 
+// Two processes that expire exports do not wait for each other, and an export that was kept
+// longer meanwhile stays.
+func TestAnExportThatAnotherProcessExpires(t *testing.T) {
+	f := setup(t)
+	first, second := f.create(NewExport{}), f.create(NewExport{})
+	for f.run() {
+	}
+	f.must(f.expire(t.Context(), blobs.Owner{Workspace: f.ws, ID: first.ID}))
+	if got := f.get(first.ID); got.Status != Completed {
+		t.Errorf("it has not expired: %+v", got)
+	}
+	pgtest.Exec(t, f.pool, `update exports set expires_at = now() - interval '1 second'`)
+	tx, err := f.pool.Begin(t.Context())
+	f.must(err)
+	_, err = tx.Exec(t.Context(), `select from exports where id = $1 for update`, first.ID)
+	f.must(err)
+	cleaned := make(chan error, 1)
+	go func() { cleaned <- f.Clean(context.Background()) }()
+	pgtest.Eventually(t, time.Minute, "the other export is deleted", func() bool {
+		return pgtest.One[int](t, f.pool, `select count(*)::int from exports where id = $1`, second.ID) == 0 || pgtest.LockWaits(t, f.pool) > 0
+	})
+	if pgtest.LockWaits(t, f.pool) > 0 {
+		t.Error("it waits for another process")
+	}
+	f.must(tx.Rollback(t.Context()))
+	f.must(<-cleaned)
+	f.clean()
+	if left := pgtest.One[int](t, f.pool, `select count(*)::int from exports`); left != 0 {
+		t.Errorf("%d are left", left)
+	}
+}
+
+// An export that was committed or has ended since its claim failed is neither postponed nor failed.
+func TestAnExportThatGoesOnIsNotPostponed(t *testing.T) {
+	f := setup(t)
+	x, j := f.committed()
+	pgtest.Exec(t, f.pool, `update exports set failures = $1 where id = $2`, mostFailures-1, x.ID)
+	f.must(f.postpone(t.Context(), j.owner()))
+	f.must(f.publish(t.Context(), j.owner()))
+	if got := f.get(x.ID); got.Status != Completed {
+		t.Errorf("%+v", got)
+	}
+	f.must(f.postpone(t.Context(), j.owner()))
+	if text, _ := f.download(x.ID); text == "" {
+		t.Error("its file is gone")
+	}
+}
+
 // An export that cannot be claimed does not keep others from being written, and fails in the
 // end.
 func TestAnExportThatCannotBeClaimed(t *testing.T) {

@@ -3,6 +3,8 @@ package server
 import (
 	"log/slog"
 	"net/url"
+	"strconv"
+	"strings"
 	"testing"
 
 	"lemma"
@@ -13,8 +15,8 @@ import (
 	"lemma/workspaces"
 )
 
-// Messages over Twilio name a status callback when carriers reach the process, also if the
-// provider was created before.
+// Messages over Twilio name a status callback when carriers reach the installation, also if the
+// provider was created before, and by a process without the setting.
 func TestTwilioCallsThePublicURL(t *testing.T) {
 	t.Parallel()
 	carrier := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply {
@@ -25,12 +27,13 @@ func TestTwilioCallsThePublicURL(t *testing.T) {
 		ID           string
 		Capabilities struct{ Events bool }
 	}
-	for _, at := range []string{"", publicURL} {
+	for i, at := range []string{"", publicURL, ""} {
 		s, err := New(Deps{Pool: f.Pool, Box: f.Box, Log: slog.New(slog.DiscardHandler)},
 			Config{PublicURL: at, Carriers: wire.Operator{AllowPrivate: true, Roots: carrier.Roots}})
 		f.Must(err)
+		f.Must(s.Settings.Sync(t.Context()))
 		_, token, err := s.Workspaces.CreateKey(t.Context(), f.Workspace,
-			workspaces.NewKey{ID: lemma.NewID(), Name: "t" + at, Scopes: []string{workspaces.Admin}})
+			workspaces.NewKey{ID: lemma.NewID(), Name: strconv.Itoa(i), Scopes: []string{workspaces.Admin}})
 		f.Must(err)
 		if provider.ID == "" {
 			callAPI(t, s.API, token, "POST", "/v1/providers", map[string]any{"name": "SMS", "kind": "twilio",
@@ -41,8 +44,9 @@ func TestTwilioCallsThePublicURL(t *testing.T) {
 		callAPI(t, s.API, token, "POST", "/v1/providers/"+provider.ID+"/test", map[string]any{"to": "+4930123457"}, &struct{}{})
 		all := carrier.Received(func(sendertest.Received) bool { return true })
 		form, _ := url.ParseQuery(string(all[len(all)-1].Body))
-		if reached := at != ""; provider.Capabilities.Events != reached || form.Has("StatusCallback") != reached {
-			t.Errorf("public URL %q: %+v, %v", at, provider, form)
+		reached := i > 0
+		if provider.Capabilities.Events != reached || strings.HasPrefix(form.Get("StatusCallback"), publicURL+"/") != reached {
+			t.Errorf("process %d with the public URL %q: %+v, %v", i, at, provider, form)
 		}
 	}
 }

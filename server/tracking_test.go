@@ -24,7 +24,7 @@ var (
 )
 
 // htmlOf is the HTML of a mail.
-func htmlOf(t *testing.T, m *mail.Message) string {
+func htmlOf(t testing.TB, m *mail.Message) string {
 	t.Helper()
 	body, err := io.ReadAll(m.Body)
 	if err != nil {

@@ -69,6 +69,38 @@ func TestMessagesAreSentAgainUnchanged(t *testing.T) {
 	b.WantCount(1, `select count(*) from outbox where id = $1 and status = 'pending'`, all[0].ID) // its three days begin anew
 }
 
+// Only ended messages of the endpoint, with the statuses that are named, are sent again; what was
+// published since the request is not.
+func TestOtherMessagesAreNotSentAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, other := b.subscriber("/", types(eventsout.CampaignStarted)), b.subscriber("/other", types(eventsout.CampaignStarted))
+	b.record(b.started(), b.started(), b.started(), b.started())
+	b.publish(4)
+	b.Exec(`update outbox set status = 'failed', last_error = 'timeout', finished_at = now() where sequence <> 2`)
+	b.Exec(`update outbox set status = 'delivered', finished_at = now() where sequence = 2`)
+	b.Exec(`update outbox set status = 'pending', finished_at = null where sequence = 3`)
+	b.Exec(`update webhook_endpoints set sequence = 3`)
+	again := func(statuses []string, want int64) {
+		t.Helper()
+		if n, err := b.ResendAll(t.Context(), b.Workspace, e.ID, Range{Statuses: statuses}); n != want || err != nil {
+			t.Errorf("%d, %v, want %d", n, err, want)
+		}
+	}
+	again(nil, 1)
+	again([]string{Delivered}, 1)
+	b.WantCount(2, `select count(*) from outbox where resent_at is not null and endpoint_id = $1 and sequence < 3`, e.ID)
+	b.WantCount(2, `select count(*) from outbox where resent_at is not null`)
+	pending := pgtest.One[uuid.UUID](t, b.Pool, `select id from outbox where endpoint_id = $1 and sequence = 3`, e.ID)
+	_, err := b.Resend(t.Context(), b.Workspace, e.ID, pending)
+	b.Must(err)
+	ended := pgtest.One[uuid.UUID](t, b.Pool, `select id from outbox where endpoint_id = $1 and sequence = 4`, e.ID)
+	if _, err := b.Resend(t.Context(), b.Workspace, other.ID, ended); lemma.KindOf(err) != lemma.NotFound {
+		t.Error(err)
+	}
+	b.WantCount(2, `select count(*) from outbox where resent_at is not null`)
+}
+
 func TestAnAnswerToANodeIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
@@ -122,12 +154,23 @@ func TestFailingEndpointsAreDisabled(t *testing.T) {
 		change string
 		want   int
 	}{
-		"failing for five days":           {``, 1},
-		"failing for less":                {`update webhook_endpoints set failing_since = now() - interval '4 days 23 hours'`, 0},
-		"failing for a moment":            {`update webhook_endpoints set failing_since = null`, 0},
-		"a delivery meanwhile":            {`update outbox set status = 'delivered', last_error = null where sequence = 2`, 0},
-		"no failure for a day":            {`update outbox set called_at = now() - '25 h'::interval, finished_at = now() - '25 h'::interval`, 0},
-		"a further call comes":            {`update outbox set status = 'pending', finished_at = null, waits = true`, 1},
+		"failing for five days":    {``, 1},
+		"failing for less":         {`update webhook_endpoints set failing_since = now() - interval '4 days 23 hours'`, 0},
+		"failing for a moment":     {`update webhook_endpoints set failing_since = null`, 0},
+		"a delivery meanwhile":     {`update outbox set status = 'delivered', last_error = null where sequence = 2`, 0},
+		"no failure for a day":     {`update outbox set called_at = now() - '25 h'::interval, finished_at = now() - '25 h'::interval`, 0},
+		"a further call comes":     {`update outbox set status = 'pending', finished_at = null, waits = true`, 1},
+		"a call came a day before": {`update outbox set status = 'pending', finished_at = null, waits = true, called_at = now() - '25 h'::interval`, 0},
+		"no call has failed":       {`update outbox set status = 'pending', finished_at = null, waits = true, last_error = null`, 0},
+		"calls of flow nodes only": {`update outbox set status = 'pending', finished_at = null, waits = true,
+			event_id = null, sequence = null, body_of = null`, 0},
+		"failures of another endpoint": {`update outbox o set finished_at = now() - '25 h'::interval from webhook_endpoints e
+			where e.id = o.endpoint_id and e.failing_since is not null`, 0},
+		"further calls of another endpoint": {`update outbox o set finished_at = case when e.failing_since is not null then now() - '25 h'::interval end,
+			status = case when e.failing_since is not null then 'failed' else 'pending' end, waits = e.failing_since is null
+			from webhook_endpoints e where e.id = o.endpoint_id`, 0},
+		"a delivery to another endpoint": {`update outbox o set status = 'delivered', last_error = null from webhook_endpoints e
+			where e.id = o.endpoint_id and e.failing_since is null`, 1},
 		"enabled since the first failure": {`update webhook_endpoints set enabled_at = now() - interval '4 days'`, 0},
 		"failures of flow nodes only":     {`update outbox set event_id = null, sequence = null, body_of = null`, 0},
 		"disabled already":                {`update webhook_endpoints set status = 'disabled', status_reason = '', disabled_at = now()`, 0},
@@ -137,6 +180,7 @@ func TestFailingEndpointsAreDisabled(t *testing.T) {
 			b := setup(t, nil)
 			e := b.subscriber("/", types(eventsout.CampaignStarted))
 			b.Exec(`update webhook_endpoints set enabled_at = now() - interval '6 days', failing_since = now() - interval '5 days 1 minute'`)
+			b.subscriber("/other", types(eventsout.CampaignStarted))
 			b.record(b.started(), b.started())
 			b.publish(2)
 			b.Exec(`update outbox set status = 'failed', last_error = 'timeout',

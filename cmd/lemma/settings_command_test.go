@@ -15,12 +15,13 @@ import (
 func TestDoctorShowsThePublicURL(t *testing.T) {
 	t.Parallel()
 	s := pgtest.NewShop(t)
-	doctor := func(want string, env ...string) {
+	doctor := func(want string, env ...string) (out string) {
 		t.Helper()
-		out := strings.Join(strings.Fields(mustRun(t, append(on(s.Pool), env...), "doctor", "--allow-no-fsync")), " ")
+		out = strings.Join(strings.Fields(mustRun(t, append(on(s.Pool), env...), "doctor", "--allow-no-fsync")), " ")
 		if !strings.Contains(out, want) {
 			t.Errorf("doctor does not print %q: %s", want, out)
 		}
+		return out
 	}
 	const first, second = "https://first.example", "https://second.example"
 	doctor("ok public URL none: marketing emails are refused")
@@ -38,6 +39,9 @@ func TestDoctorShowsThePublicURL(t *testing.T) {
 	states("LEMMA_PUBLIC_URL", second, time.Minute)
 	doctor("warn public URL a process has another LEMMA_PUBLIC_URL, which is not used: " + second)
 	s.Exec(`update settings set seen_at = now() - interval '1 minute' where value = $1`, second)
+	if out := doctor("ok public URL " + first); strings.Contains(out, "warn public URL") {
+		t.Errorf("the URL of no process that runs: %s", out)
+	}
 	mustRun(t, on(s.Pool), "settings", "remove", "LEMMA_PUBLIC_URL", second)
 	if out := mustRun(t, on(s.Pool), "settings", "list"); !strings.Contains(out, first) || strings.Contains(out, second) {
 		t.Errorf("listed: %s", out)

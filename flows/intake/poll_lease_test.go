@@ -70,6 +70,19 @@ func TestAPollIsLeased(t *testing.T) {
 	b.WantCount(1500, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
 }
 
+// A poll that has read its audience loses its lease before it records that.
+func TestAPollThatLostItsLeaseRecordsNothing(t *testing.T) {
+	b := setup(t, 3)
+	b.Live(flowstest.Polled("once", ""))
+	p, err := b.ClaimPoll(context.Background())
+	b.Must(err)
+	read, err := b.PollAudience(context.Background(), *p)
+	b.Must(err)
+	b.Exec(`update flow_polls set leased_by = 'another', lease_until = now() + interval '1 hour'`)
+	b.Must(b.FinishPoll(context.Background(), *p, read))
+	b.WantCount(1, `select count(*) from flow_polls where leased_by = 'another' and lease_until > now() and rows_read is null`)
+}
+
 // A poll stalls between reading profiles and enrolling them, and loses its lease. A
 // profile that has left the audience since does not enroll.
 func TestALatePollEnrollsNoProfile(t *testing.T) {
