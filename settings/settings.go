@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -89,10 +90,22 @@ func New(d Deps) *Settings {
 	if s.metrics == nil {
 		s.metrics = NewMetrics(nil)
 	}
-	if at := strings.TrimSuffix(s.own[PublicURL], "/"); at != "" {
+	if at := canonicalURL(s.own[PublicURL]); at != "" {
 		s.own[PublicURL], s.publicURL, s.knownURLs = at, at, []string{at}
 	}
 	return s
+}
+
+// canonicalURL returns a URL in the form in which it is compared: the scheme and host in lower
+// case, without the default port and a slash at the end.
+func canonicalURL(text string) string {
+	u, err := url.Parse(strings.TrimSuffix(text, "/"))
+	if err != nil || text == "" {
+		return text
+	}
+	u.Host = strings.ToLower(u.Host)
+	u.Host = strings.TrimSuffix(u.Host, map[string]string{"https": ":443", "http": ":80"}[u.Scheme])
+	return u.String()
 }
 
 // PublicURL is the public URL of the installation, without a slash at its end. It is empty if

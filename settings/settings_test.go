@@ -107,6 +107,27 @@ func TestAllProcessesUseOneURL(t *testing.T) {
 	wants(t, first, worker, start(t, pool, "")) // no process with a setting runs
 }
 
+// The newest URL is used while its process is restarted, also if one with an older URL runs.
+func TestTheNewestURLIsUsed(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	before := start(t, pool, first)
+	start(t, pool, second)
+	stop(t, pool, second)
+	wants(t, second, before, start(t, pool, ""))
+}
+
+// Spellings of a URL are one URL.
+func TestSpellingsOfAURL(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	start(t, pool, first)
+	for _, spelling := range []string{strings.ToUpper(first), first + ":443", first + ":443/", first + "/"} {
+		wants(t, first, start(t, pool, spelling))
+	}
+	wants(t, "https://shop.example:8443/Lemma", start(t, pool, "HTTPS://Shop.example:8443/Lemma"))
+}
+
 // A process on the machine of a developer does not take over an installation that runs.
 func TestALoopbackURLReplacesNoOther(t *testing.T) {
 	t.Parallel()
@@ -158,7 +179,14 @@ func TestURLsAreRemoved(t *testing.T) {
 	if err := Remove(t.Context(), pool, PublicURL, second); err != nil {
 		t.Error(err)
 	}
-	wants(t, first, worker)
+	wants(t, first, worker) // a process with it runs
+	start(t, pool, second)
+	stop(t, pool, first)
+	stop(t, pool, second)
+	if err := Remove(t.Context(), pool, PublicURL, second); err != nil {
+		t.Error(err)
+	}
+	wants(t, "", worker)
 	if err := Remove(t.Context(), pool, PublicURL, second); err == nil || !strings.Contains(err.Error(), "not stored") {
 		t.Errorf("removed twice: %v", err)
 	}

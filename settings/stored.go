@@ -25,11 +25,14 @@ type Stored struct {
 	fresh       bool      // it was stored a moment ago
 }
 
-// List returns the stored values by setting. The first public URL is used.
+// List returns the stored values by setting. The first public URL is used: that of the process
+// that started last, but for an http URL while a process with an https URL runs.
 func List(ctx context.Context, q Querier) ([]Stored, error) {
 	rows, _ := q.Query(ctx, `
 		select name, value, started_at, seen_at, seen_at > now() - $1::interval, seen_at > now() - $2::interval from settings
-		order by name, starts_with(value, 'https:') and seen_at > now() - $1::interval desc, started_at desc, value`, InUse, fresh)
+		order by name, starts_with(value, 'http:') and exists (
+			select from settings where name = '`+PublicURL+`' and starts_with(value, 'https:') and seen_at > now() - $1::interval
+		), started_at desc, value`, InUse, fresh)
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s Stored, err error) {
 		err = row.Scan(&s.Name, &s.Value, &s.StartedAt, &s.SeenAt, &s.InUse, &s.fresh)
 		return s, err
@@ -48,9 +51,15 @@ func Of(all []Stored, name string) (some []Stored) {
 }
 
 // Remove deletes a value. It refuses one of a process that runs, which would store it again.
+// With the newest public URL it deletes those before it that no process has: links must not
+// lead to one that was given up earlier.
 func Remove(ctx context.Context, pool *pgxpool.Pool, name, value string) error {
 	var there bool
-	tag, err := pool.Exec(ctx, `delete from settings where name = $1 and value = $2 and seen_at < now() - $3::interval`, name, value, InUse)
+	tag, err := pool.Exec(ctx, `
+		delete from settings s using settings r
+		where r.name = $1 and r.value = $2 and r.seen_at < now() - $3::interval and s.name = r.name and s.seen_at < now() - $3::interval
+		  and (s.value = r.value or r.name = '`+PublicURL+`' and s.started_at <= r.started_at
+			and not exists (select from settings n where n.name = r.name and n.started_at > r.started_at))`, name, value, InUse)
 	if err != nil || tag.RowsAffected() > 0 {
 		return lemma.Wrap(err, "remove %s", name)
 	}
