@@ -75,7 +75,7 @@ func explain(err error) (client.Problem, map[string]string) {
 			map[string]string{"Retry-After": "5"}
 	case errors.Is(err, context.Canceled):
 		return newProblem(http.StatusServiceUnavailable, "hung_up", "the caller hung up before there was an answer"), map[string]string{}
-	case databaseAway(err):
+	case pgerr.Away(err):
 		return newProblem(http.StatusServiceUnavailable, "database_unavailable",
 				"the database does not answer now, and whether the request was carried out is unknown; repeat it under the same Idempotency-Key"),
 			map[string]string{"Retry-After": "2"}
@@ -101,19 +101,6 @@ func refusalOf(err error) *refusal {
 	}
 	return nil
 }
-
-// databaseAway reports whether an error is due to the connection to Postgres or its state,
-// so that the same request can succeed later.
-func databaseAway(err error) bool {
-	return pgerr.Is(err, passing...) || pgerr.Disconnected(err)
-}
-
-// passing are the classes of SQLSTATE that are temporary (Postgres, appendix A): connection
-// exceptions, transaction rollbacks (serialization, deadlock), insufficient resources,
-// operator intervention (shutdown, starting up); and the states of a lock that was not
-// available in time, of a server that is not the primary, and of a transaction that was
-// ended because this process was idle in it.
-var passing = []string{"08", "40", "53", "57", "55P03", "25006", "25P03"}
 
 func explainDomain(e *lemma.Error) (client.Problem, map[string]string) {
 	status, known := statuses[e.Kind]

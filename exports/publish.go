@@ -56,8 +56,8 @@ func (e *Exports) writeAgain(ctx context.Context, o blobs.Owner, lost uuid.UUID)
 	return lemma.Wrap(err, "write export %s again", o.ID)
 }
 
-// backOff is when an export is tried again after its next failure.
-const backOff = `least(failures + 1, 10) * interval '10 seconds'`
+// backOff is how long an export waits after its next failure.
+const backOff = `least(greatest(failures + 1, attempts), 10) * interval '10 seconds'`
 
 // publishAgain is how long PublishAll does not try an export again, so that those that
 // cannot be published do not hide others.

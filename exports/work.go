@@ -14,6 +14,7 @@ import (
 	"lemma/blobs"
 	"lemma/exports/format"
 	"lemma/loop"
+	"lemma/pgerr"
 	"lemma/settings"
 )
 
@@ -123,8 +124,7 @@ func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...u
 			select workspace_id, id from exports x
 			where status in ('queued', 'running') and retry_at <= now() - $2::interval and workspace_id <> all($1)
 			  and not `+storesDiffer("$3", "$4")+`
-			  and not exists (select from blobs b where b.workspace_id = x.workspace_id and b.owner_id = x.id and b.status = 'registered'
-				and b.lease_until >= now())
+			  and not `+leased+`
 			order by (select count(*) from exports o where o.workspace_id = x.workspace_id and o.status = 'running'), retry_at
 			limit 1 for update skip locked`, append([]uuid.UUID{}, except...), patience, e.Blobs.At, settings.InUse)
 		owner, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[blobs.Owner])
@@ -139,7 +139,7 @@ func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...u
 			return err
 		}
 		if j.Attempts >= mostAttempts {
-			return e.end(ctx, tx, owner, "too_many_attempts", "each of its workers has crashed")
+			return e.end(ctx, tx, owner, "too_many_attempts", "each of its workers has crashed, or has lost the database")
 		}
 		if j.attempt, found, err = e.Blobs.Register(ctx, tx, owner, "exports", format.Extension(j.Format)); err != nil || !found {
 			return err
@@ -150,19 +150,24 @@ func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...u
 		return err
 	})
 	if err != nil && owner.ID != uuid.Nil {
-		err = errors.Join(err, e.postpone(ctx, owner))
+		err = errors.Join(err, e.postpone(ctx, owner, err))
 	}
 	return j, found && err == nil, lemma.Wrap(err, "claim export")
 }
 
 // postpone lets an export that cannot be claimed wait, so that others are claimed. After
-// mostFailures it fails.
-func (e *Exports) postpone(ctx context.Context, o blobs.Owner) error {
+// mostFailures it fails. One that another process has claimed meanwhile stays as it is, and a
+// database that was away is no failure of the export.
+func (e *Exports) postpone(ctx context.Context, o blobs.Owner, cause error) error {
 	return pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+		if err := lock(ctx, tx, o); err != nil {
+			return err
+		}
 		var failures int
 		err := tx.QueryRow(ctx, `
-			update exports set failures = failures + 1, retry_at = now() + `+backOff+`
-			where workspace_id = $1 and id = $2 and status in ('queued', 'running') returning failures`, o.Workspace, o.ID).Scan(&failures)
+			update exports x set failures = failures + $3, retry_at = now() + `+backOff+`
+			where workspace_id = $1 and id = $2 and status in ('queued', 'running') and not `+leased+`
+			returning failures`, o.Workspace, o.ID, failuresOf(cause)).Scan(&failures)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
@@ -171,6 +176,18 @@ func (e *Exports) postpone(ctx context.Context, o blobs.Owner) error {
 		}
 		return e.end(ctx, tx, o, "internal", "Lemma could not begin it; the log has the cause")
 	})
+}
+
+// leased is the condition of an export x that a worker writes.
+const leased = `exists (select from blobs b where b.workspace_id = x.workspace_id and b.owner_id = x.id and b.status = 'registered'
+	and b.lease_until >= now())`
+
+// failuresOf is how many failures of an export a cause is: 0 if the database was away.
+func failuresOf(cause error) int {
+	if pgerr.Away(cause) {
+		return 0
+	}
+	return 1
 }
 
 // prepare writes the file of an attempt while it holds the lease.
@@ -233,7 +250,8 @@ func (e *Exports) commit(ctx context.Context, j job, content blobs.Content) (hel
 const failTime = 5 * time.Second
 
 // fail ends an attempt that failed. The export is tried again, mostFailures times in a
-// row. A lost lease and a shutdown are no failures.
+// row. A lost lease, a shutdown and a database that was away are no failures: then
+// mostAttempts bounds it.
 func (e *Exports) fail(ctx context.Context, j job, cause error) error {
 	stopped := ctx.Err() != nil
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), failTime)
@@ -258,8 +276,9 @@ func (e *Exports) fail(ctx context.Context, j job, cause error) error {
 		}
 		var failures int
 		err = tx.QueryRow(ctx, `
-			update exports set failures = failures + 1, retry_at = now() + `+backOff+`, status_reason = $3, status_detail = $4
-			where workspace_id = $1 and id = $2 and status = 'running' returning failures`, j.workspace, j.ID, reason, detail).Scan(&failures)
+			update exports set failures = failures + $5, retry_at = now() + `+backOff+`, status_reason = $3, status_detail = $4
+			where workspace_id = $1 and id = $2 and status = 'running' returning failures`,
+			j.workspace, j.ID, reason, detail, failuresOf(cause)).Scan(&failures)
 		if err != nil || failures < mostFailures {
 			return err
 		}

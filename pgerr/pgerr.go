@@ -87,6 +87,17 @@ func Violation(err error) bool { return Is(err, "22", "23", "P0001") }
 // Retryable reports a deadlock, or a transaction that could not be serialized.
 func Retryable(err error) bool { return Is(err, deadlock, serializing) }
 
+// passing are the classes of SQLSTATE that are temporary (Postgres, appendix A): connection
+// exceptions, transaction rollbacks (serialization, deadlock), insufficient resources,
+// operator intervention (shutdown, starting up); and the states of a lock that was not
+// available in time, of a server that is not the primary, and of a transaction that was
+// ended because this process was idle in it.
+var passing = []string{"08", "40", "53", "57", "55P03", "25006", "25P03"}
+
+// Away reports whether an error is due to the connection to Postgres or its state, so that
+// the same transaction can succeed later.
+func Away(err error) bool { return Is(err, passing...) || Disconnected(err) }
+
 // Disconnected reports an error of the connection to Postgres that Postgres did not return.
 func Disconnected(err error) bool {
 	if Is(err, "") {

@@ -86,3 +86,16 @@ func TestDisconnected(t *testing.T) {
 		}
 	}
 }
+
+func TestAway(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]bool{"08006": true, "40P01": true, "53300": true, "57P01": true, "57014": true, "55P03": true,
+		"25006": true, "25P03": true, "23505": false, "22P02": false, "42P01": false} {
+		if got := pgerr.Away(fmt.Errorf("x: %w", &pgconn.PgError{Code: code})); got != want {
+			t.Errorf("%s: %v", code, got)
+		}
+	}
+	if !pgerr.Away(io.ErrUnexpectedEOF) || pgerr.Away(nil) || pgerr.Away(errors.New("x")) {
+		t.Error("an error that Postgres did not return")
+	}
+}

@@ -52,8 +52,8 @@ func guideSQL(t *testing.T) map[string]string {
 	}
 	all := map[string]string{}
 	blocks := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	for i, name := range []string{"create", "load", "mark", "rest", "one address", "some"} {
-		if len(blocks) != 6 {
+	for i, name := range []string{"create", "load", "log", "mark", "rest", "one address", "some"} {
+		if len(blocks) != 7 {
 			t.Fatalf("the guide has %d blocks of SQL", len(blocks))
 		}
 		all[name] = blocks[i][1]
@@ -168,20 +168,27 @@ func (b *rest) export(campaign string) string {
 	return w.Body.String()
 }
 
+// copying is a line of psql that copies a file into a table.
+var copying = regexp.MustCompile(`(?m)^\s*\\copy (.*?) from '.*?' (.*)$`)
+
 // load executes the steps of the guide that fill the table.
-func (b *rest) load(file string, notSent []string) {
+func (b *rest) load(file, log string, notSent []string) {
 	b.T.Helper()
 	ctx := b.T.Context()
 	b.ExecDB(strings.ReplaceAll(b.guide["create"], "lemma_reader", b.Role))
 	b.Must(pgx.BeginFunc(ctx, b.DB, func(tx pgx.Tx) error {
-		copying := regexp.MustCompile(`(?m)^\s*\\copy exported from '.*?' (.*)$`)
-		parts := copying.Split(b.guide["load"], -1)
-		with := copying.FindStringSubmatch(b.guide["load"])
-		_, err := tx.Exec(ctx, parts[0])
-		b.Must(err)
-		_, err = tx.Conn().PgConn().CopyFrom(ctx, strings.NewReader(file), "copy exported from stdin "+with[1])
-		b.Must(err)
-		_, err = tx.Exec(ctx, parts[1]+"; drop table exported")
+		fill := func(step, file string) {
+			parts, to := copying.Split(b.guide[step], -1), copying.FindStringSubmatch(b.guide[step])
+			_, err := tx.Exec(ctx, parts[0])
+			b.Must(err)
+			_, err = tx.Conn().PgConn().CopyFrom(ctx, strings.NewReader(file), "copy "+to[1]+" from stdin "+to[2])
+			b.Must(err)
+			_, err = tx.Exec(ctx, parts[1])
+			b.Must(err)
+		}
+		fill("load", file)
+		fill("log", log)
+		_, err := tx.Exec(ctx, "drop table exported")
 		return err
 	}))
 	if len(notSent) > 0 {
@@ -199,10 +206,12 @@ func TestSendToTheRest(t *testing.T) {
 		channel     lemma.Channel
 		column, row string
 		people      string
-		opted       string // what opts out before the second campaign
+		log         string // of the carrier, beside the export
+		changed     string // what changes before the second campaign
 		orphaned    []string
 		notSent     []string // of the orphaned ones, those that certainly did not arrive
 		first, want []string
+		one, some   int64 // addresses that the last two queries of the guide reach
 	}{
 		{channel: lemma.Email, column: "email text", row: "email", people: `
 			(1, 'c1@shop.example', 1), (2, ' C1@SHOP.example', 2),
@@ -214,22 +223,32 @@ func TestSendToTheRest(t *testing.T) {
 			(14, '-c14@shop.example', 1), (15, '-C14@shop.example', 2), (16, '=c16@shop.example', 1), (17, '=C16@shop.example', 2),
 			(18, 'home18@shop.example', 1), (18, 'work18@shop.example', 2), (19, 'Work18@shop.example', 2),
 			(20, 'c20@shop.example', 1), (21, 'C20@shop.example', 2),
-			(22, 'c22@shop.example', 1), (23, 'C22@shop.example', 2)`,
-			opted:    `update customers set opted_out = true where id in (18, 20, 23)`,
+			(22, 'c22@shop.example', 1), (23, 'C22@shop.example', 2),
+			(24, 'c24@shop.example', 2), (25, 'c25@shop.example', 1), (26, 'c26@shop.example', 2)`,
+			log: "C24@shop.example\n",
+			changed: `update customers set opted_out = true where id in (18, 20, 23);
+				update customers set email = 'c26@shop.example' where id = 25`,
 			orphaned: []string{"c12@shop.example", "c13@shop.example", "c22@shop.example"},
 			notSent:  []string{"c13@shop.example", "c22@shop.example"},
 			first: []string{"-c14@shop.example", "=c16@shop.example", "anna@xn--bcher-kva.example", "c12@shop.example", "c13@shop.example",
-				"c1@shop.example", "c20@shop.example", "c22@shop.example", "c9@shop.example", "home18@shop.example", "home8@shop.example",
+				"c1@shop.example", "c20@shop.example", "c22@shop.example", "c25@shop.example", "c9@shop.example", "home18@shop.example", "home8@shop.example",
 				"work13@shop.example"},
-			want: []string{"c10@shop.example", "c13@shop.example", "c9@shop.example", "work8@shop.example"}},
+			want: []string{"c10@shop.example", "c13@shop.example", "c26@shop.example", "c9@shop.example", "work8@shop.example"},
+			one:  3,  // of the profiles 9, 10 and 26
+			some: 1}, // of the profile 13, whose other address has the message
 		{channel: lemma.SMS, column: "phone text", row: "phone", people: `
-			(1, '030 123456', 1), (2, '+49 30 123456', 2), (3, '(030) 123-456', 2), (4, '030 654321', 2)`,
-			first: []string{"+4930123456"}, want: []string{"+4930654321"}},
+			(1, '030 123456', 1), (2, '+49 30 123456', 2), (3, '(030) 123-456', 2), (4, '030 654321', 2),
+			(5, '030 111111', 1), (6, '030 222222', 2)`,
+			changed: `update customers set phone = '+4930222222' where id = 5`,
+			first:   []string{"+4930111111", "+4930123456"}, want: []string{"+4930222222", "+4930654321"}, one: 2},
 		{channel: lemma.Push, column: "tokens text[]", row: "tokens", people: `
 			(1, '{a}', 1), (1, '{b,a,A}', 2), (2, '{b}', 1), (2, '{b,c}', 2), (3, '{d,e}', 2), (4, '{d}', 2),
 			(5, array['{"endpoint":"https://push.example/5","keys":{"auth":"x"}}'], 1),
-			(6, array['{"keys": {"auth":"y"}, "endpoint":"https://push.example/5"}'], 2)`,
-			first: []string{"a", "b", `{"endpoint":"https://push.example/5","keys":{"auth":"x"}}`}, want: []string{"A", "c", "d", "e"}},
+			(6, array['{"keys": {"auth":"y"}, "endpoint":"https://push.example/5"}'], 2),
+			(7, '{f}', 1), (8, '{g}', 2)`,
+			changed: `update customers set tokens = '{g}' where id = 7`,
+			first:   []string{"a", "b", "f", `{"endpoint":"https://push.example/5","keys":{"auth":"x"}}`},
+			want:    []string{"A", "c", "d", "e", "g"}, one: 3},
 	} {
 		b.OpenDB("create table customers (id bigint, " + c.column + ", part int, name text, opted_out boolean default false)")
 		b.ExecDB("create index on customers (id)")
@@ -240,20 +259,16 @@ func TestSendToTheRest(t *testing.T) {
 		if d := cmp.Diff(c.first, called); d != "" {
 			t.Errorf("%s: the first campaign: %s", c.channel, d)
 		}
-		if c.opted != "" {
-			b.ExecDB(c.opted)
-		}
+		b.ExecDB(c.changed)
 		file, notSent := orphan(t, b.export(first), c.orphaned, c.notSent)
-		b.load(file, notSent)
+		b.load(file, c.log, notSent)
 		_, called = b.send(c.channel, b.audienceOf(c.channel, b.query("rest", c.row)))
 		if d := cmp.Diff(c.want, called); d != "" {
 			t.Errorf("%s: the second campaign: %s", c.channel, d)
 		}
-		b.usesTheIndex(b.query("rest", c.row))
-		if c.channel == lemma.Email {
-			b.wantSendable(2, "one address") // of the profiles 9 and 10
-			b.wantSendable(1, "some")        // of the profile 13, whose other address has the message
-		}
+		b.usesIndexes(b.query("rest", c.row))
+		b.wantSendable(c.one, c.channel, b.query("one address", c.row))
+		b.wantSendable(c.some, c.channel, b.query("some", c.row))
 	}
 }
 
@@ -261,7 +276,7 @@ func TestSendToTheRest(t *testing.T) {
 func (b *rest) query(name, column string) string {
 	sql := strings.ReplaceAll(b.guide[name], "id, email, name", "id, "+column+", name")
 	if column == "tokens" {
-		sql = strings.ReplaceAll(sql, "-n, address", "-n, array[address]")
+		sql = strings.ReplaceAll(sql, "added_key, address", "added_key, array[address]")
 	}
 	return sql
 }
@@ -288,28 +303,40 @@ func orphan(t *testing.T, file string, addresses, of []string) (changed string, 
 	return lines.String(), ids
 }
 
-// wantSendable counts the recipients of a query of the guide.
-func (b *rest) wantSendable(want int64, name string) {
+// wantSendable counts the addresses that a query of the guide reaches.
+func (b *rest) wantSendable(want int64, channel lemma.Channel, sql string) {
 	b.T.Helper()
-	n, err := b.Server.Audiences.Count(b.T.Context(), b.Workspace, b.audienceOf(lemma.Email, b.query(name, "email")), lemma.Email)
+	n, err := b.Server.Audiences.Count(b.T.Context(), b.Workspace, b.audienceOf(channel, sql), channel)
 	b.Must(err)
 	if n.Sendable != want {
-		b.T.Errorf("%s: %d can be sent to instead of %d: %+v", name, n.Sendable, want, n)
+		b.T.Errorf("%s: %d can be sent to instead of %d: %+v\n%s", channel, n.Sendable, want, n, sql)
 	}
 }
 
-// usesTheIndex checks that a profile of a query is looked up by the index of the key column.
-func (b *rest) usesTheIndex(sql string) {
+// usesIndexes checks that a profile of a query is looked up by the index of each key column.
+func (b *rest) usesIndexes(sql string) {
 	b.T.Helper()
 	b.Must(pgx.BeginFunc(b.T.Context(), b.DB, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(b.T.Context(), `set local enable_seqscan = off`); err != nil {
 			return err
 		}
-		rows, _ := tx.Query(b.T.Context(), fmt.Sprintf("explain select * from (%s) audience where audience.id = any('{1,2}')", sql))
-		plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if !strings.Contains(strings.Join(plan, "\n"), "customers_id_idx") {
-			b.T.Errorf("the lookup reads the whole table:\n%s", strings.Join(plan, "\n"))
+		plan := lookupPlan(b.T, tx, sql, "'{1,2}'")
+		for _, index := range []string{"customers_id_idx", "sent_before_pkey"} {
+			if !strings.Contains(plan, index) {
+				b.T.Errorf("the lookup reads a whole table:\n%s", plan)
+			}
 		}
-		return err
+		return nil
 	}))
+}
+
+// lookupPlan is the plan of a lookup of profiles of an audience.
+func lookupPlan(t testing.TB, tx pgx.Tx, sql, keys string) string {
+	t.Helper()
+	rows, _ := tx.Query(t.Context(), fmt.Sprintf("explain select * from (%s) audience where audience.id = any(%s)", sql, keys))
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(plan, "\n")
 }

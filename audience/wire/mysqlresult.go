@@ -65,5 +65,5 @@ func (r *mysqlResult) packet(kind byte) {
 	}
 }
 
-// Complete reports whether the server ended the result after so many rows.
+// complete reports whether the server ended the result after so many rows.
 func (r *mysqlResult) complete(rows int) bool { return r.ended && r.rows == rows }
