@@ -17,8 +17,8 @@ func TestSendToTheRestInMySQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	query := regexp.MustCompile(`select id, email, name, opted_out from customers\s+union all\s+select .*? from sent_before where not not_sent\n`).
-		FindString(string(guide))
+	query := regexp.MustCompile(`select id, email, name, opted_out from customers\s+union all\s+` +
+		`select .* from sent_before where not not_sent\n`).FindString(string(guide))
 	b, s := mariadbShop(t, dev)
 	user := "q" + strings.ReplaceAll(b.Workspace.String()[24:], "-", "")
 	b.source = b.addSource(t, MySQL, s.login(t, user, "grant select on shop.* to $", "grant select on shop_rest.* to $"))
