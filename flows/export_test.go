@@ -82,6 +82,11 @@ func (f *Flows) RaiseBounds(ctx context.Context) error { return f.raiseBounds(ct
 
 func (f *Flows) ArchiveDrained(ctx context.Context) error { return f.archiveDrained(ctx) }
 
+// ArchiveEmpty archives a flow that was empty when it was read.
+func (f *Flows) ArchiveEmpty(ctx context.Context, ws, id uuid.UUID) error {
+	return f.archiveAll(ctx, []flowRef{{WorkspaceID: ws, ID: id}})
+}
+
 // UseOf records what a definition names, without a transaction.
 func UseOf(definition json.RawMessage) error {
 	return publication{text: definition}.use(context.Background(), nil)

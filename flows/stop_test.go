@@ -207,6 +207,7 @@ func TestDrainingEndsByItself(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	b.Must(b.ArchiveDrained(ctx))
+	b.Must(b.ArchiveEmpty(ctx, b.Workspace, flow)) // as if it had been empty when it was read
 	if f := b.Flow(flow); f.Status != flows.Draining {
 		t.Errorf("it is %s, and c1 is active", f.Status)
 	}

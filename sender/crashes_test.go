@@ -65,6 +65,25 @@ func TestASecondAttemptWhoseClaimsCrashIsOrphaned(t *testing.T) {
 	b.wantCounts(notifications.Counts{Orphaned: 1})
 }
 
+// A batch that the reaper cannot decide, since a statement fails or the code panics, stops none
+// of the others.
+func TestABatchThatCannotBeReapedStopsNoOther(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 1, 2)
+	s := b.sender()
+	for _, ref := range b.batches("status = 'ready'") {
+		if c, err := s.Claim(bg, ref); c == nil || err != nil {
+			t.Fatal(c, err)
+		}
+	}
+	b.expireLeases()
+	at(s, "reaping", 1, func() { panic("a fault") })
+	got, err := s.Reap(bg)
+	if err == nil || !strings.Contains(err.Error(), "a fault") || got.Freed != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func TestCrashesAreCountedInARow(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)

@@ -79,6 +79,25 @@ func TestTheReapersDecisionIsNotOurCommit(t *testing.T) {
 	}
 }
 
+// A commit of a second attempt that was not applied is not taken for applied because the first
+// attempt has an outcome.
+func TestAnOutcomeOfTheFirstAttemptIsNotOurCommit(t *testing.T) {
+	b := setup(t)
+	b.insert(1, 1, 2)
+	b.carrier.then[address(0)] = []Outcome{Unknown}
+	s := b.sender()
+	b.work(s)
+	b.reap(s)
+	b.makeDue()
+	c, w := b.claimed(s, b.batches("status = 'ready'")[0])
+	b.commits(s, c, nil, opening(c, w), open)
+	done := s.call(bg, c, b.carrier, w, s.paceOf(b.provider), nil)
+	b.Exec(`update attempts set basis = $1`, done[0].basis)
+	if g, err := s.applied(bg, c, done, ending{state: stateDone}); g != "" || err != nil {
+		t.Errorf("the check returned %q, %v", g, err)
+	}
+}
+
 // The commit was applied behind a closed gate, its answer was lost, and the gate is
 // open again: no window is open.
 func TestNoWindowIsOpenBehindAClosedGate(t *testing.T) {

@@ -178,3 +178,15 @@ func TestHealth(t *testing.T) {
 		t.Errorf("the later failure belongs to a message that is retried: %+v", h)
 	}
 }
+
+// A process whose claim has expired does not put back a message that another one has claimed.
+func TestALostClaimPutsNothingBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.written()
+	taken, err := b.claim(t.Context())
+	b.Must(err)
+	b.Exec(`update outbox set leased_by = 'another'`)
+	b.Must(b.putBack(taken[0], result{status: 503, reason: ReasonStatus}))
+	b.WantCount(1, `select count(*) from outbox where leased_by = 'another' and lease_until > now() and not waits`)
+}

@@ -154,19 +154,21 @@ func TestFailingEndpointsAreDisabled(t *testing.T) {
 		change string
 		want   int
 	}{
-		"failing for five days":    {``, 1},
-		"failing for less":         {`update webhook_endpoints set failing_since = now() - interval '4 days 23 hours'`, 0},
-		"failing for a moment":     {`update webhook_endpoints set failing_since = null`, 0},
-		"a delivery meanwhile":     {`update outbox set status = 'delivered', last_error = null where sequence = 2`, 0},
-		"no failure for a day":     {`update outbox set called_at = now() - '25 h'::interval, finished_at = now() - '25 h'::interval`, 0},
-		"a further call comes":     {`update outbox set status = 'pending', finished_at = null, waits = true`, 1},
-		"a call came a day before": {`update outbox set status = 'pending', finished_at = null, waits = true, called_at = now() - '25 h'::interval`, 0},
-		"no call has failed":       {`update outbox set status = 'pending', finished_at = null, waits = true, last_error = null`, 0},
+		"failing for five days": {``, 1},
+		"failing for less":      {`update webhook_endpoints set failing_since = now() - interval '4 days 23 hours'`, 0},
+		"failing for a moment":  {`update webhook_endpoints set failing_since = null`, 0},
+		"a delivery meanwhile":  {`update outbox set status = 'delivered', last_error = null where sequence = 2`, 0},
+		"no failure for a day":  {`update outbox set called_at = now() - '25 h'::interval, finished_at = now() - '25 h'::interval`, 0},
+		"a further call comes":  {`update outbox set status = 'pending', finished_at = null, waits = true`, 1},
+		"a call came a day before": {`update outbox set status = 'pending', finished_at = null, waits = true,
+			called_at = now() - '25 h'::interval`, 0},
+		"no call has failed": {`update outbox set status = 'pending', finished_at = null, waits = true, last_error = null`, 0},
 		"calls of flow nodes only": {`update outbox set status = 'pending', finished_at = null, waits = true,
 			event_id = null, sequence = null, body_of = null`, 0},
 		"failures of another endpoint": {`update outbox o set finished_at = now() - '25 h'::interval from webhook_endpoints e
 			where e.id = o.endpoint_id and e.failing_since is not null`, 0},
-		"further calls of another endpoint": {`update outbox o set finished_at = case when e.failing_since is not null then now() - '25 h'::interval end,
+		"further calls of another endpoint": {`update outbox o set
+			finished_at = case when e.failing_since is not null then now() - '25 h'::interval end,
 			status = case when e.failing_since is not null then 'failed' else 'pending' end, waits = e.failing_since is null
 			from webhook_endpoints e where e.id = o.endpoint_id`, 0},
 		"a delivery to another endpoint": {`update outbox o set status = 'delivered', last_error = null from webhook_endpoints e
