@@ -1,6 +1,7 @@
 // Package cache keeps values that can be made again within a number of bytes. A
 // workspace has a share of them at most, so that the values of one workspace do not
-// evict those of all others.
+// evict those of all others. Values that were read before another server of the database
+// answered are not returned (History).
 package cache
 
 import (
@@ -14,6 +15,8 @@ import (
 type Cache[K comparable, V any] struct {
 	limit, share int // bytes of all values, and of those of one workspace
 
+	history *History
+
 	mutex      sync.Mutex
 	entries    map[K]*list.Element
 	used       list.List // of *entry, the last used first
@@ -26,6 +29,7 @@ type entry[K comparable, V any] struct {
 	key       K
 	value     V
 	bytes     int
+	read      Moment
 }
 
 // EntryBytes is what Cache adds to the size of each value. It bounds the number of
@@ -37,22 +41,28 @@ func New[K comparable, V any](limit, share int) *Cache[K, V] {
 	return &Cache[K, V]{limit: limit, share: share, entries: map[K]*list.Element{}, workspaces: map[uuid.UUID]int{}}
 }
 
+// Follow makes the cache keep to a history. It is called before anything else.
+func (c *Cache[K, V]) Follow(h *History) { c.history = h }
+
+// Now is the moment for values that are read from now on.
+func (c *Cache[K, V]) Now() Moment { return c.history.Now() }
+
 // Get returns the value of a key.
 func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	place, ok := c.entries[key]
-	if !ok {
+	if !ok || place.Value.(*entry[K, V]).read != c.history.Now() {
 		return value, false
 	}
 	c.used.MoveToFront(place)
 	return place.Value.(*entry[K, V]).value, true
 }
 
-// Put keeps a value of a workspace. Values that were used least recently are evicted:
+// Put keeps a value of a workspace that was read at a moment or later. Values that were used least recently are evicted:
 // first those of the workspace, until its share suffices. A value that is larger than
 // the share is not kept.
-func (c *Cache[K, V]) Put(workspace uuid.UUID, key K, value V, bytes int) {
+func (c *Cache[K, V]) Put(read Moment, workspace uuid.UUID, key K, value V, bytes int) {
 	bytes += EntryBytes
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -72,7 +82,7 @@ func (c *Cache[K, V]) Put(workspace uuid.UUID, key K, value V, bytes int) {
 	for c.bytes+bytes > c.limit {
 		c.evict(c.used.Back())
 	}
-	c.entries[key] = c.used.PushFront(&entry[K, V]{workspace, key, value, bytes})
+	c.entries[key] = c.used.PushFront(&entry[K, V]{workspace, key, value, bytes, read})
 	c.bytes += bytes
 	c.workspaces[workspace] += bytes
 }

@@ -12,7 +12,7 @@ func TestTheBytesOfACacheAreBounded(t *testing.T) {
 	t.Parallel()
 	c := New[int, string](100*kib, 100*kib)
 	for n := range 1000 {
-		c.Put(uuid.UUID{byte(n)}, n, "x", 20*kib)
+		c.Put(0, uuid.UUID{byte(n)}, n, "x", 20*kib)
 		if c.Bytes() > 100*kib || len(c.entries) > 4 || c.used.Len() != len(c.entries) {
 			t.Fatalf("%d entries have %d bytes", len(c.entries), c.Bytes())
 		}
@@ -29,7 +29,7 @@ func TestTheNumberOfSmallValuesIsBounded(t *testing.T) {
 	t.Parallel()
 	c := New[int, string](100*kib, 100*kib)
 	for n := range 1000 {
-		c.Put(uuid.Nil, n, "x", 0)
+		c.Put(0, uuid.Nil, n, "x", 0)
 	}
 	if len(c.entries) > 25 {
 		t.Errorf("%d entries are kept", len(c.entries))
@@ -40,9 +40,9 @@ func TestAWorkspaceEvictsItsOwnValuesBeyondItsShare(t *testing.T) {
 	t.Parallel()
 	c := New[string, string](100*kib, 40*kib)
 	one, other := uuid.New(), uuid.New()
-	c.Put(other, "of another", "x", 10*kib)
+	c.Put(0, other, "of another", "x", 10*kib)
 	for n := range 100 {
-		c.Put(one, string(rune('A'+n)), "x", 10*kib)
+		c.Put(0, one, string(rune('A'+n)), "x", 10*kib)
 	}
 	if _, ok := c.Get("of another"); !ok {
 		t.Error("the value of another workspace is evicted")
@@ -50,7 +50,7 @@ func TestAWorkspaceEvictsItsOwnValuesBeyondItsShare(t *testing.T) {
 	if c.workspaces[one] > 40*kib {
 		t.Errorf("it has %d bytes of a share of %d", c.workspaces[one], 40*kib)
 	}
-	c.Put(one, "too large", "x", 40*kib)
+	c.Put(0, one, "too large", "x", 40*kib)
 	if _, ok := c.Get("too large"); ok {
 		t.Error("a value that is larger than the share is kept")
 	}
@@ -60,11 +60,11 @@ func TestTheValueThatWasUsedLastIsKept(t *testing.T) {
 	t.Parallel()
 	c := New[int, string](32*kib, 32*kib)
 	for n := range 3 {
-		c.Put(uuid.Nil, n, "x", 4*kib)
+		c.Put(0, uuid.Nil, n, "x", 4*kib)
 	}
 	c.Get(0)
 	for n := 3; n < 6; n++ {
-		c.Put(uuid.Nil, n, "x", 4*kib)
+		c.Put(0, uuid.Nil, n, "x", 4*kib)
 	}
 	if _, ok := c.Get(0); !ok {
 		t.Error("the value that was used last is evicted")
@@ -77,9 +77,40 @@ func TestTheValueThatWasUsedLastIsKept(t *testing.T) {
 func TestAValueThatIsPutTwiceCountsOnce(t *testing.T) {
 	t.Parallel()
 	c := New[int, string](32*kib, 32*kib)
-	c.Put(uuid.Nil, 1, "x", 4*kib)
-	c.Put(uuid.Nil, 1, "y", 8*kib)
+	c.Put(0, uuid.Nil, 1, "x", 4*kib)
+	c.Put(0, uuid.Nil, 1, "y", 8*kib)
 	if v, _ := c.Get(1); v != "y" || c.Bytes() != 12*kib {
 		t.Errorf("%q has %d bytes", v, c.Bytes())
 	}
+}
+
+// What was read before another server answered is not returned, also if it is put afterwards.
+func TestAnotherServerHasOtherValues(t *testing.T) {
+	t.Parallel()
+	var h History
+	c := New[int, string](100*kib, 100*kib)
+	c.Follow(&h)
+	has := func(key int, want bool) {
+		t.Helper()
+		if _, ok := c.Get(key); ok != want {
+			t.Errorf("the cache has %d: %v", key, ok)
+		}
+	}
+	h.Continue("a")
+	before := c.Now()
+	c.Put(before, uuid.Nil, 1, "of a", kib)
+	h.Continue("a")
+	has(1, true)
+	if !h.IsOf("a") || h.IsOf("b") {
+		t.Error("a answered last")
+	}
+	h.Continue("b")
+	has(1, false)
+	c.Put(before, uuid.Nil, 2, "read from a", kib)
+	has(2, false)
+	c.Put(c.Now(), uuid.Nil, 2, "of b", kib)
+	has(2, true)
+	h.Continue("a")
+	has(1, false)
+	has(2, false)
 }

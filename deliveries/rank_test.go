@@ -30,7 +30,7 @@ func TestStatesThatAreRaisedAtTheSameTime(t *testing.T) {
 	b.receive(report(b.origin, 1, events.TypeBounced, at(1)))
 	first, err := b.Pool.Begin(ctx)
 	b.Must(err)
-	queued, err := events.Take(ctx, first, b.Workspace, 10)
+	queued, err := events.Take(ctx, first, b.Workspace, 0, 10)
 	b.Must(err)
 	b.Must((&transaction{tx: first, ws: b.Workspace}).apply(ctx, queued))
 	read := make(chan error, 1)

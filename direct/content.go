@@ -60,12 +60,13 @@ func (d *Direct) find(ctx context.Context, ws uuid.UUID, r *request) (*content, 
 	if ok && time.Since(have.checked) < fresh {
 		return have, nil
 	}
+	now := d.contents.Now()
 	made, bytes, err := d.make(ctx, ws, r)
 	if err != nil {
 		return nil, err
 	}
 	made.id = notifications.DirectID(timeOf(r.ID), "direct-content/1", key.String())
-	d.contents.Put(ws, key, made, bytes)
+	d.contents.Put(now, ws, key, made, bytes)
 	return made, nil
 }
 

@@ -163,6 +163,9 @@ func (d *Direct) SendAll(ctx context.Context, ws uuid.UUID, ns []Request) (_ []R
 	return out, nil
 }
 
+// Follow makes what is kept in memory keep to a history.
+func (d *Direct) Follow(h *cache.History) { d.contents.Follow(h) }
+
 // prepare checks requests and finds their contents and recipients. What needs an audience
 // locks its key first, so that of many deliveries of a request one reads the audience.
 func (d *Direct) prepare(ctx context.Context, ws uuid.UUID, ns []Request, bulk bool, m *memory) ([]*request, error) {

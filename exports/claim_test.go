@@ -28,7 +28,7 @@ func TestAFailedClaimOfAnExportThatIsWritten(t *testing.T) {
 	f := setup(t)
 	x := f.create(NewExport{})
 	f.lastFailure(x.ID)
-	j, _, err := f.claim(t.Context())
+	j, _, err := f.claim(t.Context(), 0)
 	f.must(err)
 	f.must(f.postpone(t.Context(), j.owner(), errClaim))
 	content, err := f.prepare(t.Context(), j)
@@ -89,7 +89,7 @@ func TestADatabaseThatIsAwayEndsNoExport(t *testing.T) {
 	pgtest.Exec(t, f.pool, `drop trigger away on blobs`)
 	for _, cause := range []error{&pgconn.PgError{Code: "57P01"}, io.ErrUnexpectedEOF, &pgconn.PgError{Code: "40001"}} {
 		for range 2 {
-			j, _, err := f.claim(t.Context())
+			j, _, err := f.claim(t.Context(), 0)
 			f.must(err)
 			f.must(f.fail(t.Context(), j, fmt.Errorf("read rows: %w", cause)))
 			due()
@@ -105,7 +105,7 @@ func TestADatabaseThatIsAwayForEachAttempt(t *testing.T) {
 	f := setup(t)
 	x := f.create(NewExport{})
 	for i := range mostAttempts {
-		j, _, err := f.claim(t.Context())
+		j, _, err := f.claim(t.Context(), 0)
 		f.must(err)
 		f.must(f.fail(t.Context(), j, &pgconn.PgError{Code: "57P01"}))
 		wait := pgtest.One[float64](t, f.pool, `select extract(epoch from retry_at - now())::float8 from exports`)

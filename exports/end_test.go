@@ -219,12 +219,12 @@ func TestAnExportThatGoesOnIsNotPostponed(t *testing.T) {
 	f := setup(t)
 	x, j := f.committed()
 	pgtest.Exec(t, f.pool, `update exports set failures = $1 where id = $2`, mostFailures-1, x.ID)
-	f.must(f.postpone(t.Context(), j.owner()))
+	f.must(f.postpone(t.Context(), j.owner(), errClaim))
 	f.must(f.publish(t.Context(), j.owner()))
 	if got := f.get(x.ID); got.Status != Completed {
 		t.Errorf("%+v", got)
 	}
-	f.must(f.postpone(t.Context(), j.owner()))
+	f.must(f.postpone(t.Context(), j.owner(), errClaim))
 	if text, _ := f.download(x.ID); text == "" {
 		t.Error("its file is gone")
 	}

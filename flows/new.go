@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/cache"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 	"lemma/flows/intake"
@@ -59,6 +60,9 @@ func New(r Deps, cfg Config) *Flows {
 		intake.Config{Gather: f.cfg.Gather, Lease: f.cfg.Lease})
 	return f
 }
+
+// Follow makes what is kept in memory keep to a history.
+func (f *Flows) Follow(h *cache.History) { f.Execution.Versions.Follow(h) }
 
 // Retention is how long events and refusals are kept: the longest setting of all processes.
 func (f *Flows) Retention(ctx context.Context) (kept time.Duration, err error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/cache"
 	"lemma/providers"
 	"lemma/sender"
 )
@@ -29,12 +30,14 @@ type account struct {
 	receiver  sender.Receiver
 	err       error // why there is none
 	until     time.Time
+	read      cache.Moment
 }
 
 // accounts are the providers that were read last, with their secrets decrypted.
 type accounts struct {
 	providers *providers.Providers
 	kinds     map[string]sender.Kind
+	history   *cache.History
 	reads     chan struct{} // a slot for each read: the ids of requests are not trusted
 
 	mu  sync.Mutex
@@ -52,7 +55,7 @@ func newAccounts(p *providers.Providers, kinds []sender.Kind) *accounts {
 // find returns the account of a webhook URL.
 func (a *accounts) find(ctx context.Context, carrier string, id uuid.UUID) (*account, error) {
 	found := a.cached(id)
-	if found == nil || time.Now().After(found.until) {
+	if found == nil || time.Now().After(found.until) || found.read != a.history.Now() {
 		select {
 		case a.reads <- struct{}{}:
 		case <-ctx.Done():
@@ -94,16 +97,17 @@ func (a *accounts) put(id uuid.UUID, found *account) {
 // read reads a provider. It keeps the receiver of an unchanged one, which may have
 // certificates in memory.
 func (a *accounts) read(ctx context.Context, id uuid.UUID, old *account) (*account, error) {
+	now := a.history.Now()
 	ws, found, err := a.providers.Find(ctx, id)
 	until := time.Now().Add(accountAge)
 	if lemma.KindOf(err) == lemma.NotFound {
-		return &account{err: ErrUnknown, until: until}, nil
+		return &account{err: ErrUnknown, until: until, read: now}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the provider of a webhook: %w", err)
 	}
-	fresh := &account{workspace: ws, kind: found.Kind, channel: found.Channel, version: found.Version, until: until}
-	if old != nil && old.workspace == ws && old.version == found.Version && old.kind == found.Kind {
+	fresh := &account{workspace: ws, kind: found.Kind, channel: found.Channel, version: found.Version, until: until, read: now}
+	if old != nil && old.read == now && old.workspace == ws && old.version == found.Version && old.kind == found.Kind {
 		fresh.receiver, fresh.err = old.receiver, old.err
 		return fresh, nil
 	}

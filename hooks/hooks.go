@@ -31,6 +31,7 @@ import (
 
 	"lemma"
 	"lemma/address"
+	"lemma/cache"
 	"lemma/clock"
 	"lemma/events"
 	"lemma/flows/admission"
@@ -103,6 +104,9 @@ func New(d Deps) *Hooks {
 // ErrTooLarge is the refusal of a body above MostBody.
 var ErrTooLarge = errors.New("the body is too large")
 
+// Follow makes what is kept in memory keep to a history.
+func (h *Hooks) Follow(of *cache.History) { h.known.history, h.accounts.history = of, of }
+
 // ErrUnknown is the refusal of a request to a URL that no provider has.
 var ErrUnknown = errors.New("there is no such webhook URL")
 
@@ -147,11 +151,12 @@ func (h *Hooks) receive(r *http.Request, carrier, provider string) error {
 	if err != nil {
 		return unverified(err)
 	}
+	begun := h.known.history.Now()
 	if err := h.record(r.Context(), a, id, reports); err != nil {
 		return err
 	}
 	if repeatable != uuid.Nil && len(reports) > 0 {
-		h.known.add([]uuid.UUID{repeatable})
+		h.known.add(begun, []uuid.UUID{repeatable})
 	}
 	return nil
 }
@@ -253,11 +258,12 @@ func (h *Hooks) record(ctx context.Context, a *account, provider uuid.UUID, repo
 	if len(all) == 0 {
 		return nil
 	}
+	begun := h.known.history.Now()
 	done, err := h.gather.Do(ctx, a.workspace, all)
 	if err != nil {
 		return err
 	}
-	h.known.add(ids)
+	h.known.add(begun, ids)
 	h.count(a, provider, all, done, unread)
 	return nil
 }

@@ -61,6 +61,9 @@ func New(pool *pgxpool.Pool, box *secrets.Box, m *Metrics) *Links {
 	return &Links{pool: pool, box: box, keys: cache.New[keyRef, *Signer](cacheBytes, cacheShare), metrics: m}
 }
 
+// Follow makes what is kept in memory keep to a history.
+func (l *Links) Follow(h *cache.History) { l.keys.Follow(h) }
+
 // Key is a key without its secret.
 type Key struct {
 	ID        uuid.UUID
@@ -87,7 +90,7 @@ func (l *Links) Signer(ctx context.Context, ws uuid.UUID, created time.Time) (*S
 }
 
 func (l *Links) signer(ctx context.Context, ws uuid.UUID, created time.Time) (*Signer, error) {
-	ref := keyRef{workspace: ws}
+	ref, now := keyRef{workspace: ws}, l.keys.Now()
 	var id uuid.UUID
 	var sealed []byte
 	err := l.pool.QueryRow(ctx, `
@@ -97,7 +100,7 @@ func (l *Links) signer(ctx context.Context, ws uuid.UUID, created time.Time) (*S
 	if err != nil {
 		return nil, err
 	}
-	return l.unseal(ref, id, sealed)
+	return l.unseal(now, ref, id, sealed)
 }
 
 // byNumber returns a key of a token; pgx.ErrNoRows if there is none.
@@ -109,13 +112,13 @@ func (l *Links) byNumber(ctx context.Context, ref keyRef) (*Signer, error) {
 }
 
 // unseal opens a key and keeps it in memory.
-func (l *Links) unseal(ref keyRef, id uuid.UUID, sealed []byte) (*Signer, error) {
+func (l *Links) unseal(read cache.Moment, ref keyRef, id uuid.UUID, sealed []byte) (*Signer, error) {
 	secret, err := l.box.Open(sealed, place(ref.workspace, id)...)
 	if err != nil {
 		return nil, fmt.Errorf("link key %d: %w", ref.number, err)
 	}
 	s := newSigner(ref.workspace, ref.number, secret)
-	l.keys.Put(ref.workspace, ref, s, keyBytes)
+	l.keys.Put(read, ref.workspace, ref, s, keyBytes)
 	return s, nil
 }
 

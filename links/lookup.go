@@ -109,6 +109,7 @@ func (l *Links) read(one *lookup) error {
 	for ref := range one.keys {
 		workspaces, numbers = append(workspaces, ref.workspace), append(numbers, int32(ref.number))
 	}
+	now := l.keys.Now()
 	rows, _ := l.pool.Query(ctx, `
 		select k.workspace_id, k.number, k.id, k.secret from unnest($1::uuid[], $2::int[]) as r (workspace_id, number)
 		cross join lateral (
@@ -118,7 +119,7 @@ func (l *Links) read(one *lookup) error {
 	var id uuid.UUID
 	var sealed []byte
 	tag, err := pgx.ForEachRow(rows, []any{&ref.workspace, &ref.number, &id, &sealed}, func() error {
-		key, err := l.unseal(ref, id, sealed)
+		key, err := l.unseal(now, ref, id, sealed)
 		one.keys[ref] = result{key, err}
 		return nil
 	})

@@ -25,6 +25,7 @@ func (t *Templates) Compiled(ctx context.Context, ws, id uuid.UUID, version int)
 	if held, ok := t.cache.Get(key); ok {
 		return held, nil
 	}
+	now := t.cache.Now()
 	v, err := t.Version(ctx, ws, id, version)
 	if err != nil {
 		return nil, err
@@ -33,6 +34,6 @@ func (t *Templates) Compiled(ctx context.Context, ws, id uuid.UUID, version int)
 	if err != nil {
 		return nil, err
 	}
-	t.cache.Put(ws, key, made, made.Bytes())
+	t.cache.Put(now, ws, key, made, made.Bytes())
 	return made, nil
 }

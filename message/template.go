@@ -48,6 +48,9 @@ func New(pool *pgxpool.Pool) *Templates {
 	return &Templates{pool: pool, cache: cache.New[versionKey, *Compiled](CacheBytes, CacheShare)}
 }
 
+// Follow makes what is kept in memory keep to a history.
+func (t *Templates) Follow(h *cache.History) { t.cache.Follow(h) }
+
 const templateColumns = `workspace_id, id, name, channel, version, created_at, updated_at`
 
 // Create checks a content and saves it as version 1 of a template. Creating one id

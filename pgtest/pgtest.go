@@ -73,11 +73,16 @@ func Cluster(t testing.TB) *postgres.Cluster {
 // DBIn is a migrated database in a test's own cluster.
 func DBIn(t testing.TB, c *postgres.Cluster) *pgxpool.Pool {
 	t.Helper()
+	return DBNamed(t, c, "own_"+strings.ReplaceAll(uuid.NewString(), "-", ""))
+}
+
+// DBNamed is DBIn with a name.
+func DBNamed(t testing.TB, c *postgres.Cluster, name string) *pgxpool.Pool {
+	t.Helper()
 	migrate, _ := templates.LoadOrStore(c, sync.OnceValue(func() error { return migrateTemplateOf(c) }))
 	if err := migrate.(func() error)(); err != nil {
 		t.Fatal(err)
 	}
-	name := "own_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	conn, err := pgx.Connect(t.Context(), c.DSN("postgres"))
 	if err != nil {
 		t.Fatal(err)

@@ -40,9 +40,13 @@ func newCaches() caches {
 }
 
 type opened struct {
+	read    cache.Moment
 	version int
 	carrier Carrier
 }
+
+// Follow makes what is kept in memory keep to a history.
+func (s *Sender) Follow(h *cache.History) { s.cache.contents.Follow(h) }
 
 // prepare returns the batch's carrier and content. Its errors are of a lemma kind when
 // the provider or the content is at fault.
@@ -64,11 +68,12 @@ func (s *Sender) content(ctx context.Context, workspaceID, contentID uuid.UUID) 
 	if d, ok := s.cache.contents.Get(contentID); ok && d.publicURL == s.publicURL() {
 		return d, nil
 	}
+	now := s.cache.contents.Now()
 	d, err := s.readContent(ctx, workspaceID, contentID)
 	if err != nil {
 		return nil, err
 	}
-	s.cache.contents.Put(workspaceID, contentID, d, d.bytes)
+	s.cache.contents.Put(now, workspaceID, contentID, d, d.bytes)
 	return d, nil
 }
 
@@ -161,7 +166,8 @@ func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
 	s.cache.mu.Lock()
 	have, ok := s.cache.carriers[c.providerID]
 	s.cache.mu.Unlock()
-	if ok && have.version == c.version {
+	now := s.cache.contents.Now()
+	if ok && have.version == c.version && have.read == now {
 		return have.carrier, nil
 	}
 	if _, ok := s.kinds[c.kind]; !ok {
@@ -175,7 +181,7 @@ func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.cache.put(c.providerID, opened{a.Version, carrier}), nil
+	return s.cache.put(c.providerID, opened{now, a.Version, carrier}), nil
 }
 
 // put stores a carrier and returns the newest. A replaced carrier is not closed, since
@@ -183,7 +189,7 @@ func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
 func (k *caches) put(provider uuid.UUID, o opened) Carrier {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if have, ok := k.carriers[provider]; ok && have.version >= o.version {
+	if have, ok := k.carriers[provider]; ok && (have.read > o.read || have.read == o.read && have.version >= o.version) {
 		go o.carrier.Close()
 		return have.carrier
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma/audience"
+	"lemma/cache"
 	"lemma/campaigns"
 	"lemma/exports"
 	"lemma/flows"
@@ -44,6 +45,10 @@ type Config struct {
 	Retention    retention.Config
 	Archive      bool   // partitions are archived before they are dropped; needs Deps.Blobs
 	PublicURL    string // under which carriers and recipients reach the API; empty: that of other processes
+
+	// History is what the memory of this process keeps to. OpenPool makes it follow the server;
+	// nil: nothing is forgotten.
+	History *cache.History
 
 	// Settings are the values of settings that concern all processes, by name: see package
 	// settings. Those of exports, retention and events count for all.

@@ -11,6 +11,7 @@ import (
 
 	"lemma"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/dial"
@@ -48,10 +49,17 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	}
 	p.ConnConfig.DialFunc = dial.Bounded(deadAfter, p.ConnConfig.ConnectTimeout)
 	p.AfterConnect = encodeUUIDs
+	follow := &follower{history: c.History}
+	if c.History != nil {
+		p.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			return errors.Join(encodeUUIDs(ctx, conn), follow.connected(ctx, conn))
+		}
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
+	follow.pool.Store(pool)
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("connect to the database: %w", err)

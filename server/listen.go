@@ -97,6 +97,7 @@ func (s *Server) ServeAPI(ctx context.Context) error {
 		s.findSettings(ctx)
 		both.Go(func() error { s.Settings.Loop(ctx); return nil })
 		both.Go(func() error { s.Exports.Help(ctx); return nil })
+		both.Go(func() error { s.follow(ctx); return nil })
 	}
 	both.Go(func() error { return serve(ctx, s.log, s.connections, s.apiEndpoints()...) })
 	both.Go(func() error { return s.serveMail(ctx) })

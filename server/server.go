@@ -32,6 +32,7 @@ import (
 	"lemma/audience"
 	"lemma/audit"
 	"lemma/blobs"
+	"lemma/cache"
 	"lemma/campaigns"
 	"lemma/deliveries"
 	"lemma/direct"
@@ -104,7 +105,7 @@ type Server struct {
 	metrics     *prometheus.Registry
 	connections *connectionMetrics
 
-	migrated atomic.Bool // the schema was seen complete
+	migrated atomic.Int64 // the schema was seen complete, at the moment before this one; 0: it was not
 
 	river     *river.Client[pgx.Tx]
 	loops     sync.WaitGroup
@@ -169,6 +170,9 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, kept := range []interface{ Follow(h *cache.History) }{s.Templates, s.Links, s.Direct, s.Sender, s.Hooks, s.Flows} {
+		kept.Follow(cfg.History)
+	}
 	refused := api.NewMetrics(s.metrics)
 	s.newAPI = sync.OnceValue(func() http.Handler {
 		return api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
@@ -193,11 +197,14 @@ func (s *Server) Close() {
 // this version needs. A schema that was complete once is not read again. The
 // other guards are checked once, by Start.
 func (s *Server) ready(ctx context.Context) error {
-	if s.migrated.Load() {
+	now := int64(s.cfg.History.Now()) + 1
+	if s.migrated.Load() == now {
 		return s.reserved.Ping(ctx)
 	}
 	err := migrations.Behind(ctx, s.reserved)
-	s.migrated.Store(err == nil)
+	if err == nil {
+		s.migrated.Store(now)
+	}
 	return err
 }
 
@@ -307,7 +314,7 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
 	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop,
-		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.Settings.Loop, s.storeFilters, s.upkeep} {
+		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.Settings.Loop, s.follow, s.storeFilters, s.upkeep} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 
+	"lemma/cache"
 	"lemma/server"
 )
 
@@ -71,7 +72,7 @@ func openServer(ctx context.Context, cfg Config, log *slog.Logger, works bool, t
 		return nil, err
 	}
 	config := cfg.server()
-	config.TransactionIdle, config.Settings = transactionIdle, cfg.shared(works)
+	config.TransactionIdle, config.Settings, config.History = transactionIdle, cfg.shared(works), &cache.History{}
 	pool, err := server.OpenPool(ctx, config)
 	if err != nil {
 		return nil, err

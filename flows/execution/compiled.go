@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/cache"
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
 	"lemma/slots"
@@ -27,6 +28,8 @@ type Versions struct {
 	bytes    int               // definitions in compiled
 	of       map[uuid.UUID]int // of each workspace
 	hook     *enrollment.Hook
+	history  *cache.History
+	read     cache.Moment // of all that is compiled
 
 	flights   flights
 	compiling *slots.Slots // large versions that are being compiled
@@ -49,6 +52,7 @@ type compiled struct {
 
 	workspace uuid.UUID
 	bytes     int // of the definition
+	read      cache.Moment
 }
 
 // VersionID is a version of a flow.
@@ -72,6 +76,7 @@ const smallDefinition = 8 << 10
 // audience of an archived flow may be deleted: then the graph stays as it was.
 func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Graph, error) {
 	g.mu.Lock()
+	g.follow()
 	known := g.compiled[VersionID{flow, version}]
 	g.mu.Unlock()
 	if known.audience != uuid.Nil {
@@ -85,6 +90,18 @@ func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow u
 		}
 	}
 	return g.Get(ctx, q, ws, flow, version)
+}
+
+// Follow makes the cache keep to a history.
+func (g *Versions) Follow(h *cache.History) { g.history = h }
+
+// follow requires the lock. It drops all versions when another server answers, which may have
+// others under the same numbers.
+func (g *Versions) follow() {
+	if now := g.history.Now(); now != g.read {
+		g.read, g.bytes = now, 0
+		g.compiled, g.routes, g.of = map[VersionID]compiled{}, map[VersionID]*Route{}, map[uuid.UUID]int{}
+	}
 }
 
 // Drop removes a version from the cache.
@@ -114,6 +131,9 @@ func (g *Versions) add(key VersionID, c compiled) {
 	defer g.mu.Unlock()
 	if g.compiled == nil {
 		g.compiled, g.routes, g.of = map[VersionID]compiled{}, map[VersionID]*Route{}, map[uuid.UUID]int{}
+	}
+	if g.follow(); c.read != g.read {
+		return
 	}
 	g.drop(key)
 	g.evict(c.workspace, maxCached/2-c.bytes)
@@ -159,12 +179,14 @@ func (g *Versions) Get(ctx context.Context, q enrollment.Querier, ws, flow uuid.
 func (g *Versions) cached(v VersionID) *graph.Graph {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.follow()
 	return g.compiled[v].Graph
 }
 
 // compile returns a version compiled with the current columns, and caches it. It may take
 // long. Callers that need the same version at the same time wait for one.
 func (g *Versions) compile(ctx context.Context, q enrollment.Querier, ws uuid.UUID, v VersionID) (compiled, error) {
+	read := g.history.Now()
 	var text string
 	err := q.QueryRow(ctx,
 		`select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3 and status = 'published'`,
@@ -179,8 +201,8 @@ func (g *Versions) compile(ctx context.Context, q enrollment.Querier, ws uuid.UU
 	if err != nil {
 		return compiled{}, err
 	}
-	by.workspace, by.bytes = ws, len(text)
-	c, err := g.flights.do(ctx, flightKey{v, by.at}, func(ctx context.Context) (compiled, error) {
+	by.workspace, by.bytes, by.read = ws, len(text), read
+	c, err := g.flights.do(ctx, flightKey{v, by.at, read}, func(ctx context.Context) (compiled, error) {
 		return g.compileOnce(ctx, v, text, facts, by)
 	})
 	return c, lemma.Wrap(err, "compile version %d of flow %s", v.Version, v.Flow)
@@ -200,7 +222,7 @@ func (g *Versions) compileOnce(ctx context.Context, v VersionID, text string, fa
 	g.mu.Lock()
 	c = g.compiled[v]
 	g.mu.Unlock()
-	if c.Graph != nil && c.at == by.at {
+	if c.Graph != nil && c.at == by.at && c.read == by.read {
 		return c, nil
 	}
 	defer func() {

@@ -3,6 +3,8 @@ package execution
 import (
 	"context"
 	"sync"
+
+	"lemma/cache"
 )
 
 // flights are the versions that are being compiled: once for all callers that wait for one.
@@ -11,10 +13,11 @@ type flights struct {
 	open map[flightKey]*flight
 }
 
-// flightKey is a version, and that of its audience.
+// flightKey is a version, that of its audience, and when they were read.
 type flightKey struct {
 	VersionID
 	audience int
+	read     cache.Moment
 }
 
 // flight keeps its place among those that wait for a slot as long as a caller waits for it.
