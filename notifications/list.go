@@ -128,7 +128,7 @@ func (l *Ledger) listBy(
 	if err != nil {
 		return nil, "", err
 	}
-	narrowed := (&query{statement}).filter(f)
+	narrowed := (&query{Statement: statement}).filter(f)
 	read := func(end page.Clauses) ([]Notification, error) {
 		rows, _ := l.pool.Query(ctx, selectStatus+" where n.workspace_id = $1 and "+end.Where+" "+end.Order, end.Args...)
 		return pgx.CollectRows(rows, toNotification)
@@ -214,9 +214,14 @@ func listBy(keys ...page.Key[Notification]) page.List[Notification] {
 }
 
 // query adds the conditions of a filter.
-type query struct{ *page.Statement[Notification] }
+type query struct {
+	*page.Statement[Notification]
+	search bool // by profile or address
+}
 
-// filter reports whether an index finds the few rows of the filter, or there is none.
+// filter reports whether an index finds the few rows of the filter, or there is none. A search
+// by profile or address reads the rows in the order of the list, part by part: it compares
+// them before a status is derived, and so costs the same with any other filter.
 func (q *query) filter(f Filter) (narrowed bool) {
 	origin := ""
 	if f.OriginID != nil {
@@ -224,13 +229,13 @@ func (q *query) filter(f Filter) (narrowed bool) {
 		q.And("n.origin_id = " + origin)
 	}
 	q.Unindexed()
+	q.search = f.ProfileKey != "" || f.Address != ""
 	if f.Status != "" {
 		q.And("n.status = " + q.Arg(f.Status))
 		narrowed = q.narrow(f.Status, origin)
 	}
 	if f.Resolution != "" {
-		q.ofResolution(f, origin)
-		narrowed = true
+		narrowed = q.ofResolution(f, origin) || narrowed
 	}
 	if f.Delivery != "" {
 		narrowed = q.ofDelivery(f.Delivery, origin) || narrowed
@@ -254,16 +259,17 @@ func (q *query) filter(f Filter) (narrowed bool) {
 }
 
 // ofResolution limits the rows to orphaned notifications with a resolution, or without one.
-func (q *query) ofResolution(f Filter, origin string) {
-	if f.Status != "orphaned" {
-		q.And("n.status = 'orphaned'")
-		q.narrow("orphaned", origin)
-	}
+func (q *query) ofResolution(f Filter, origin string) (narrowed bool) {
 	if f.Resolution == "none" {
 		q.And("n.resolution is null")
-		return
+	} else {
+		q.And("n.resolution = " + q.Arg(f.Resolution))
 	}
-	q.And("n.resolution = " + q.Arg(f.Resolution))
+	if f.Status == "orphaned" {
+		return !q.search
+	}
+	q.And("n.status = 'orphaned'")
+	return q.narrow("orphaned", origin)
 }
 
 // ofDelivery limits the rows to a delivery state. The few that were not delivered are
@@ -271,7 +277,7 @@ func (q *query) ofResolution(f Filter, origin string) {
 func (q *query) ofDelivery(state, origin string) (narrowed bool) {
 	wanted := q.Arg(state)
 	q.And("coalesce(d.delivery, '" + unknownDelivery + "') = " + wanted)
-	if state == unknownDelivery || state == "delivered" {
+	if q.search || state == unknownDelivery || state == "delivered" {
 		return false
 	}
 	same := ""
@@ -300,20 +306,22 @@ func (q *query) ofChannel(channel lemma.Channel) {
 const isDirect = `get_byte(uuid_send(n.origin_id), 6) >> 4 = 8`
 
 // ofAddress compares addresses in the canonical form of each channel. Invalid ones are
-// found by their text, and subscriptions by their compact JSON.
+// found by their text, and subscriptions by their compact JSON. The first condition is on the
+// address alone, so that the channel and the status of other rows are not read.
 func (q *query) ofAddress(text string) {
 	email, phone, token := address.Parse(lemma.Email, text), address.Parse(lemma.SMS, text), address.Parse(lemma.Push, text)
-	given := q.Arg(text)
+	given, mail, push := q.Arg(text), q.Arg(email.Canonical), q.Arg(token.Text)
+	numbers := q.Arg(address.PhoneForms(phone.Canonical))
+	q.And(fmt.Sprintf("(lower(n.address) in (lower(%s), %s, lower(%s)) or n.address = any(%s))", given, mail, push, numbers))
 	q.And(fmt.Sprintf(`(n.address = %[1]s
 		or n.channel = 'email' and lower(n.address) in (lower(%[1]s), %[2]s) or n.channel = 'sms' and n.address = any(%[3]s)
-		or n.channel = 'push' and n.address = %[4]s)`,
-		given, q.Arg(email.Canonical), q.Arg(address.PhoneForms(phone.Canonical)), q.Arg(token.Text)))
+		or n.channel = 'push' and n.address = %[4]s)`, given, mail, numbers, push))
 }
 
 // narrow limits the rows to batches that can hold the status.
 func (q *query) narrow(status, origin string) (narrowed bool) {
 	condition, ok := mayHold[status]
-	if !ok {
+	if !ok || q.search {
 		return false
 	}
 	same := ""

@@ -51,6 +51,21 @@ func TestListFilters(t *testing.T) {
 	if got := f.list(notifications.Filter{OriginID: &f.origin, Address: " P7@shop.example"}, 5); len(got) != 1 {
 		t.Errorf("by address: %v", got)
 	}
+	for i := range 40 {
+		status := all[keyOf(i).String()]
+		for _, wanted := range []string{status, "sent", "pending", "orphaned"} {
+			want := 0
+			if status == wanted {
+				want = 1
+			}
+			for name, filter := range map[string]notifications.Filter{"address": {Address: address(i)}, "profile": {ProfileKey: fmt.Sprint(i)}} {
+				filter.OriginID, filter.Status = &f.origin, wanted
+				if got := f.list(filter, 5); len(got) != want {
+					t.Errorf("%d by %s and %s: found %d, want %d", i, name, wanted, len(got), want)
+				}
+			}
+		}
+	}
 	if got := f.list(notifications.Filter{OriginID: &f.origin, ProfileKey: "9"}, 5); len(got) != 1 {
 		t.Errorf("by profile: %v", got)
 	}
