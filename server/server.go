@@ -33,6 +33,7 @@ import (
 	"lemma/audit"
 	"lemma/blobs"
 	"lemma/campaigns"
+	"lemma/clock"
 	"lemma/deliveries"
 	"lemma/direct"
 	"lemma/events"
@@ -104,6 +105,9 @@ type Server struct {
 	metrics     *prometheus.Registry
 	connections *connectionMetrics
 
+	repairs      []clock.Repair // of times that are too far ahead
+	clockMetrics *clock.Metrics
+
 	migrated atomic.Bool // the schema was seen complete
 
 	river     *river.Client[pgx.Tx]
@@ -168,6 +172,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.repairs, s.clockMetrics = s.allRepairs(), clock.NewMetrics(s.metrics)
 	refused := api.NewMetrics(s.metrics)
 	s.newAPI = sync.OnceValue(func() http.Handler {
 		return api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
@@ -306,7 +311,8 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
 	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop,
-		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.PublicURL.Loop, s.storeFilters, s.upkeep} {
+		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.PublicURL.Loop, s.storeFilters, s.upkeep,
+		s.repairTimes} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil
