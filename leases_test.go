@@ -18,6 +18,9 @@ import (
 // called leased_by.
 var tokenColumns = map[string]string{"idempotency_keys": "locked_by", "iterations": "evaluating_by"}
 
+// tooFarAhead is the reason of the repairs of package clock.
+const tooFarAhead = "a lease that is further ahead than any that is set; it ends no earlier than one that is renewed now"
+
 // unfenced are the statements that write to a table with a lease without a token
 // in their WHERE clause, each with the reason why that is right. The key is
 // package.function or package.constant, and the table.
@@ -71,6 +74,16 @@ var unfenced = map[string]string{
 	"webhooks.Erase outbox":                    "a profile is erased: only of messages without a holder",
 	"webhooks.cleanMessages outbox":            "only of messages that have ended",
 	"api/idempotency.purge idempotency_keys":   "only of keys whose lock has expired",
+	"blobs.Repairs blobs":                      tooFarAhead,
+	"campaigns.repairFanouts fanouts":          tooFarAhead,
+	"campaigns.repairIterations iterations":    tooFarAhead,
+	"flows.repairShards flow_shards":           tooFarAhead,
+	"flows.repairMoves flow_moves":             tooFarAhead,
+	"flows.repairPolls flow_polls":             tooFarAhead,
+	"sender.repairLeases batches":              tooFarAhead,
+	"webhooks.repairDue outbox":                tooFarAhead,
+	"sender.makeDue batches":                   "only of a ready batch, which has no holder",
+	"webhooks.repairWaits outbox":              "only of a message that waits for its next call, which has no holder",
 }
 
 // forHolder are functions that change other tables for the holder of a lease: the

@@ -119,7 +119,7 @@ func (s keyState) result(n *notifications.Notification) Result {
 
 // left is how long a key k is locked. A key that a request has unlocked is locked until
 // -infinity, of which nothing is subtracted.
-const left = `case when k.locked_until > now() then extract(epoch from k.locked_until - now()) else 0 end::float8`
+const left = `case when ` + isLocked + ` then extract(epoch from k.locked_until - now()) else 0 end::float8`
 
 func (d *Direct) states(ctx context.Context, ws uuid.UUID, all []*request) ([]keyState, error) {
 	keys, hashes := make([]uuid.UUID, len(all)), make([]uuid.UUID, len(all))

@@ -37,7 +37,11 @@ func reused() error {
 // locked it has not stored its notification in time; or it is the own one, of an earlier
 // attempt; or its notification has ended so that the key is unlocked, which never changes
 // for a token: see keyState.over.
-const available = `(not k.stored and (k.locked_until <= now() or k.token = r.token) or k.token = r.over)`
+const available = `(not k.stored and (not ` + isLocked + ` or k.token = r.token) or k.token = r.over)`
+
+// isLocked is true of a row k of direct_keys while its lock lasts. A lock that is further ahead than
+// MostLock was written by a clock that was set back since.
+const isLocked = `(k.locked_until > now() and k.locked_until <= now() + interval '61 minutes')`
 
 // acquire is the one statement that acquires keys, each with a fresh token. A key has one
 // row: one of an earlier period is locked, and deleted if it allows another request.
@@ -67,7 +71,7 @@ const acquire = `
 	on conflict (workspace_id, key, period) do update set token = excluded.token, origin_id = excluded.origin_id,
 		request_hash = excluded.request_hash, max_attempts = excluded.max_attempts, stored = excluded.stored,
 		locked_until = excluded.locked_until, seal_for = excluded.seal_for
-	where not k.stored and (k.locked_until <= now() or k.token = excluded.token)
+	where not k.stored and (not ` + isLocked + ` or k.token = excluded.token)
 		or k.token = (select r.over from r where r.key = k.key limit 1)
 	returning k.key`
 

@@ -273,3 +273,16 @@ func TestOneOfTwoAtOnce(t *testing.T) {
 		t.Errorf("the other is %s", got)
 	}
 }
+
+// A key that a crashed process has locked by a clock that was set back since is free. A lock
+// that may be right lasts.
+func TestALockThatIsTooFarAheadIsFree(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	b.send(d, b.request("k"), accepted)
+	for _, c := range []struct{ ahead, want string }{{"1 hour", locked}, {"1 day", accepted}} {
+		b.Exec(`update direct_keys set stored = false, locked_until = now() + $1::interval`, c.ahead)
+		b.send(d, b.request("k"), c.want)
+	}
+	b.WantCount(1, `select count(*) from direct_keys where stored and locked_until < now() + interval '1 hour 1 minute'`)
+}

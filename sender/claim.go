@@ -131,10 +131,13 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 // known.
 const isReady = `status || '' = 'ready'`
 
-// claimBatch checks, leases and logs a batch in one statement.
+// claimBatch checks, leases and logs a batch in one statement. A resume before the claim is
+// not after it: a time in the future was written by a clock that was set back since, and no
+// window would open until it has passed.
 const claimBatch = `
 	with claimed as (
-		update batches set status = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
+		update batches set status = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}',
+			resumed_at = case when resumed_at > now() then now() else resumed_at end
 		where workspace_id = $1 and origin_id = $2 and id = $3
 		  and ` + isReady + ` and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
 		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id

@@ -122,6 +122,9 @@ func (c Config) renderFor() time.Duration { return min(time.Second, c.margin()/2
 // a call and the margin are left.
 func (c Config) Check() error {
 	c = c.withDefaults()
+	if c.Lease > MostLease {
+		return fmt.Errorf("a lease of %v is too long: at most %v", c.Lease, MostLease)
+	}
 	if most := c.Lease - 2*c.margin(); c.CallTimeout > most {
 		return fmt.Errorf("call timeout %v is too long for a lease of %v: at most %v", c.CallTimeout, c.Lease, most)
 	}
@@ -174,6 +177,7 @@ type Sender struct {
 
 	directFairness fairness // of direct notifications
 	late           lateBatches
+	ahead          aheadBatches
 
 	// Hook, when set, is called at named points of the work on a batch. Only tests set
 	// it.

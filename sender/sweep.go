@@ -104,12 +104,14 @@ func (s *Sender) readLate(ctx context.Context) ([]notifications.Ref, error) {
 // withoutJob reads due batches without a waiting job. A running job does not count:
 // its worker may have crashed, and a running worker holds the lease. A job that is scheduled for
 // another time does not count either: River schedules jobs, and makes them available, by
-// clocks of processes, which may be wrong. Batches behind an open circuit count when their
+// clocks of processes, which may be wrong. An enqueued_at in the future is that of a clock of the
+// database that was set back since. Batches behind an open circuit count when their
 // probe is overdue.
 func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
 	rows, _ := s.pool.Query(ctx, `
 		select b.workspace_id, b.origin_id, b.id from batches b
-		where b.status = 'ready' and b.gate = 'open' and b.due_at < now() - $1::interval and b.enqueued_at < now() - $1::interval
+		where b.status = 'ready' and b.gate = 'open' and b.due_at < now() - $1::interval
+		  and (b.enqueued_at < now() - $1::interval or b.enqueued_at > now() + $1::interval)
 		  and not exists (
 			select from river_job j
 			where j.kind = 'batch_send' and j.state in ('available', 'scheduled', 'retryable', 'pending')
@@ -130,7 +132,8 @@ func (s *Sender) enqueueAgain(ctx context.Context, ref notifications.Ref) (enque
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `
 			update batches set enqueued_at = now()
-			where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady+` and enqueued_at < now() - $4::interval`,
+			where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady+`
+			  and (enqueued_at < now() - $4::interval or enqueued_at > now() + $4::interval)`,
 			ref.WorkspaceID, ref.OriginID, ref.BatchID, s.cfg.SweepGrace)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err

@@ -30,3 +30,29 @@ func TestAStartWarnsOfAWrongClock(t *testing.T) {
 		}
 	}
 }
+
+// A process repairs what was written while the clock of the database was ahead, and River
+// elects another leader when the one of that time was killed.
+func TestTimesThatAreTooFarAheadAreRepaired(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	var log bytes.Buffer
+	s := newServer(t, pool, Config{})
+	s.log = slog.New(slog.NewTextHandler(&log, nil))
+	for _, c := range []struct {
+		ahead string
+		want  int
+	}{{"6 minutes", 0}, {"1 day", 1}} {
+		pgtest.Exec(t, pool, `delete from river_leader`)
+		pgtest.Exec(t, pool, `insert into river_leader (leader_id, elected_at, expires_at) values ('x', now(), now() + $1::interval)`, c.ahead)
+		log.Reset()
+		must(t, s.RepairTimes(t.Context()))
+		if n := strings.Count(log.String(), "the clock of the database was set back"); n != c.want {
+			t.Errorf("%s ahead: %q", c.ahead, log.String())
+		}
+	}
+	if n := pgtest.One[int](t, pool, `
+		select count(*) from river_leader where expires_at between now() and now() + interval '5 minutes'`); n != 1 {
+		t.Error("the leader is not elected anew")
+	}
+}

@@ -278,6 +278,8 @@ func (p *planned) inherits() {
 	p.Exec(`update batches set due_at = now() - interval '1 hour', enqueued_at = now() - interval '1 hour'`)
 	enqueued, err := p.Sender.Sweep(ctx)
 	p.Must(err)
+	p.Exec(`update batches set due_at = now() + interval '1 day', created_at = now() + interval '1 day'`)
+	p.Must(p.RepairTimes(ctx))
 	p.Exec(`update batches set expires_at = now() - interval '1 second'`)
 	_, err = p.Sender.Sweep(ctx)
 	p.Must(err)

@@ -66,6 +66,8 @@ var reads = []struct{ caller, index, why string }{
 	{"(*fairness).readWorkspaces", "batches_", "skips from one workspace with batches that are ready to the next"},
 	{"(*Sender).dueFirst", "batches_", "the first by due_at, of one workspace"},
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
+	{"(*Sender).repairLeases", "batches_", "the batches that are leased"},
+	{"(*Sender).readAhead", "batches_", "the first by due_at after those of the run before"},
 	{"webhooks.readReady", "outbox_ready", "skips from one endpoint with messages to the next"},
 	{"webhooks.readReady", "outbox_woken", "the first by due_at, whose wait is over"},
 	{"(*readyEndpoints).wakeInTurn", "outbox_waiting", "skips from one endpoint with waiting messages to the next"},

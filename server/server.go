@@ -34,6 +34,7 @@ import (
 	"lemma/blobs"
 	"lemma/cache"
 	"lemma/campaigns"
+	"lemma/clock"
 	"lemma/deliveries"
 	"lemma/direct"
 	"lemma/events"
@@ -105,6 +106,9 @@ type Server struct {
 	metrics     *prometheus.Registry
 	connections *connectionMetrics
 
+	repairs      []clock.Repair // of times that are too far ahead
+	clockMetrics *clock.Metrics
+
 	migrated atomic.Int64 // the schema was seen complete, at the moment before this one; 0: it was not
 
 	river     *river.Client[pgx.Tx]
@@ -173,6 +177,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	for _, kept := range []interface{ Follow(h *cache.History) }{s.Templates, s.Links, s.Direct, s.Sender, s.Hooks, s.Flows} {
 		kept.Follow(cfg.History)
 	}
+	s.repairs, s.clockMetrics = s.allRepairs(), clock.NewMetrics(s.metrics)
 	refused := api.NewMetrics(s.metrics)
 	s.newAPI = sync.OnceValue(func() http.Handler {
 		return api.New(api.Deps{Workspaces: s.Workspaces, Providers: s.Providers, Audiences: s.Audiences, Templates: s.Templates,
@@ -314,7 +319,8 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	loops, stop := context.WithCancel(ctx)
 	s.stopLoops = stop
 	for _, run := range []func(context.Context){s.Sender.Loop, s.Campaigns.Loop, s.Flows.Loop, s.Webhooks.Loop, s.Deliveries.Loop,
-		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.Settings.Loop, s.follow, s.storeFilters, s.upkeep} {
+		s.Tracking.Loop, s.Retention.Loop, s.Exports.Loop, s.Settings.Loop, s.follow, s.storeFilters, s.upkeep,
+		s.repairTimes} {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil

@@ -67,14 +67,16 @@ var (
 	ErrReused = errors.New("the Idempotency-Key was used for another request")
 )
 
-// Claim takes the lock of the key, or returns the kept answer.
+// Claim takes the lock of the key, or returns the kept answer. A lock that is further ahead than
+// any was written by a clock that was set back since; its holder, if it lives, cannot commit.
 func (k Keys) Claim(ctx context.Context, workspace uuid.UUID, key string, hash []byte) (*Claim, *Answer, error) {
 	held := &Claim{workspace: workspace, key: key, token: lemma.NewID(), begun: time.Now()}
 	err := k.pool.QueryRow(ctx, `
 		insert into idempotency_keys (workspace_id, key, request_hash, locked_by, locked_until) values ($1, $2, $3, $4, now() + $5)
 		on conflict (workspace_id, key) do update set locked_by = excluded.locked_by, locked_until = excluded.locked_until,
 			claims = idempotency_keys.claims + 1
-		where idempotency_keys.status is null and idempotency_keys.locked_until < now() and idempotency_keys.request_hash = excluded.request_hash
+		where idempotency_keys.status is null and idempotency_keys.request_hash = excluded.request_hash
+			and (idempotency_keys.locked_until < now() or idempotency_keys.locked_until > now() + $5 + interval '1 minute')
 		returning created_at, claims`, workspace, key, hash, held.token, lockFor).Scan(&held.createdAt, &held.Attempt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		earlier, err := k.earlier(ctx, workspace, key, hash)

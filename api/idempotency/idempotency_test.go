@@ -130,3 +130,26 @@ func TestLostLockIsDetectedAtTheNextRenewal(t *testing.T) {
 		t.Errorf("after %s: %v", took, context.Cause(ctx))
 	}
 }
+
+// A key that a crashed process has locked by a clock that was set back since is free. Its
+// holder, if it lives, has lost it.
+func TestALockThatIsTooFarAheadIsFree(t *testing.T) {
+	b := setup(t)
+	held, _, err := b.Claim(t.Context(), b.workspace, "k", []byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		ahead string
+		free  bool
+	}{{"1 minute", false}, {"1 day", true}} {
+		pgtest.Exec(t, b.pool, `update idempotency_keys set locked_until = now() + $1::interval`, c.ahead)
+		_, _, err := b.Claim(t.Context(), b.workspace, "k", []byte("x"))
+		if free := err == nil; free != c.free || !free && !errors.Is(err, ErrInProgress) {
+			t.Errorf("%s ahead: %v", c.ahead, err)
+		}
+	}
+	if renewed, err := b.renew(t.Context(), *held, time.Now()); renewed || err != nil {
+		t.Errorf("the former holder has renewed: %v, %v", renewed, err)
+	}
+}
