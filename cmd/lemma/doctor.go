@@ -17,7 +17,8 @@ import (
 
 // doctorCommand prints the state of the constraints and settings that the guarantees depend
 // on (guards), of stored secrets, of connections, of partitions and their locks, of the settings
-// of all processes, of the collation, of the clock and of data sources. It fails when a guard is red or a secret is
+// of all processes, of the collation, of the clock and of data sources. It fails when a guard is
+// red or a secret is unreadable.
 type doctorCommand struct {
 	AllowNoFsync bool `name:"allow-no-fsync" help:"Allow fsync=off, for a database that may be lost."`
 }

@@ -202,7 +202,8 @@ func TestEachSecretIsRead(t *testing.T) {
 			continue
 		}
 		for _, secret := range []string{"hunter2", "hunter2://hunter2/hunter2"} {
-			if out := mustRun(t, []string{name + "=" + secret}, "config"); !strings.Contains(out, name+"=(set)\n") || strings.Contains(out, "hunter2") {
+			out := mustRun(t, []string{name + "=" + secret}, "config")
+			if !strings.Contains(out, name+"=(set)\n") || strings.Contains(out, "hunter2") {
 				t.Errorf("%s is not read, or shown: %s", name, out)
 			}
 		}

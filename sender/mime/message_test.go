@@ -94,8 +94,8 @@ func TestMessage(t *testing.T) {
 // A text that reads as an encoded word arrives as it is.
 func TestTextsThatReadAsEncodedWords(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"=?utf-8?q?x?=", "a =?UTF-8?B?eA==?= b", "a=?us-ascii*en?Q?x?=b", "=?utf-8?q?x y?=", "=?utf-8?q?", "a=?b", "a \t=?x?q?y?=",
-		strings.Repeat("=?utf-8?q?x?= ", 40) + "end"} {
+	for _, text := range []string{"=?utf-8?q?x?=", "a =?UTF-8?B?eA==?= b", "a=?us-ascii*en?Q?x?=b", "=?utf-8?q?x y?=", "=?utf-8?q?", "a=?b",
+		"a \t=?x?q?y?=", strings.Repeat("=?utf-8?q?x?= ", 40) + "end"} {
 		m := message(7)
 		m.Subject, m.FromName, m.Headers = text, text, [][2]string{{"X-Note", text}}
 		wire := written(t, m)
