@@ -53,6 +53,7 @@ var unfenced = map[string]string{
 	"sender.endLease batches":                  "the reaper: lockStale has locked the row with its expired lease in the same transaction",
 	"notifications.cancelOne batches":          "only of a ready batch, which has no holder",
 	"sender.expire batches":                    "only of a ready batch, which has no holder",
+	"sender.makeNextDue batches":               "only of a ready batch, which has no holder",
 	"sender.enqueueAgain batches":              "only the time of the last job; of a ready batch, which has no holder",
 	"notifications.Hold batches":               "a pause: the gate, which a holder reads at its next commit",
 	"notifications.unhold batches":             "a resume: the gate, which a holder reads at its next commit",

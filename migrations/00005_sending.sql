@@ -147,6 +147,10 @@ create index batches_by_due on batches (workspace_id, due_at)
     where status = 'ready' and gate = 'open' and get_byte(uuid_send(origin_id), 6) >> 4 <> 8;
 create index batches_direct_by_due on batches (workspace_id, due_at)
     where status = 'ready' and gate = 'open' and get_byte(uuid_send(origin_id), 6) >> 4 = 8;
+-- Batches of campaigns and flows that were never claimed, of each provider in the order in which
+-- they are due: the next ones that use an idle rate.
+create index batches_never_claimed on batches (workspace_id, provider_id, due_at)
+    where status = 'ready' and gate = 'open' and open is null and get_byte(uuid_send(origin_id), 6) >> 4 <> 8;
 -- Without lease_until, so that renewing a lease is a heap-only update.
 create index batches_leased on batches (id) where status = 'leased';
 -- Batches that a pause, resume or cancel changes, however many have ended. With

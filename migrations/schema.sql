@@ -1301,6 +1301,7 @@ CREATE INDEX batches_direct_by_due ON ONLY batches USING btree (workspace_id, du
 CREATE INDEX batches_expiring ON ONLY batches USING btree (workspace_id, expires_at) WHERE ((status = 'ready'::text) AND (expires_at IS NOT NULL));
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
+CREATE INDEX batches_never_claimed ON ONLY batches USING btree (workspace_id, provider_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND (open IS NULL) AND ((get_byte(uuid_send(origin_id), 6) >> 4) <> 8));
 CREATE INDEX batches_ready ON ONLY batches USING btree (due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text));
 CREATE INDEX blobs_cleaning ON blobs USING btree (store, workspace_id, clean_at) WHERE (status = 'ended'::text);
 CREATE UNIQUE INDEX blobs_committed ON blobs USING btree (workspace_id, owner_id) WHERE (status = ANY (ARRAY['committed'::text, 'published'::text]));

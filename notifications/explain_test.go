@@ -9,6 +9,20 @@ import (
 // leased is a batch in the hands of a worker, called through a row.
 const leased = `update batches set status = 'leased', leased_by = 't', lease_until = now() + interval '1 hour', called_through = `
 
+// ofCampaign precedes an update of batches: they are of a campaign over a provider with a rate.
+const ofCampaign = `with b as (select workspace_id as ws, origin_id as id from batches),
+	p as (insert into providers (workspace_id, id, name, channel, kind, config, rate_per_second)
+		select ws, id, 'p', 'email', 'smtp', '{}', 2 from b),
+	s as (insert into data_sources (workspace_id, id, name, kind, address, dsn) select ws, id, 's', 'postgres', 'a', '' from b),
+	a as (insert into audiences (workspace_id, id, data_source_id, name, sql, key_column, email_column, columns)
+		select ws, id, id, 'a', 'q', 'k', 'e', '[]' from b),
+	t as (insert into templates (workspace_id, id, name, channel) select ws, id, 't', 'email' from b),
+	v as (insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
+		select ws, id, 1, 's', 'h', 't', '{}' from b),
+	c as (insert into campaigns (workspace_id, id, name, audience_id, template_id, template_version, provider_id, from_email)
+		select ws, id, 'c', id, id, 1, id, 'a@example.com' from b)
+	`
+
 // The summary and what a notification waits for, in states that need no call.
 func TestSummaries(t *testing.T) {
 	for _, c := range []struct {
@@ -23,6 +37,11 @@ func TestSummaries(t *testing.T) {
 		{"at_most_once", `update batches set max_attempts = 1`, "worker", 1,
 			"waiting to be called: it is due; no second delivery is possible"},
 		{"due later", `update batches set due_at = now() + interval '1 hour', max_attempts = 1`, "due", 1,
+			"waiting to be called: its batch is not due yet; no second delivery is possible"},
+		{"due later by the rate", ofCampaign + `update batches set due_at = now() + interval '1 hour', max_attempts = 1`, "due", 1,
+			"waiting to be called: its batch is due then by the rate of its provider, or sooner if the rate is unused; " +
+				"no second delivery is possible"},
+		{"tried again later", ofCampaign + `update batches set due_at = now() + interval '1 hour', max_attempts = 1, open = '{0}'`, "due", 1,
 			"waiting to be called: its batch is not due yet; no second delivery is possible"},
 		{"paused", `update batches set gate = 'held', max_attempts = 1`, "resume", 1,
 			"waiting to be called: its campaign or flow is paused; no second delivery is possible"},

@@ -31,6 +31,7 @@ type batchState struct {
 	Provider             string     // its kind
 	PausedFor            *string    // why the campaign or flow is paused, if Lemma paused it
 	ReleasedFor          string     // why a worker gave the batch back last, if it was for a reason
+	ByRate               bool       // its fan-out set DueAt by the rate of the provider
 }
 
 // AwaitsEvents is the detail in the log of a batch whose rows the reaper leaves until
@@ -48,7 +49,8 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 			case when m.throttled_at > now() - interval '1 minute' then m.throttled_by end as throttled_by, coalesce(p.kind, '') as provider,
 			case when c.status = 'paused' then c.status_reason || coalesce(': ' || c.status_detail, '')
 				when f.status = 'paused' then f.status_reason || coalesce(': ' || f.status_detail, '') end as paused_for,
-			case when r.event = 'released' then coalesce(r.detail, '') else '' end as released_for
+			case when r.event = 'released' then coalesce(r.detail, '') else '' end as released_for,
+			b.attempt = 1 and b.open is null and c.id is not null and p.rate_per_second is not null as by_rate
 		from notification_status s
 		join batches b on b.workspace_id = s.workspace_id and b.origin_id = s.origin_id and b.id = s.current_batch_id
 		left join providers p on p.workspace_id = b.workspace_id and p.id = b.provider_id
@@ -90,6 +92,8 @@ func (b *batchState) waiting(status string) *Waiting {
 		return &Waiting{"resume", nil, "its campaign or flow is paused"}
 	case b.DueAt.After(b.Now) && b.ReleasedFor != "":
 		return &Waiting{"due", &b.DueAt, "its batch is tried again then: " + b.ReleasedFor}
+	case b.DueAt.After(b.Now) && b.ByRate:
+		return &Waiting{"due", &b.DueAt, "its batch is due then by the rate of its provider, or sooner if the rate is unused"}
 	case b.DueAt.After(b.Now):
 		return &Waiting{"due", &b.DueAt, "its batch is not due yet"}
 	case b.OpenUntil != nil:

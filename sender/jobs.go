@@ -37,7 +37,7 @@ func JobTimeout(cfg Config) time.Duration { return 3 * cfg.withDefaults().Lease 
 // Register adds the sender's workers to a River client's.
 func (s *Sender) Register(workers *river.Workers) { river.AddWorker(workers, &worker{sender: s}) }
 
-// Loop runs the reaper and the sweep until ctx ends, and returns when both have
+// Loop runs the reaper, the sweep and FillRate until ctx ends, and returns when all have
 // stopped. It may run on every process.
 func (s *Sender) Loop(ctx context.Context) {
 	down := false
@@ -50,6 +50,9 @@ func (s *Sender) Loop(ctx context.Context) {
 	})
 	loops.Go(func() {
 		loop.Every(ctx, s.cfg.SweepEvery, func(ctx context.Context) error { _, err := s.Sweep(ctx); return err }, s.failed("sweep"))
+	})
+	loops.Go(func() {
+		loop.Every(ctx, s.cfg.FillEvery, func(ctx context.Context) error { _, err := s.FillRate(ctx); return err }, s.failed("fill rate"))
 	})
 	loops.Wait()
 }

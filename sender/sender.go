@@ -72,6 +72,7 @@ type Config struct {
 	EventWait time.Duration // how long after the lease a second attempt waits for events of the carrier, at most; 10 min
 
 	ReapEvery  time.Duration // 1 min
+	FillEvery  time.Duration // how often an unused rate makes batches due; 1 s
 	SweepEvery time.Duration // 30 s
 	SweepGrace time.Duration // how late a batch without a job must be to be enqueued again; 30 s
 }
@@ -86,7 +87,7 @@ func (c Config) withDefaults() Config {
 		{&c.RecheckAfter, time.Hour}, {&c.SuppressionAge, time.Second},
 		{&c.CircuitFirst, 500 * time.Millisecond}, {&c.CircuitMost, 30 * time.Second}, {&c.ProbeLease, 5 * time.Second},
 		{&c.PauseAfter, 15 * time.Minute}, {&c.EventWait, 10 * time.Minute},
-		{&c.ReapEvery, time.Minute}, {&c.SweepEvery, 30 * time.Second}, {&c.SweepGrace, 30 * time.Second},
+		{&c.ReapEvery, time.Minute}, {&c.FillEvery, time.Second}, {&c.SweepEvery, 30 * time.Second}, {&c.SweepGrace, 30 * time.Second},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -178,6 +179,7 @@ type Sender struct {
 	directFairness fairness // of direct notifications
 	late           lateBatches
 	ahead          aheadBatches
+	filled         filled
 
 	// Hook, when set, is called at named points of the work on a batch. Only tests set
 	// it.

@@ -269,6 +269,9 @@ func (p *planned) inherits() {
 	p.Must(err)
 	ref := notifications.Ref{WorkspaceID: p.Workspace, OriginID: c}
 	p.Must(p.Fixture.Pool.QueryRow(ctx, `select id from batches where origin_id = $1`, c).Scan(&ref.BatchID))
+	p.Exec(`update batches set due_at = now() + interval '1 hour'`)
+	filled, err := p.Sender.FillRate(ctx)
+	p.Must(err)
 	_, err = p.Sender.Claim(ctx, ref)
 	p.Must(err)
 	p.Exec(`update batches set lease_until = now() - interval '1 minute', called_through = 9 where id = $1`, ref.BatchID)
@@ -283,8 +286,8 @@ func (p *planned) inherits() {
 	p.Exec(`update batches set expires_at = now() - interval '1 second'`)
 	_, err = p.Sender.Sweep(ctx)
 	p.Must(err)
-	if reaped.Retried != 10 || enqueued != 2 {
-		t.Errorf("%+v was reaped, and %d batches were given a job", reaped, enqueued)
+	if reaped.Retried != 10 || filled != 1 || enqueued != 2 {
+		t.Errorf("%+v was reaped, %d batches were made due, and %d were given a job", reaped, filled, enqueued)
 	}
 }
 
