@@ -2,7 +2,6 @@ package tracking
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -78,7 +77,7 @@ func (t *Tracking) eachWaiting(ctx context.Context, queue string, of *paces, wor
 		return 0, err
 	}
 	rand.Shuffle(len(workspaces), func(i, j int) { workspaces[i], workspaces[j] = workspaces[j], workspaces[i] })
-	var failed error
+	var failed loop.Errors
 	for _, ws := range workspaces {
 		next, ok := of.begin(ws)
 		if !ok {
@@ -88,11 +87,11 @@ func (t *Tracking) eachWaiting(ctx context.Context, queue string, of *paces, wor
 		err := lemma.Recovered(func() (err error) { n, err = work(ws, next); return err })
 		of.end(ws, next, n, err)
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("apply %s of workspace %s: %w", queue, ws, err))
+			failed.Add(fmt.Errorf("apply %s of workspace %s: %w", queue, ws, err))
 		}
 		done += n
 	}
-	return done, failed
+	return done, failed.Err()
 }
 
 // waiting returns workspaces with rows in a queue. It skips from one to the next.
