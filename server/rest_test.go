@@ -231,7 +231,8 @@ func TestSendToTheRest(t *testing.T) {
 			orphaned: []string{"c12@shop.example", "c13@shop.example", "c22@shop.example"},
 			notSent:  []string{"c13@shop.example", "c22@shop.example"},
 			first: []string{"-c14@shop.example", "=c16@shop.example", "anna@xn--bcher-kva.example", "c12@shop.example", "c13@shop.example",
-				"c1@shop.example", "c20@shop.example", "c22@shop.example", "c25@shop.example", "c9@shop.example", "home18@shop.example", "home8@shop.example",
+				"c1@shop.example", "c20@shop.example", "c22@shop.example", "c25@shop.example", "c9@shop.example", "home18@shop.example",
+				"home8@shop.example",
 				"work13@shop.example"},
 			want: []string{"c10@shop.example", "c13@shop.example", "c26@shop.example", "c9@shop.example", "work8@shop.example"},
 			one:  3,  // of the profiles 9, 10 and 26
