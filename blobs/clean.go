@@ -2,11 +2,11 @@ package blobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"lemma"
+	"lemma/loop"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -37,16 +37,16 @@ func (b *Blobs) Clean(ctx context.Context) (deleted int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("find ended blobs: %w", err)
 	}
-	var failed error
+	var failed loop.Errors
 	for _, e := range all {
 		if err := b.clean(ctx, e); err != nil {
-			failed = errors.Join(failed, err)
+			failed.Add(err)
 			continue
 		}
 		deleted++
 	}
 	b.Metrics.cleaned.Add(float64(deleted))
-	return deleted, failed
+	return deleted, failed.Err()
 }
 
 type ended struct {

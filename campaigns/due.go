@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/loop"
 	"lemma/slots"
 )
 
@@ -29,7 +30,7 @@ func startDue(ctx context.Context, free *slots.Slots, due []ref, do func(context
 	var running sync.WaitGroup
 	var mu sync.Mutex
 	var n int
-	var failed error
+	var failed loop.Errors
 	for workspace, iterations := range byWorkspace(due) {
 		leave, err := free.Try(slots.Resource{Workspace: workspace})
 		if err != nil {
@@ -42,7 +43,7 @@ func startDue(ctx context.Context, free *slots.Slots, due []ref, do func(context
 				err := lemma.Recovered(func() (err error) { done, err = do(ctx, r); return err })
 				mu.Lock()
 				if err != nil && ctx.Err() == nil {
-					failed = errors.Join(failed, err)
+					failed.Add(err)
 				} else if done {
 					n++
 				}
@@ -50,7 +51,7 @@ func startDue(ctx context.Context, free *slots.Slots, due []ref, do func(context
 			}
 		})
 	}
-	return func() (int, error) { running.Wait(); return n, failed }
+	return func() (int, error) { running.Wait(); return n, failed.Err() }
 }
 
 // byWorkspace groups iterations. The order of workspaces is random.

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma/eventsout"
+	"lemma/loop"
 )
 
 // settleMost is how many campaigns one call of Settle checks because they are due, and as
@@ -29,9 +30,11 @@ const (
 // the campaigns of BatchEnded and those that are due. One that cannot be completed is due
 // again later, so that it does not keep others from being checked.
 func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
-	ended, failed := c.checkEnding(ctx)
+	var failed loop.Errors
+	ended, err := c.checkEnding(ctx)
+	failed.Add(err)
 	due, err := c.checkDue(ctx)
-	failed = errors.Join(failed, err)
+	failed.Add(err)
 	for _, d := range due {
 		if d.ended {
 			ended[d.ref] = true
@@ -45,12 +48,12 @@ func (c *Campaigns) Settle(ctx context.Context) (n int, err error) {
 			return err
 		})
 		if err != nil { // one campaign that fails must not stop the others
-			failed = errors.Join(failed, fmt.Errorf("settle campaign %s: %w", r.ID, err))
+			failed.Add(fmt.Errorf("settle campaign %s: %w", r.ID, err))
 		} else if done {
 			completed = append(completed, r)
 		}
 	}
-	return len(completed), errors.Join(failed, c.postpone(ctx, due))
+	return len(completed), errors.Join(failed.Err(), c.postpone(ctx, due))
 }
 
 // endings are campaigns of which this process has ended a batch, or the fan-out, since the

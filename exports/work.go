@@ -316,7 +316,8 @@ type expired struct {
 
 // expireAll deletes expired exports, page by page. One that cannot be deleted is left for the
 // next run, and does not stop those that expired after it.
-func (e *Exports) expireAll(ctx context.Context) (failed error) {
+func (e *Exports) expireAll(ctx context.Context) error {
+	var failed loop.Errors
 	var last expired
 	for {
 		rows, _ := e.Pool.Query(ctx, `
@@ -327,9 +328,9 @@ func (e *Exports) expireAll(ctx context.Context) (failed error) {
 			return x, err
 		})
 		if err != nil || len(page) == 0 {
-			return errors.Join(failed, lemma.Wrap(err, "find expired exports"))
+			return errors.Join(failed.Err(), lemma.Wrap(err, "find expired exports"))
 		}
-		failed = errors.Join(failed, loop.Each(ctx, page, func(x expired) error { return e.expire(ctx, x.Owner) }))
+		failed.Add(loop.Each(ctx, page, func(x expired) error { return e.expire(ctx, x.Owner) }))
 		last = page[len(page)-1]
 	}
 }

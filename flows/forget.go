@@ -10,11 +10,13 @@ import (
 	"lemma"
 	"lemma/flows/enrollment"
 	"lemma/loop"
+	"lemma/pgerr"
 )
 
 const (
-	forgetChunk = 5_000  // rows that are deleted in one transaction
-	forgetPage  = 50_000 // rows that are read by one statement, and those of the same time as the last
+	forgetChunk   = 5_000  // rows that are deleted in one transaction
+	forgetBlocked = 3      // chunks in a row that wait for too long, until a run ends: a lock blocks them all
+	forgetPage    = 50_000 // rows that are read by one statement, and those of the same time as the last
 )
 
 // Forget deletes events and refusals past their retention, and returns how many. An event
@@ -53,19 +55,20 @@ type finder func(ctx context.Context, after *pgtype.Timestamptz) (a aged, read i
 
 // forget reads all rows past the retention, the oldest first, page by page, and deletes
 // those that need not stay. It reads each row once: rows that stay, and chunks that cannot be
-// deleted, hold up no others.
+// deleted, hold up no others. A lock on the table blocks all chunks, each until its
+// statement_timeout, so forgetBlocked such chunks end it.
 func (f *Flows) forget(ctx context.Context, find finder, remove string) (gone int64, err error) {
 	after := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-	var failed error
-	for {
+	var failed loop.Errors
+	for blocked := 0; ; {
 		old, read, err := find(ctx, &after)
 		if err != nil {
-			return gone, errors.Join(failed, err)
+			return gone, errors.Join(failed.Err(), err)
 		}
-		n, err := f.deleteAged(ctx, remove, old)
+		n, err := f.deleteAged(ctx, remove, old, &blocked)
 		gone += n
-		if failed = errors.Join(failed, err); ctx.Err() != nil || read < f.forgetPage {
-			return gone, failed
+		if failed.Add(err); ctx.Err() != nil || read < f.forgetPage || blocked >= forgetBlocked {
+			return gone, failed.Err()
 		}
 	}
 }
@@ -91,19 +94,27 @@ func (f *Flows) findRefusals(ctx context.Context, after *pgtype.Timestamptz) (a 
 	return a, read, err
 }
 
-// deleteAged deletes rows chunk by chunk. One that fails does not stop the others.
-func (f *Flows) deleteAged(ctx context.Context, remove string, old aged) (gone int64, err error) {
+// deleteAged deletes rows chunk by chunk. One that fails does not stop the others. blocked is how
+// many waited for too long, one after another; after forgetBlocked of them it stops.
+func (f *Flows) deleteAged(ctx context.Context, remove string, old aged, blocked *int) (gone int64, err error) {
 	var chunks []aged
 	for at := 0; at < len(old.keys); at += forgetChunk {
 		end := min(at+forgetChunk, len(old.keys))
 		chunks = append(chunks, aged{old.workspaces[at:end], old.keys[at:end], old.flows[at:end]})
 	}
 	err = loop.Each(ctx, chunks, func(c aged) error {
-		return enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+		if *blocked >= forgetBlocked {
+			return nil
+		}
+		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 			tag, err := tx.Exec(ctx, remove, c.workspaces, c.keys, c.flows)
 			gone += tag.RowsAffected()
 			return err
 		})
+		if *blocked++; !pgerr.Is(err, "55P03", "57014") { // a timeout of a lock, of the statement
+			*blocked = 0
+		}
+		return err
 	})
 	return gone, err
 }

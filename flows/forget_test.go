@@ -252,3 +252,32 @@ func TestForgetGoesOnPastAChunkThatFails(t *testing.T) {
 		t.Errorf("%d forgotten, %v", n, err)
 	}
 }
+
+// A lock on the table blocks all chunks, each for the statement_timeout: a run ends after a few,
+// and the refusals are deleted all the same.
+func TestForgetEndsWhileALockBlocksIt(t *testing.T) {
+	b := setup(t, 0, func(c *flows.Config) { c.Retention = 48 * time.Hour })
+	flow := b.NewDraft(flowstest.Minimal).ID
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
+		select $1, gen_random_uuid(), 'c1', 'e', now(), now() - interval '70 hours' + i * interval '1 second' from generate_series(1, 100) i`,
+		b.Workspace)
+	b.Refuse(flow, "c1", enrollment.Filtered, 50*time.Hour)
+	b.Exec(`create function blocked() returns trigger language plpgsql as
+		$$ begin raise exception 'canceling statement due to statement timeout' using errcode = '57014'; end $$`)
+	b.Exec(`create trigger blocked before delete on trigger_events execute function blocked()`)
+	p, seen := b.Traced()
+	deletes := 0
+	seen.Stop = func(sql string) {
+		if strings.HasPrefix(sql, "delete from trigger_events") {
+			deletes++
+		}
+	}
+	p.SetForgetPage(10)
+	if n, err := p.Forget(t.Context()); n != 1 || deletes != 3 || err == nil {
+		t.Errorf("%d forgotten after %d deletes: %v", n, deletes, err)
+	}
+	b.Exec(`drop trigger blocked on trigger_events`)
+	if n, err := p.Forget(t.Context()); n != 100 || err != nil {
+		t.Errorf("%d forgotten without the lock: %v", n, err)
+	}
+}

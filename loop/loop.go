@@ -20,15 +20,17 @@ const firstWithin = time.Minute
 func Jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // Each does work for each item until ctx ends. One that fails or panics does not stop the
-// others, so that a row that fails at each run does not hide those behind it.
-func Each[T any](ctx context.Context, items []T, work func(T) error) (failed error) {
+// others, so that a row that fails at each run does not hide those behind it. The error is that
+// of Errors.
+func Each[T any](ctx context.Context, items []T, work func(T) error) error {
+	var failed Errors
 	for _, item := range items {
 		if err := ctx.Err(); err != nil {
-			return errors.Join(failed, err)
+			return errors.Join(failed.Err(), err)
 		}
-		failed = errors.Join(failed, lemma.Recovered(func() error { return work(item) }))
+		failed.Add(lemma.Recovered(func() error { return work(item) }))
 	}
-	return failed
+	return failed.Err()
 }
 
 // Every does work each period until ctx ends. The first run comes after one period, or at

@@ -37,6 +37,12 @@ func (p *Providers) Acquire(
 	return time.Duration(seconds * float64(time.Second)), false, nil
 }
 
+// shorten ends the wait for tokens that were acquired at another rate of a provider: the next
+// one comes after one interval of the new rate at the latest, and at once without a rate.
+const shorten = `
+	update provider_meters set next_free_at = least(next_free_at, now() + make_interval(secs => coalesce(1 / $3::float8, 0)))
+	where workspace_id = $1 and provider_id = $2`
+
 // acquire locks the meter first, so that it does not change between the read and
 // the update, and both have the same now(). An unused meter has -infinity, of which
 // greatest makes now.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma/providers"
 )
 
 func (b bundle) acquire(t testing.TB, id uuid.UUID, n int, rate float64, burst time.Duration) (time.Duration, bool) {
@@ -43,6 +45,34 @@ func TestUnusedTimeAddsNoTokens(t *testing.T) {
 	b.acquire(t, id, 1000, 100, 0)
 	if wait, ok := b.acquire(t, id, 1, 100, 0); ok || wait < 9*time.Second {
 		t.Errorf("after an unused hour and the tokens of 10 s: %s, %v", wait, ok)
+	}
+}
+
+// A changed rate holds for the next token, whatever was acquired at the one before. A change of
+// something else ends no wait.
+func TestAChangedRateEndsTheWaitOfTheOneBefore(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	slow, fast, name := 0.001, 10.0, "renamed"
+	id := b.create(t, func(n *providers.NewProvider) { n.RatePerSecond = &slow }).ID
+	for _, step := range []struct {
+		patch           providers.Patch
+		atMost, atLeast time.Duration
+	}{
+		{providers.Patch{Name: &name, RatePerSecond: &slow}, time.Hour, 900 * time.Second},
+		{providers.Patch{RatePerSecond: &fast}, 100 * time.Millisecond, 0},
+		{providers.Patch{RatePerSecond: &slow}, 1000 * time.Second, 0},
+		{providers.Patch{NoRate: true}, 0, 0},
+	} {
+		b.Exec("update provider_meters set next_free_at = now() + interval '1000 s' where provider_id = $1", id)
+		_, err := b.accounts.Update(t.Context(), b.Workspace, id, nil, step.patch)
+		b.Must(err)
+		var wait float64
+		b.Must(b.Pool.QueryRow(t.Context(), "select extract(epoch from next_free_at - now())::float8 from provider_meters where provider_id = $1",
+			id).Scan(&wait))
+		if d := time.Duration(wait * float64(time.Second)); d > step.atMost || d < step.atLeast-100*time.Second {
+			t.Errorf("%+v: the next token waits for %s", step.patch, d)
+		}
 	}
 }
 

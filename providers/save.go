@@ -71,6 +71,10 @@ func (p *Providers) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 			update providers set name = $3, config = $4, secrets = $5, rate_per_second = $6, receives = $7, version = version + 1, updated_at = now()
 			where workspace_id = $1 and id = $2`, ws, id, s.name, s.config, p.seal(ws, id, s.secrets), s.rate,
 			p.receives(old.Kind, old.Channel, s.config, s.secrets))
+		if err != nil || old.RatePerSecond == nil || s.rate != nil && *s.rate == *old.RatePerSecond {
+			return err
+		}
+		_, err = tx.Exec(ctx, shorten, ws, id, s.rate)
 		return err
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
+	"lemma/loop"
 	"lemma/pgerr"
 )
 
@@ -63,7 +64,7 @@ func (q *Queue) Each(ctx context.Context, work func(workspace uuid.UUID, next Pa
 		return 0, err
 	}
 	rand.Shuffle(len(workspaces), func(i, j int) { workspaces[i], workspaces[j] = workspaces[j], workspaces[i] })
-	var failed error
+	var failed loop.Errors
 	for _, ws := range workspaces {
 		next, ok := q.begin(ws)
 		if !ok {
@@ -73,11 +74,11 @@ func (q *Queue) Each(ctx context.Context, work func(workspace uuid.UUID, next Pa
 		err := lemma.Recovered(func() (err error) { n, err = work(ws, next); return err })
 		q.end(ws, next, n, err)
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("work %s of workspace %s: %w", q.table, ws, err))
+			failed.Add(fmt.Errorf("work %s of workspace %s: %w", q.table, ws, err))
 		}
 		done += n
 	}
-	return done, failed
+	return done, failed.Err()
 }
 
 // waiting returns the workspaces with rows. It skips from one to the next.

@@ -13,6 +13,7 @@ import (
 	"lemma"
 	"lemma/events"
 	"lemma/eventsout"
+	"lemma/loop"
 	"lemma/notifications"
 )
 
@@ -34,7 +35,7 @@ const reapMost = 200
 // number of reapers may run: each skips batches that another has locked.
 func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	var sum Reaped
-	var failed error
+	var failed loop.Errors
 	expired, err := s.expired(ctx)
 	if err != nil {
 		return sum, err
@@ -51,7 +52,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 			return err
 		})
 		if err != nil { // one batch that fails must not stop the others
-			failed = errors.Join(failed, fmt.Errorf("reap batch %s: %w", ref.BatchID, err))
+			failed.Add(fmt.Errorf("reap batch %s: %w", ref.BatchID, err))
 		}
 		if err != nil || !asked {
 			continue
@@ -71,7 +72,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 		s.log.Error("notifications orphaned", "orphaned", sum.Orphaned, "batches", sum.Batches)
 	}
 	s.metrics.reaped(sum)
-	return sum, failed
+	return sum, failed.Err()
 }
 
 // expired returns batches whose lease has expired, round robin by workspace: those of

@@ -170,7 +170,7 @@ type Sender struct {
 	rechecks rechecks
 
 	unrendered   errorCounts
-	unpreparedAt atomic.Pointer[time.Time] // when one was logged last
+	unpreparedAt reported // in the log
 	slots        slots
 	direct       slots         // of batches of direct notifications
 	memory       *limits.Slots // bytes of messages

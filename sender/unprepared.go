@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/notifications"
@@ -25,7 +29,7 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 }
 
 // reportUnprepared makes the cause visible in explain, in the metrics, and in the log once a
-// minute. A campaign or flow is paused for it; direct notifications wait, and nothing else shows
+// minute for a workspace and a cause. A campaign or flow is paused for it; direct notifications wait, and nothing else shows
 // why.
 func (s *Sender) reportUnprepared(c *claim, cause error) {
 	c.detail = lemma.Public(cause)
@@ -33,9 +37,41 @@ func (s *Sender) reportUnprepared(c *claim, cause error) {
 	if !notifications.IsDirect(c.OriginID) {
 		s.metrics.paused("provider_unusable")
 	}
-	if now, last := time.Now(), s.unpreparedAt.Load(); last == nil || now.Sub(*last) > time.Minute {
-		s.unpreparedAt.Store(&now)
+	if s.unpreparedAt.due(c.WorkspaceID, c.detail, time.Now()) {
 		s.log.Warn("a batch cannot be prepared, and is tried again later",
 			"batch_id", c.BatchID, "origin_id", c.OriginID, "provider_id", c.providerID, "error", cause)
 	}
+}
+
+const (
+	reportEvery = time.Minute
+	mostReports = 100 // in a minute: of workspaces and causes together
+)
+
+// reported is when causes were reported, of each workspace by itself: one that is tried often
+// does not hide the others. Its memory is bounded, and so is the number of reports in a minute.
+type reported struct {
+	mu   sync.Mutex
+	last map[report]time.Time
+}
+
+type report struct {
+	workspace uuid.UUID
+	cause     string
+}
+
+// due returns whether to report a cause now, to one of its callers.
+func (r *reported) due(workspace uuid.UUID, cause string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.last, func(_ report, at time.Time) bool { return now.Sub(at) > reportEvery })
+	of := report{workspace, cause}
+	if _, lately := r.last[of]; lately || len(r.last) >= mostReports {
+		return false
+	}
+	if r.last == nil {
+		r.last = map[report]time.Time{}
+	}
+	r.last[of] = now
+	return true
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/loop"
 )
 
 // bloomForm is the form of stored bits. It changes with the key of an address and with the
@@ -76,14 +77,14 @@ func (c *Checker) StoreFilters(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find lists of suppressions that have grown: %w", err)
 	}
-	var failed []error
+	var failed loop.Errors
 	for _, g := range grown {
 		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.store(ctx, tx, g) })
 		if err != nil {
-			failed = append(failed, fmt.Errorf("store the filter of workspace %s: %w", g.Workspace, err))
+			failed.Add(fmt.Errorf("store the filter of workspace %s: %w", g.Workspace, err))
 		}
 	}
-	return errors.Join(failed...)
+	return failed.Err()
 }
 
 // grownList is a workspace to whose lists much was added since its filter was stored.

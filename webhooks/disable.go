@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/loop"
 )
 
 // Statuses of an endpoint.
@@ -83,16 +84,17 @@ type failing struct {
 // message failed that long ago, since it was enabled, no message was delivered since, and a
 // call has failed within the last day. It returns how many. Endpoints that work are not
 // visited, and one that cannot be checked delays no other.
-func (w *Webhooks) DisableFailing(ctx context.Context) (n int, failed error) {
+func (w *Webhooks) DisableFailing(ctx context.Context) (n int, err error) {
+	var failed loop.Errors
 	var last failing
 	for {
 		page, err := w.failingLong(ctx, last)
 		if err != nil || len(page) == 0 {
-			return n, errors.Join(failed, err)
+			return n, errors.Join(failed.Err(), err)
 		}
 		for _, e := range page {
 			disabled, err := w.disable(ctx, e)
-			if failed = errors.Join(failed, err); disabled {
+			if failed.Add(err); disabled {
 				n++
 			}
 		}
