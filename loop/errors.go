@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // mostErrors is how many errors Errors keeps.
@@ -39,7 +40,7 @@ func (e *Errors) Err() error {
 	if len(e.first) == 0 {
 		return nil
 	}
-	return &many{first: e.first[:len(e.first):len(e.first)], more: e.more}
+	return &many{first: slices.Clip(e.first), more: e.more}
 }
 
 // many is the error that Errors returns.
