@@ -269,6 +269,9 @@ func (p *planned) inherits() {
 	p.Must(err)
 	ref := notifications.Ref{WorkspaceID: p.Workspace, OriginID: c}
 	p.Must(p.Fixture.Pool.QueryRow(ctx, `select id from batches where origin_id = $1`, c).Scan(&ref.BatchID))
+	p.Exec(`update batches set gate = 'held' where origin_id = $1`, c)
+	p.Exec(`insert into releases (workspace_id, origin_id) values ($1, $2)`, p.Workspace, c)
+	p.Must(p.Sender.Release(ctx))
 	_, err = p.Sender.Claim(ctx, ref)
 	p.Must(err)
 	p.Exec(`update batches set lease_until = now() - interval '1 minute', called_through = 9 where id = $1`, ref.BatchID)
