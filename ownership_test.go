@@ -175,6 +175,7 @@ var mayWrite = map[string]map[string]string{
 	"direct_key_periods":    {"direct": "insert delete"},
 	"notifications":         {"notifications": "insert copy update"}, // update: a profile is erased
 	"opt_outs":              {"notifications": "insert"},
+	"releases":              {"notifications": "insert delete"},
 	"batches":               {"notifications": "insert update", "sender": "insert update"},
 	"attempts":              {"sender": "insert", "notifications": "insert"},
 	"batch_log":             {"sender": "insert"},

@@ -160,6 +160,17 @@ create index batches_live on batches (workspace_id, origin_id, id) where status 
 -- unknown outcome that wait for the reaper.
 create index batches_derived on batches (workspace_id, origin_id, root_id) where id <> root_id;
 
+-- Batches that a resume opens, a page at a time: those that it has opened already are not in
+-- it. It has an entry only while a batch is held.
+create index batches_held on batches (workspace_id, origin_id, id) where status in ('ready', 'leased') and gate = 'held';
+
+-- Origins whose batches were held by a pause that has ended, and are being opened.
+create table releases (
+    workspace_id uuid not null,
+    origin_id    uuid not null,
+    constraint releases_pkey primary key (workspace_id, origin_id)
+);
+
 -- The outcome of each call, appended. The root batch and the ordinal identify
 -- one notification permanently.
 create table attempts (
@@ -448,6 +459,7 @@ drop table event_queue;
 drop table provider_events;
 drop table batch_log;
 drop table attempts;
+drop table releases;
 drop table batches;
 drop table opt_outs;
 drop table notifications;

@@ -60,6 +60,8 @@ var expected = []want{
 	{"blobs", "blobs_registered", "SideEffects!CommittedOnce",
 		`UNIQUE USING btree (workspace_id, owner_id) WHERE (status = 'registered'::text)`},
 
+	{"releases", "releases_pkey", "one process at a time opens the batches of an origin",
+		`PRIMARY KEY (workspace_id, origin_id)`},
 	{"batches", "batches_pkey", "SendingEngine!OnlyOwnerCommits",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},
 	{"batches", "batches_attempt", "SendingEngine!BoundedSendCount, SendingEngine!AtMostOnceStrategy",

@@ -1030,6 +1030,12 @@ create table refusals (
     constraint refusals_reason CHECK ((reason = ANY (ARRAY['already_enrolled'::text, 'already_active'::text, 'filtered'::text, 'condition_error'::text, 'paused'::text, 'not_live'::text, 'no_profile'::text, 'missing_field'::text, 'too_many_active'::text])))
 );
 
+create table releases (
+    workspace_id uuid not null,
+    origin_id uuid not null,
+    constraint releases_pkey PRIMARY KEY (workspace_id, origin_id)
+);
+
 create table resolutions (
     workspace_id uuid not null,
     origin_id uuid not null,
@@ -1299,6 +1305,7 @@ CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) W
 CREATE INDEX batches_derived ON ONLY batches USING btree (workspace_id, origin_id, root_id) WHERE (id <> root_id);
 CREATE INDEX batches_direct_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) = 8));
 CREATE INDEX batches_expiring ON ONLY batches USING btree (workspace_id, expires_at) WHERE ((status = 'ready'::text) AND (expires_at IS NOT NULL));
+CREATE INDEX batches_held ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE ((status = ANY (ARRAY['ready'::text, 'leased'::text])) AND (gate = 'held'::text));
 CREATE INDEX batches_leased ON ONLY batches USING btree (id) WHERE (status = 'leased'::text);
 CREATE INDEX batches_live ON ONLY batches USING btree (workspace_id, origin_id, id) WHERE (status = ANY (ARRAY['ready'::text, 'leased'::text]));
 CREATE INDEX batches_never_claimed ON ONLY batches USING btree (workspace_id, provider_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND (open IS NULL) AND ((get_byte(uuid_send(origin_id), 6) >> 4) <> 8));

@@ -51,6 +51,10 @@ func TestSummaries(t *testing.T) {
 			insert into flows (workspace_id, id, name, live_version, status, status_reason, status_detail, paused_at)
 			select workspace_id, origin_id, 'f', 1, 'paused', 'provider_errors', 'it has failed since noon', now() from b`, "resume", 1,
 			"waiting to be called: its campaign or flow is paused (provider_errors: it has failed since noon); no second delivery is possible"},
+		{"resumed, and not released yet", `with b as (update batches set gate = 'held', max_attempts = 1 returning workspace_id, origin_id)
+			insert into releases (workspace_id, origin_id) select workspace_id, origin_id from b`, "resume", 1,
+			"waiting to be called: its campaign or flow was resumed, and the batches that waited are released one after the other; " +
+				"no second delivery is possible"},
 		{"past its send deadline", `update batches set expires_at = now()`, "expiry", 0,
 			"waiting to be called: its send deadline has passed, and the sweep skips it; no second delivery is possible"},
 		{"leased", leased + `-1, max_attempts = 1`, "window", 1,

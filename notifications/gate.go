@@ -3,7 +3,6 @@ package notifications
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"lemma"
 
@@ -17,8 +16,16 @@ import (
 const passes = 2
 
 // Hold closes the gate of an origin's batches in the caller's transaction. After
-// its commit no batch is claimed and no further window opens.
+// its commit no batch is claimed and no further window opens. It takes as long as it
+// needs: a pause by Lemma itself must not end in the limit of statements.
 func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
+	if _, err := tx.Exec(ctx, `set local statement_timeout = 0`); err != nil {
+		return fmt.Errorf("hold batches of %s: %w", origin, err)
+	}
+	// First, so that it waits for a page that is being opened, and no other follows.
+	if _, err := tx.Exec(ctx, `delete from releases where workspace_id = $1 and origin_id = $2`, workspaceID, origin); err != nil {
+		return fmt.Errorf("end the release of %s: %w", origin, err)
+	}
 	for range passes {
 		_, err := tx.Exec(ctx, `
 			update batches set gate = 'held'
@@ -27,36 +34,8 @@ func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.U
 			return fmt.Errorf("hold batches of %s: %w", origin, err)
 		}
 	}
-	return nil
-}
-
-// Unhold opens the gate of an origin's batches and enqueues them. Their rows are read from
-// the audience again before a call: profiles may have opted out during the pause.
-func (l *Ledger) Unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
-	for range passes {
-		jobs, err := unhold(ctx, tx, workspaceID, origin)
-		if err != nil {
-			return fmt.Errorf("open batches of %s: %w", origin, err)
-		}
-		if err := l.Enqueue(ctx, tx, jobs); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func unhold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) ([]Job, error) {
-	rows, _ := tx.Query(ctx, `
-		update batches set gate = 'open', enqueued_at = now(), resumed_at = now()
-		where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'held'
-		returning id, extract(epoch from greatest(least(due_at - now(), interval '100 years'), interval '0'))::float8`, workspaceID, origin)
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Job, error) {
-		j := Job{Ref: Ref{WorkspaceID: workspaceID, OriginID: origin}}
-		var after float64
-		err := row.Scan(&j.BatchID, &after)
-		j.After = time.Duration(after * float64(time.Second))
-		return j, err
-	})
+	_, err := tx.Exec(ctx, `set local statement_timeout to default`)
+	return lemma.Wrap(err, "hold batches of %s", origin)
 }
 
 // Cancelled counts what a cancel has found.

@@ -34,6 +34,8 @@ const (
 type Ledger struct {
 	pool *pgxpool.Pool
 	jobs *river.Client[pgx.Tx] // inserts only
+
+	unholdMost, releasePage int // constants, and lower in tests
 }
 
 // New makes a ledger on a pool.
@@ -42,7 +44,7 @@ func New(pool *pgxpool.Pool) *Ledger {
 	if err != nil {
 		panic("insert-only river client: " + err.Error()) // its config is a constant
 	}
-	return &Ledger{pool: pool, jobs: jobs}
+	return &Ledger{pool: pool, jobs: jobs, unholdMost: unholdMost, releasePage: releasePage}
 }
 
 // notifyEvery is how often the workers of a queue are notified at most. A job that is

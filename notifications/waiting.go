@@ -30,6 +30,7 @@ type batchState struct {
 	ThrottledBy          *string    // the limit that made the provider's batches wait in the last minute
 	Provider             string     // its kind
 	PausedFor            *string    // why the campaign or flow is paused, if Lemma paused it
+	Released             bool       // its campaign or flow was resumed, and its gate is not opened yet
 	ReleasedFor          string     // why a worker gave the batch back last, if it was for a reason
 	ByRate               bool       // its fan-out set DueAt by the rate of the provider
 }
@@ -49,6 +50,7 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 			case when m.throttled_at > now() - interval '1 minute' then m.throttled_by end as throttled_by, coalesce(p.kind, '') as provider,
 			case when c.status = 'paused' then c.status_reason || coalesce(': ' || c.status_detail, '')
 				when f.status = 'paused' then f.status_reason || coalesce(': ' || f.status_detail, '') end as paused_for,
+			exists (select from releases e where e.workspace_id = b.workspace_id and e.origin_id = b.origin_id) as released,
 			case when r.event = 'released' then coalesce(r.detail, '') else '' end as released_for,
 			b.attempt = 1 and b.open is null and c.id is not null and p.rate_per_second is not null as by_rate
 		from notification_status s
@@ -86,6 +88,8 @@ func (b *batchState) waiting(status string) *Waiting {
 		return &Waiting{"window", b.LeaseUntil, "a worker holds its batch, and no window contains it"}
 	case b.Late:
 		return &Waiting{"expiry", nil, "its send deadline has passed, and the sweep skips it"}
+	case b.Gate == "held" && b.Released:
+		return &Waiting{"resume", nil, "its campaign or flow was resumed, and the batches that waited are released one after the other"}
 	case b.Gate == "held" && b.PausedFor != nil:
 		return &Waiting{"resume", nil, "its campaign or flow is paused (" + *b.PausedFor + ")"}
 	case b.Gate == "held":

@@ -37,8 +37,12 @@ func JobTimeout(cfg Config) time.Duration { return 3 * cfg.withDefaults().Lease 
 // Register adds the sender's workers to a River client's.
 func (s *Sender) Register(workers *river.Workers) { river.AddWorker(workers, &worker{sender: s}) }
 
-// Loop runs the reaper, the sweep and FillRate until ctx ends, and returns when all have
-// stopped. It may run on every process.
+// releaseEvery is the time between two pages of a resumed origin. At 5,000 batches a page,
+// more are enqueued than the workers of a process claim.
+const releaseEvery = time.Second
+
+// Loop runs the reaper, the sweep, FillRate, and the release of resumed batches until ctx ends, and
+// returns when all have stopped. It may run on every process.
 func (s *Sender) Loop(ctx context.Context) {
 	down := false
 	var loops sync.WaitGroup
@@ -54,7 +58,18 @@ func (s *Sender) Loop(ctx context.Context) {
 	loops.Go(func() {
 		loop.Every(ctx, s.cfg.FillEvery, func(ctx context.Context) error { _, err := s.FillRate(ctx); return err }, s.failed("fill rate"))
 	})
+	loops.Go(func() { loop.Every(ctx, releaseEvery, s.Release, s.failed("release")) })
 	loops.Wait()
+}
+
+// Release opens the next held batches of each origin that was resumed. One that fails does
+// not stop the others.
+func (s *Sender) Release(ctx context.Context) error {
+	all, err := s.ledger.ReadReleases(ctx)
+	if err != nil {
+		return err
+	}
+	return loop.Each(ctx, all, func(r notifications.Release) error { return s.ledger.Release(ctx, r) })
 }
 
 // reapUnlessDown skips the run after one in which the database did not answer, so that

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -263,6 +264,44 @@ func TestResumeSeesTheRetryBatch(t *testing.T) {
 	if stuck := b.batches("gate = 'held' and status in ('ready', 'leased')"); len(stuck) > 0 {
 		t.Errorf("%d batches are held for ever", len(stuck))
 	}
+}
+
+// A page that waits for the reaper, which commits a retry batch, leaves nothing held.
+func TestAReleaseSeesTheRetryBatch(t *testing.T) {
+	b := setup(t)
+	release := notifications.Release{WorkspaceID: b.Workspace, OriginID: b.origin}
+	b.whileReaping(func(tx pgx.Tx) error {
+		if err := b.ledger.Hold(bg, tx, b.Workspace, b.origin); err != nil {
+			return err
+		}
+		_, err := tx.Exec(bg, `insert into releases (workspace_id, origin_id) values ($1, $2)`, b.Workspace, b.origin)
+		return err
+	}, func(pgx.Tx) error { return b.ledger.Release(bg, release) })
+	b.Must(b.sender().Release(bg))
+	if stuck := b.batches("gate = 'held' and status in ('ready', 'leased')"); len(stuck) > 0 {
+		t.Errorf("%d batches are held for ever", len(stuck))
+	}
+	b.WantCount(0, `select count(*) from releases`)
+}
+
+// An origin that cannot be released does not stop the others.
+func TestAReleaseThatFailsStopsNoOther(t *testing.T) {
+	b := setup(t)
+	b.insert(10, 10, 2)
+	broken := uuid.New()
+	b.Exec(`insert into batches select (jsonb_populate_record(b, jsonb_build_object('origin_id', $1::text))).* from batches b`, broken)
+	b.Exec(`update batches set gate = 'held'`)
+	b.Exec(`create function fail() returns trigger language plpgsql as $$ begin raise 'it fails'; end $$`)
+	b.Exec(`create trigger fail before update on batches_default for each row when (new.origin_id = '` + broken.String() + `')
+		execute function fail()`)
+	b.Exec(`insert into releases (workspace_id, origin_id) select workspace_id, origin_id from batches`)
+	if err := b.sender().Release(bg); err == nil {
+		t.Error("no error")
+	}
+	b.WantCount(1, `select count(*) from batches where gate = 'held' and origin_id = $1`, broken)
+	b.WantCount(0, `select count(*) from batches where gate = 'held' and origin_id = $1`, b.origin)
+	b.WantCount(1, `select count(*) from releases where origin_id = $1`, broken)
+	b.WantCount(1, `select count(*) from releases`)
 }
 
 // oddCarrier returns ids that no text column accepts, or one receipt too few.
