@@ -92,17 +92,15 @@ func (l *Ledger) openUpTo(ctx context.Context, tx pgx.Tx, r Release, most int) e
 	return nil
 }
 
-// unhold locks the batches before it opens them, so that one that has ended or changed
-// meanwhile is read again.
+// unhold opens the first batches by id. A range, and no join by ids, since a plan of a join may
+// read all held batches for each of them while there are no statistics of held ones.
 func unhold(ctx context.Context, tx pgx.Tx, r Release, most int) ([]Job, error) {
 	rows, _ := tx.Query(ctx, `
-		with held as materialized (
-			select id from batches
-			where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'held'
-			order by id limit $3 for no key update)
 		update batches b set gate = 'open', enqueued_at = now(), resumed_at = now()
-		from held
-		where b.workspace_id = $1 and b.origin_id = $2 and b.id = held.id and b.status in ('ready', 'leased') and b.gate = 'held'
+		where b.workspace_id = $1 and b.origin_id = $2 and b.status in ('ready', 'leased') and b.gate = 'held'
+			and b.id <= coalesce((select id from batches
+				where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'held'
+				order by id offset $3 - 1 limit 1), 'ffffffff-ffff-ffff-ffff-ffffffffffff')
 		returning b.id, extract(epoch from greatest(least(b.due_at - now(), interval '100 years'), interval '0'))::float8`,
 		r.WorkspaceID, r.OriginID, most)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Job, error) {

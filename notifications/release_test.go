@@ -1,8 +1,10 @@
 package notifications_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -99,11 +101,13 @@ func TestAPauseWaitsForThePage(t *testing.T) {
 func TestOneProcessOpensAPage(t *testing.T) {
 	f := paused(t, 5)
 	f.inTx(f.unhold)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	f.inTx(func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), `select from releases for update`); err != nil {
 			return err
 		}
-		return f.Release(t.Context(), f.release())
+		return f.Release(ctx, f.release())
 	})
 	f.wantRelease(2, 3, 1)
 }

@@ -295,6 +295,7 @@ func TestAReleaseThatFailsStopsNoOther(t *testing.T) {
 	b.Exec(`create trigger fail before update on batches_default for each row when (new.origin_id = '` + broken.String() + `')
 		execute function fail()`)
 	b.Exec(`insert into releases (workspace_id, origin_id) select workspace_id, origin_id from batches`)
+	b.Exec(`insert into releases (workspace_id, origin_id) select $1, gen_random_uuid() from generate_series(1, 30)`, b.Workspace)
 	if err := b.sender().Release(bg); err == nil {
 		t.Error("no error")
 	}
