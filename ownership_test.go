@@ -12,7 +12,7 @@ var mayImport = map[string][]string{
 	"secrets":        {},
 	"workspaces":     {"fence", "flows/admission", "page", "pgerr"},
 	"providers":      {"clock", "fence", "page", "pgerr", "secrets"},
-	"settings":       {"loop"},
+	"settings":       {"clock", "loop"},
 	"dial":           {},
 	"slots":          {},
 	"sentry":         {"dial"},

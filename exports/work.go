@@ -182,9 +182,10 @@ func (e *Exports) postpone(ctx context.Context, o blobs.Owner, cause error) erro
 const leased = `exists (select from blobs b where b.workspace_id = x.workspace_id and b.owner_id = x.id and b.status = 'registered'
 	and b.lease_until >= now())`
 
-// failuresOf is how many failures of an export a cause is: 0 if the database was away.
+// failuresOf is how many failures of an export a cause is: 0 if the database was away. A
+// statement that took too long does so each time.
 func failuresOf(cause error) int {
-	if pgerr.Away(cause) {
+	if pgerr.Away(cause) && !pgerr.Is(cause, "57014") {
 		return 0
 	}
 	return 1

@@ -130,3 +130,7 @@ func (f *Flows) unblock(ctx context.Context, ws uuid.UUID, all []uuid.UUID, long
 	})
 	return rows, err
 }
+
+// waitsAnew is true of an enrollment e whose wait begins again or is shifted by its move r. It
+// is not blocked any more: its time is that of the wait, and not that of the next try.
+const waitsAnew = `(r.timer = 'restarted' or r.shift <> 0 and not (e.` + hasMatched + `))`

@@ -1,6 +1,7 @@
 package flows_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -82,4 +83,22 @@ func TestBlockedEnrollmentsThatAreTooFarAheadAreRetried(t *testing.T) {
 	b.WantCount(1, `select count(*) from enrollments e join flow_shards t on t.flow_id = e.flow_id and t.shard = e.shard
 		where profile_key = 'c1' and next_due_at <= now()`)
 	b.WantCount(2, `select count(*) from enrollments where profile_key <> 'c1' and resume_at > now() + interval '49 minutes'`)
+}
+
+// An enrollment that was blocked when its delay was over waits for a longer delay after a move,
+// and is not retried before.
+func TestABlockedEnrollmentWhoseDelayAMoveLengthens(t *testing.T) {
+	b := setup(t, 1)
+	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"w",
+		"nodes":{"w":{"type":"delay","for":"P1D","next":"e"},"e":{"type":"exit"}}}`
+	flow := b.Live(text)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.Exec(`update enrollments set blocked_reason = 'condition_time', failures = 3, resume_at = now() + interval '10 minutes'`)
+	b.PublishNext(flow, strings.Replace(text, "P1D", "P30D", 1), flows.InFlight{Mode: "move"})
+	b.FinishMoves()
+	if n := b.repair(); n != 0 {
+		t.Errorf("%d rows are repaired", n)
+	}
+	b.WantCount(1, `select count(*) from enrollments where blocked_reason is null and failures = 0 and resume_at > now() + interval '28 days'`)
 }

@@ -374,8 +374,8 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
 				matched_event = case when r.timer = 'restarted' then null else e.matched_event end,
 				answer_step = case when r.timer = 'restarted' then null else e.answer_step end,
-				failures = case when r.timer = 'restarted' then 0 else e.failures end,
-				blocked_reason = case when r.timer = 'restarted' then null else e.blocked_reason end
+				failures = case when `+waitsAnew+` then 0 else e.failures end,
+				blocked_reason = case when `+waitsAnew+` then null else e.blocked_reason end
 			from (select $1::uuid as workspace_id, r.* from unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::float8[], $7::boolean[])
 				as r (id, version, node, timer, shift, register) limit $8) r
 			where e.workspace_id = r.workspace_id and e.id = r.id and e.ended_at is null`, ws, r.ids, r.versions, r.nodes, r.timers, r.shifts,

@@ -71,6 +71,10 @@ func (l *Ledger) CancelContent(ctx context.Context, tx pgx.Tx, workspaceID, orig
 // cancel runs an update of batches. It settles the second attempts that the update has
 // ended, and returns how many rows it cancels that were never called.
 func cancel(ctx context.Context, tx pgx.Tx, update string, workspaceID, origin uuid.UUID, more ...any) (cancelled int64, err error) {
+	// A page of a release locks batches in another order.
+	if _, err := tx.Exec(ctx, `select from releases where workspace_id = $1 and origin_id = $2 for update`, workspaceID, origin); err != nil {
+		return 0, fmt.Errorf("lock the release: %w", err)
+	}
 	for range passes {
 		rows, _ := tx.Query(ctx, update+cancelledRows, append([]any{workspaceID, origin}, more...)...)
 		var second []Ended

@@ -41,14 +41,14 @@ func (s *Sender) Repairs() []clock.Repair {
 // probe. The times of failures, from which the length of an outage is computed, are in the past.
 const repairMeters = `
 	with ahead as (
-		select m.workspace_id, m.provider_id from provider_meters m
+		select m.workspace_id, m.provider_id, ` + perMessage + ` as per_message from provider_meters m
 		join providers p on p.workspace_id = m.workspace_id and p.id = m.provider_id
 		where m.next_free_at > now() + $1::interval + ` + perMessage + ` or m.open_until > now() + $2::interval
 			or m.probe_until > now() + 2 * $3::interval or m.opened_at > now() + $1::interval or m.failing_since > now() + $1::interval
 		limit $4 for update of m skip locked
 	)
 	update provider_meters m set
-		next_free_at = case when m.next_free_at > now() + $1::interval then now() else m.next_free_at end,
+		next_free_at = case when m.next_free_at > now() + $1::interval + a.per_message then now() else m.next_free_at end,
 		open_until = case when m.open_until > now() + $2::interval then now() else m.open_until end,
 		probe_until = case when m.probe_until > now() + 2 * $3::interval then now() + $3::interval else m.probe_until end,
 		opened_at = case when m.opened_at > now() then now() else m.opened_at end,

@@ -121,7 +121,8 @@ func (s *Sender) makeNextDue(ctx context.Context, p idleProvider) (n int, err er
 }
 
 // lockNext checks the provider again, since other processes do the same. Messages of a
-// variant with a send_offset are never earlier than that. Rows that others have locked are left
+// variant with a send_offset are never earlier than that after they were written: enqueued_at is
+// the time at which a batch that was never claimed was written, or resumed. Rows that others have locked are left
 // to the next run, so that no deadlock is possible. The range of one provider keeps a planner
 // from the indexes of due batches, in which it would read those of other providers.
 const lockNext = `
@@ -136,13 +137,13 @@ const lockNext = `
 	), later as (
 		select b.origin_id, b.id, b.due_at, idle.rate, sum(b.size) over (order by b.due_at, b.id) - b.size as before
 		from idle cross join lateral (
-			select origin_id, id, size, due_at, content_id, created_at from batches
+			select origin_id, id, size, due_at, content_id, enqueued_at from batches
 			where workspace_id = $1 and provider_id between $2 and $2 and ` + neverClaimed + ` and due_at > now()
 			order by provider_id, due_at limit $3) b
 		where not exists (
 			select from iterations i join iteration_variants v on v.workspace_id = i.workspace_id and v.iteration_id = i.id
 			where i.workspace_id = $1 and i.campaign_id = b.origin_id and v.content_id = b.content_id
-			  and b.created_at + v.send_offset > now())
+			  and b.enqueued_at + v.send_offset > now())
 	), next as (
 		select origin_id, id from later where rate is null or before < rate * $4::float8 order by due_at, id limit $5
 	)

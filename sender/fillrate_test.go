@@ -186,7 +186,8 @@ func TestAnUnusedRateKeepsTheSendOffset(t *testing.T) {
 	for _, i := range []int{0, 2} {
 		b.Exec(`update batches set content_id = $2 where id = $1`, refs[i].BatchID, offset)
 	}
-	b.Exec(`update batches set created_at = now() - interval '2 hours' where id = $1`, refs[2].BatchID)
+	b.Exec(`update batches set created_at = now() - interval '2 hours'`) // the fan-out began then
+	b.Exec(`update batches set enqueued_at = now() - interval '2 hours' where id = $1`, refs[2].BatchID)
 	b.fillRate(b.sender(), 3)
 	if left := b.batches(`due_at > now()`); !slices.Equal(left, refs[:1]) {
 		t.Errorf("%v are due later, of %v", left, refs)

@@ -161,6 +161,9 @@ func (s *Settings) Sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !first {
+		started = s.repaired(started, all)
+	}
 	if s.stale(all, first) {
 		if err := s.store(ctx, started); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
@@ -273,4 +274,22 @@ func TestLongest(t *testing.T) {
 	if _, _, err := Longest([]Stored{{Name: "kept", Value: "x"}}, "kept"); err == nil {
 		t.Error("a value that is no duration is no error")
 	}
+}
+
+// A process that started while the clock of the database was ahead is not newer than those that
+// start when it is right again.
+func TestTimesOfProcessesThatAreTooFarAhead(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	before := start(t, pool, first)
+	pgtest.Exec(t, pool, `update settings set started_at = now() + interval '1 day', seen_at = now() + interval '1 day'`)
+	before.startedAt = before.startedAt.Add(24 * time.Hour)
+	if n, err := before.Repairs()[0].Run(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d repaired, %v", n, err)
+	}
+	wants(t, first, before)
+	after := start(t, pool, second)
+	wants(t, second, before, after)
+	stop(t, pool, first) // it stores its row again
+	wants(t, second, before, after)
 }
