@@ -79,7 +79,7 @@ func openExports(t *testing.T, url string) *exporting {
 	h.Must(err)
 	h.Must(suppression.New(h.Pool).Seed(t.Context(), h.Workspace, exportRows))
 	h.Exec(stops)
-	kept := blobs.New(blobs.Deps{Pool: h.Pool, Store: store})
+	kept := blobs.New(blobs.Deps{Pool: h.Pool, Store: store, At: blobs.Location(url)})
 	x := exports.New(exports.Deps{Pool: h.Pool, Links: links.New(h.Pool, pgtest.Box(t), nil), Blobs: kept}, exports.Config{})
 	return &exporting{h, x, store, []string{"LEMMA_BLOBS=" + url, "LEMMA_S3_ACCESS_KEY=" + s3Key, "LEMMA_S3_SECRET_KEY=" + s3Secret}}
 }

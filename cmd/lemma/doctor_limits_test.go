@@ -17,13 +17,13 @@ func TestDoctorComparesLocksWithPartitions(t *testing.T) {
 	doctor := func() string {
 		return strings.Join(strings.Fields(mustRun(t, on(s.Pool), "doctor", "--allow-no-fsync")), " ")
 	}
-	if out := doctor(); !strings.Contains(out, "ok locks max_locks_per_transaction is 64, and the partitions of today need 14") {
+	if out := doctor(); !strings.Contains(out, "ok locks max_locks_per_transaction is 64, and the partitions of today need 15") {
 		t.Errorf("a new database: %s", out)
 	}
 	for year := range 5 {
 		s.Must(migrations.Partitions(t.Context(), s.Pool, time.Date(2015+year, 1, 1, 0, 0, 0, 0, time.UTC)))
 	}
-	if out := doctor(); !strings.Contains(out, "warn locks max_locks_per_transaction is 64, and the partitions of today need 69: "+
+	if out := doctor(); !strings.Contains(out, "warn locks max_locks_per_transaction is 64, and the partitions of today need 75: "+
 		"set it to 256 and restart Postgres, or keep fewer months") {
 		t.Errorf("a database with 25 months: %s", out)
 	}
