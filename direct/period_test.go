@@ -128,7 +128,7 @@ func TestAKeyIsStoredWhileItIsMoved(t *testing.T) {
 	b := setup(t)
 	ctx := context.Background()
 	b.Must(b.process().BeginPeriod(ctx))
-	r := newRequest(b.Workspace, b.request("k"), times{100 * time.Hour, time.Hour, AtMostOnce}, false)
+	r := newRequest(b.Workspace, b.request("k"), times{MostLock, time.Hour, AtMostOnce}, false)
 	requests := []*request{r}
 	b.Must(pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
 		_, err := Lock(ctx, tx, b.Workspace, requests, false)

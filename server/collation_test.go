@@ -20,7 +20,7 @@ func TestChangedCollation(t *testing.T) {
 		t.Errorf("a database in C: %+v, %v", c, err)
 	}
 	if pgtest.One[int](t, pool, "select current_setting('server_version_num')::int") < 150_000 {
-		t.Skip("Postgres has versions of databases since 15")
+		return // Postgres has no versions of databases
 	}
 	name := strings.ReplaceAll("icu_"+lemma.NewID().String(), "-", "_")
 	exec := func(sql string) {
