@@ -65,3 +65,36 @@ func Zone(name string) (*time.Location, error) {
 	}
 	return load()
 }
+
+// Instant returns the instant at which a zone's clocks show a wall time, which is given as if
+// it were UTC. If the clocks are set forward over that time, it is the first instant after the
+// gap; if they show it twice, it is the first of the two. time.Date guarantees neither.
+func Instant(wall time.Time, zone *time.Location) time.Time {
+	// No zone is further from UTC than 26 hours: begin before, and go on from one stretch
+	// of equal offset to the next.
+	for t := wall.Add(-26 * time.Hour).In(zone); ; {
+		start, end := stretch(t)
+		_, offset := t.Zone()
+		instant := wall.Add(-time.Duration(offset) * time.Second)
+		if !end.IsZero() && !instant.Before(end) {
+			t = end
+			continue
+		}
+		if !start.IsZero() && instant.Before(start) {
+			instant = start
+		}
+		return instant.In(zone)
+	}
+}
+
+// stretch returns the bounds of a time around t in which the offset is the same. The end is
+// after t: ZoneBounds returns the begin of the last UTC day of a leap year for all times of that
+// day, in zones that change their clocks by a rule (https://go.dev/issue/81583).
+func stretch(t time.Time) (start, end time.Time) {
+	start, end = t.ZoneBounds()
+	if !end.IsZero() && !end.After(t) {
+		const day = 24 * time.Hour
+		end = t.UTC().Truncate(day).Add(day).In(t.Location())
+	}
+	return start, end
+}

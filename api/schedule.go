@@ -42,30 +42,5 @@ func (in schedule) inZone(local time.Time) (time.Time, error) {
 	if err != nil {
 		return local, lemma.Fault("/timezone", "invalid_zone", "%s", rules["zone"].Detail)
 	}
-	return resolve(local, zone), nil
-}
-
-// resolve returns the instant of a local time, which is given as if it were UTC. Of a local
-// time that occurs twice it is the first; of one that a clock change skips, the first
-// instant after the change.
-func resolve(local time.Time, zone *time.Location) time.Time {
-	_, before := local.Add(-26 * time.Hour).In(zone).Zone() // no zone is further from UTC than that
-	_, after := local.Add(26 * time.Hour).In(zone).Zone()
-	early := local.Add(-time.Duration(before) * time.Second)
-	late := local.Add(-time.Duration(after) * time.Second)
-	if late.Before(early) {
-		early, late = late, early
-	}
-	for _, t := range []time.Time{early, late} {
-		if sameClock(t.In(zone), local) {
-			return t
-		}
-	}
-	change, _ := late.In(zone).ZoneBounds()
-	return change.UTC()
-}
-
-func sameClock(a, b time.Time) bool {
-	const clock = "2006-01-02T15:04:05"
-	return a.Format(clock) == b.Format(clock)
+	return lemma.Instant(local, zone).UTC(), nil
 }

@@ -49,26 +49,9 @@ func (d day) weekday() time.Weekday {
 	return time.Date(d.year, d.month, d.day, 0, 0, 0, 0, time.UTC).Weekday()
 }
 
-// in returns the instant at which a zone's clocks show this day and time. If the clocks
-// are set forward over that time, it is the first instant after the gap; if they show it
-// twice, it is the first of the two. time.Date guarantees neither.
+// in returns the instant at which a zone's clocks show this day and time, see lemma.Instant.
 func (d day) in(zone *time.Location, c clock) time.Time {
-	wall := time.Date(d.year, d.month, d.day, c.hour, c.minute, c.second, 0, time.UTC)
-	// No zone is further from UTC than 26 hours: begin before, and go on from one stretch
-	// of equal offset to the next.
-	for t := wall.Add(-26 * time.Hour).In(zone); ; {
-		start, end := t.ZoneBounds()
-		_, offset := t.Zone()
-		instant := wall.Add(-time.Duration(offset) * time.Second)
-		if !end.IsZero() && !instant.Before(end) {
-			t = end
-			continue
-		}
-		if !start.IsZero() && instant.Before(start) {
-			instant = start
-		}
-		return instant.In(zone)
-	}
+	return lemma.Instant(time.Date(d.year, d.month, d.day, c.hour, c.minute, c.second, 0, time.UTC), zone)
 }
 
 // when is what a wait_until waits for, parsed once.

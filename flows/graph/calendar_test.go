@@ -17,60 +17,6 @@ func zoneNamed(t testing.TB, name string) *time.Location {
 	return zone
 }
 
-func TestWallClock(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct{ what, zone, wall, want string }{
-		{"a plain day", "Europe/Berlin", "2026-11-21 09:00:00", "2026-11-21T09:00:00+01:00"},
-		{"Berlin, in the gap of spring", "Europe/Berlin", "2026-03-29 02:30:00", "2026-03-29T03:00:00+02:00"},
-		{"Berlin, the gap's first instant", "Europe/Berlin", "2026-03-29 02:00:00", "2026-03-29T03:00:00+02:00"},
-		{"Berlin, before the gap", "Europe/Berlin", "2026-03-29 01:59:59", "2026-03-29T01:59:59+01:00"},
-		{"Berlin, after the gap", "Europe/Berlin", "2026-03-29 03:00:00", "2026-03-29T03:00:00+02:00"},
-		{"Berlin, the hour that is there twice", "Europe/Berlin", "2026-10-25 02:30:00", "2026-10-25T02:30:00+02:00"},
-		{"Berlin, after it", "Europe/Berlin", "2026-10-25 03:00:00", "2026-10-25T03:00:00+01:00"},
-		{"New York, gap", "America/New_York", "2026-03-08 02:30:00", "2026-03-08T03:00:00-04:00"},
-		{"New York, twice", "America/New_York", "2026-11-01 01:30:00", "2026-11-01T01:30:00-04:00"},
-		{"Lord Howe, a gap of half an hour", "Australia/Lord_Howe", "2026-10-04 02:15:00", "2026-10-04T02:30:00+11:00"},
-		{"Lord Howe, half an hour twice", "Australia/Lord_Howe", "2026-04-05 01:45:00", "2026-04-05T01:45:00+11:00"},
-		{"Lord Howe, after it", "Australia/Lord_Howe", "2026-04-05 02:00:00", "2026-04-05T02:00:00+10:30"},
-		{"Sao Paulo, a day without midnight", "America/Sao_Paulo", "2018-11-04 00:00:00", "2018-11-04T01:00:00-02:00"},
-		{"Sao Paulo, midnight twice", "America/Sao_Paulo", "2018-02-17 23:30:00", "2018-02-17T23:30:00-02:00"},
-		{"Kathmandu", "Asia/Kathmandu", "2026-06-01 09:00:00", "2026-06-01T09:00:00+05:45"},
-		{"Apia, a day that was left out", "Pacific/Apia", "2011-12-30 09:00:00", "2011-12-31T00:00:00+14:00"},
-		{"far ahead", "Europe/Berlin", "2199-07-01 09:00:00", "2199-07-01T09:00:00+02:00"},
-		{"UTC", "UTC", "2026-03-29 02:30:00", "2026-03-29T02:30:00Z"},
-	} {
-		wall, err := time.Parse(time.DateTime, c.wall)
-		if err != nil {
-			t.Fatal(err)
-		}
-		h, m, s := wall.Clock()
-		if got := dayOf(wall).in(zoneNamed(t, c.zone), clock{h, m, s}).Format(time.RFC3339); got != c.want {
-			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
-		}
-	}
-}
-
-// Where a wall clock's time exists once, time.Date is right, and Lemma agrees.
-func TestWallClockAgreesWithGo(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Sao_Paulo",
-		"Pacific/Apia"} {
-		zone := zoneNamed(t, name)
-		for at := time.Date(2010, 1, 1, 0, 0, 0, 0, time.UTC); at.Year() < 2030; at = at.Add(37 * time.Minute * 11) {
-			local := at.In(zone)
-			h, m, s := local.Clock()
-			got := dayOf(local).in(zone, clock{h, m, s})
-			if got.Equal(at) {
-				continue
-			}
-			// The hour that exists twice: the first of both shows the same.
-			if got.Format(time.DateTime) != local.Format(time.DateTime) || !got.Before(at) {
-				t.Fatalf("%s: %s became %s", name, local, got)
-			}
-		}
-	}
-}
-
 func TestUntil(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ what, node, now, profile, want string }{
