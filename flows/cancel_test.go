@@ -1,6 +1,8 @@
 package flows_test
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -144,4 +146,23 @@ func TestADrainedFlowIsArchivedAfterItsLastMessage(t *testing.T) {
 	b.Wants(lemma.Conflict, b.Deps.Providers.Delete(bg, b.Workspace, b.Provider))
 	b.Exec(`update batches set status = 'done', leased_by = null, lease_until = null, sent = size, finished_at = now()`)
 	is(flows.Archived)
+}
+
+// The SQL of docs/guides/restore-a-backup.md: the messages of archived flows are listed, and expire.
+func TestMessagesOfAnArchivedFlowExpireAfterARestore(t *testing.T) {
+	b := setup(t, 1)
+	flow, _ := b.archivedWithAMessage()
+	page, err := os.ReadFile("../docs/guides/restore-a-backup.md")
+	b.Must(err)
+	blocks := regexp.MustCompile("(?s)```sql\n(.*?);\n *```").FindAllStringSubmatch(string(page), -1)
+	if len(blocks) != 2 {
+		t.Fatalf("the guide has %d blocks of SQL", len(blocks))
+	}
+	listed := `select count(*) from (` + blocks[0][1] + `) a where id = $1 and messages = 1`
+	b.WantCount(1, listed, flow)
+	b.WantCount(0, `select count(*) from batches where expires_at <= now()`)
+	b.Exec(strings.Replace(blocks[1][1], "...", flow.String(), 1))
+	b.WantCount(1, `select count(*) from batches where expires_at <= now()`)
+	b.Exec(`update batches set status = 'expired', skipped = size, finished_at = now()`)
+	b.WantCount(0, listed, flow)
 }

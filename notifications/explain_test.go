@@ -41,6 +41,12 @@ func TestSummaries(t *testing.T) {
 		{"due later by the rate", ofCampaign + `update batches set due_at = now() + interval '1 hour', max_attempts = 1`, "due", 1,
 			"waiting to be called: its batch is due then by the rate of its provider, or sooner if the rate is unused; " +
 				"no second delivery is possible"},
+		{"due later by the offset of its variant", ofCampaign + `, i as (
+			insert into iterations (workspace_id, id, campaign_id, sample_percent, holdout_percent) select ws, id, id, 100, 0 from b), variant as (
+			insert into iteration_variants (workspace_id, iteration_id, ordinal, name, weight, content_id, send_offset)
+			select b.workspace_id, origin_id, 0, 'A', 1, content_id, interval '1 hour' from batches b)
+			update batches set due_at = now() + interval '1 hour', max_attempts = 1`, "due", 1,
+			"waiting to be called: its batch is due then by the send_offset of its variant; no second delivery is possible"},
 		{"tried again later", ofCampaign + `update batches set due_at = now() + interval '1 hour', max_attempts = 1, open = '{0}'`, "due", 1,
 			"waiting to be called: its batch is not due yet; no second delivery is possible"},
 		{"paused", `update batches set gate = 'held', max_attempts = 1`, "resume", 1,

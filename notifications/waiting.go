@@ -33,6 +33,7 @@ type batchState struct {
 	Released             bool       // its campaign or flow was resumed, and its gate is not opened yet
 	ReleasedFor          string     // why a worker gave the batch back last, if it was for a reason
 	ByRate               bool       // its fan-out set DueAt by the rate of the provider
+	ByOffset             bool       // its variant is sent later than others, and that time has not passed
 }
 
 // AwaitsEvents is the detail in the log of a batch whose rows the reaper leaves until
@@ -52,7 +53,10 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 				when f.status = 'paused' then f.status_reason || coalesce(': ' || f.status_detail, '') end as paused_for,
 			exists (select from releases e where e.workspace_id = b.workspace_id and e.origin_id = b.origin_id) as released,
 			case when r.event = 'released' then coalesce(r.detail, '') else '' end as released_for,
-			b.attempt = 1 and b.open is null and c.id is not null and p.rate_per_second is not null as by_rate
+			b.attempt = 1 and b.open is null and c.id is not null and p.rate_per_second is not null as by_rate,
+			exists (select from iterations i join iteration_variants v on v.workspace_id = i.workspace_id and v.iteration_id = i.id
+				where i.workspace_id = b.workspace_id and i.campaign_id = b.origin_id and v.content_id = b.content_id
+				and b.enqueued_at + v.send_offset > now()) as by_offset
 		from notification_status s
 		join batches b on b.workspace_id = s.workspace_id and b.origin_id = s.origin_id and b.id = s.current_batch_id
 		left join providers p on p.workspace_id = b.workspace_id and p.id = b.provider_id
@@ -96,6 +100,8 @@ func (b *batchState) waiting(status string) *Waiting {
 		return &Waiting{"resume", nil, "its campaign or flow is paused"}
 	case b.DueAt.After(b.Now) && b.ReleasedFor != "":
 		return &Waiting{"due", &b.DueAt, "its batch is tried again then: " + b.ReleasedFor}
+	case b.DueAt.After(b.Now) && b.ByOffset:
+		return &Waiting{"due", &b.DueAt, "its batch is due then by the send_offset of its variant"}
 	case b.DueAt.After(b.Now) && b.ByRate:
 		return &Waiting{"due", &b.DueAt, "its batch is due then by the rate of its provider, or sooner if the rate is unused"}
 	case b.DueAt.After(b.Now):

@@ -84,13 +84,19 @@ func (s *Sender) repairLeases(ctx context.Context) (rows int64, err error) {
 // $1 is the slack, $2 the longest wait of a batch without refusals, and $3 of one with refusals.
 // Both may also wait for the rate of the provider.
 //
-// A batch that was given back has open rows. One that was never claimed was written by a wrong
-// clock if it was created in the future. That of direct notifications may have a send_at, which
-// cannot be distinguished unless it is not after its creation.
+// A batch that was given back has open rows, and so has one that was never claimed and of which
+// a row was cancelled: only the first has a log. One that was never claimed was written by a
+// wrong clock if it was created in the future. That of direct notifications may have a send_at,
+// which cannot be distinguished unless it is not after its creation.
 const isAhead = `(case
-	when b.open is not null then b.due_at > now() + case when b.refusals is null then $2::interval else $3::interval end
+	when ` + wasGivenBack + ` then b.due_at > now() + case when b.refusals is null then $2::interval else $3::interval end
 		+ (select ` + perMessage + ` from providers p where p.workspace_id = b.workspace_id and p.id = b.provider_id)
 	else b.created_at > now() + $1::interval and (` + notDirect + ` or b.due_at <= b.created_at) end)`
+
+// wasGivenBack is true of a ready batch b that was claimed, and of one that was made from another.
+// Each claim is in its log.
+const wasGivenBack = `(b.root_id <> b.id
+	or b.open is not null and exists (select from batch_log l where l.workspace_id = b.workspace_id and l.batch_id = b.id))`
 
 // repairDue makes batches due that wait for a time of a wrong clock, and enqueues them.
 func (s *Sender) repairDue(ctx context.Context) (rows int64, err error) {
@@ -121,7 +127,7 @@ func (s *Sender) readAhead(ctx context.Context) (found []notifications.Ref, err 
 	defer s.ahead.Unlock()
 	rows, _ := s.pool.Query(ctx, `
 		select b.workspace_id, b.origin_id, b.id, b.due_at, `+isAhead+` from (
-			select workspace_id, origin_id, id, provider_id, due_at, created_at, open, refusals from batches
+			select workspace_id, origin_id, id, root_id, provider_id, due_at, created_at, open, refusals from batches
 			where status = 'ready' and gate = 'open' and due_at > greatest(now() + $1::interval, $4) order by due_at limit $5
 		) b`, append(s.aheadBounds(), s.ahead.after, aheadAmong)...)
 	var ref notifications.Ref
@@ -161,7 +167,7 @@ func (s *Sender) makeDue(ctx context.Context, ref notifications.Ref) (repaired b
 		var after float64
 		err := tx.QueryRow(ctx, `
 			update batches b set enqueued_at = now(), resumed_at = now(),
-				due_at = now() + case when open is null then greatest(due_at - created_at, interval '0') else interval '0' end,
+				due_at = now() + case when `+wasGivenBack+` then interval '0' else greatest(due_at - created_at, interval '0') end,
 				created_at = case when created_at > now() then now() else created_at end
 			where workspace_id = $4 and origin_id = $5 and id = $6 and `+isReady+` and `+isAhead+`
 			returning extract(epoch from due_at - now())::float8`,

@@ -28,6 +28,12 @@ func (b *bundle) due(id uuid.UUID) float64 {
 		[]uuid.UUID{id})
 }
 
+// wasClaimed writes the log of a claim.
+func (b *bundle) wasClaimed(id uuid.UUID) {
+	b.T.Helper()
+	b.Exec(`insert into batch_log (workspace_id, batch_id, event) values ($1, $2, 'claimed')`, b.Workspace, id)
+}
+
 // Batches that wait for a time that Lemma cannot have set by the present clock become due and
 // get a job. A time that may be right is kept, as is one that a user chose.
 func TestBatchesWithTimesTooFarAheadAreDue(t *testing.T) {
@@ -35,20 +41,25 @@ func TestBatchesWithTimesTooFarAheadAreDue(t *testing.T) {
 	direct := notifications.DirectOrigin(lemma.NewID(), time.Now())
 	for name, c := range map[string]struct {
 		set    string
+		never  bool // claimed
 		direct bool
 		rate   float64
 		due    float64 // minutes
 		jobs   int
 	}{
-		"waits for a rate":                       {set: `open = '{0}', due_at = now() + interval '1 day'`, rate: 30, jobs: 1},
-		"waits for a slow rate":                  {set: `open = '{0}', due_at = now() + interval '50 minutes'`, rate: 1. / 3600, due: 50},
-		"waits too long for a slow rate":         {set: `open = '{0}', due_at = now() + interval '80 minutes'`, rate: 1. / 3600, jobs: 1},
-		"waits for a back-off":                   {set: `open = '{0}', due_at = now() + interval '1 minute'`, due: 1},
-		"waits after refusals":                   {set: `open = '{0}', refusals = '{9}', due_at = now() + interval '1 hour'`, due: 60},
-		"waits too long after refusals":          {set: `open = '{0}', refusals = '{9}', due_at = now() + interval '1 day'`, jobs: 1},
-		"was created by a wrong clock":           {set: created, jobs: 1},
-		"was created by one, with an offset":     {set: created + ` + interval '2 hours'`, due: 120, jobs: 1},
-		"has an offset":                          {set: `due_at = now() + interval '2 hours'`, due: 120},
+		"waits for a rate":                   {set: `open = '{0}', due_at = now() + interval '1 day'`, rate: 30, jobs: 1},
+		"waits for a slow rate":              {set: `open = '{0}', due_at = now() + interval '50 minutes'`, rate: 1. / 3600, due: 50},
+		"waits too long for a slow rate":     {set: `open = '{0}', due_at = now() + interval '80 minutes'`, rate: 1. / 3600, jobs: 1},
+		"waits for a back-off":               {set: `open = '{0}', due_at = now() + interval '1 minute'`, due: 1},
+		"waits after refusals":               {set: `open = '{0}', refusals = '{9}', due_at = now() + interval '1 hour'`, due: 60},
+		"waits too long after refusals":      {set: `open = '{0}', refusals = '{9}', due_at = now() + interval '1 day'`, jobs: 1},
+		"was created by a wrong clock":       {set: created, jobs: 1},
+		"was created by one, with an offset": {set: created + ` + interval '2 hours'`, due: 120, jobs: 1},
+		"has an offset":                      {set: `due_at = now() + interval '2 hours'`, due: 120},
+		"a second attempt waits":             {set: `root_id = gen_random_uuid(), members = '{0}', open = '{0}', due_at = now() + interval '1 day'`, never: true, jobs: 1},
+		"direct, has a send_at, and one was cancelled": {set: `open = '{0}', due_at = now() + interval '1 day'`, never: true, direct: true,
+			due: 24 * 60},
+		"has an offset, and one was cancelled":   {set: `open = '{0}', due_at = now() + interval '2 hours'`, never: true, due: 120},
 		"direct, and has a send_at":              {set: `due_at = now() + interval '1 day'`, direct: true, due: 24 * 60},
 		"direct, created by a wrong clock":       {set: created, direct: true, jobs: 1},
 		"direct, created by one, with a send_at": {set: created + ` + interval '2 hours'`, direct: true, due: 26 * 60},
@@ -67,6 +78,9 @@ func TestBatchesWithTimesTooFarAheadAreDue(t *testing.T) {
 			ref := b.insert(1, 1, 2)[0]
 			s := b.sender()
 			b.Exec(`update batches set ` + c.set)
+			if !c.never {
+				b.wasClaimed(ref.BatchID)
+			}
 			b.Exec(`truncate river_job`)
 			b.repair(s)
 			if got := b.due(ref.BatchID); got < c.due-.5 || got > c.due+.5 {
@@ -86,6 +100,7 @@ func TestBatchesBehindManyThatWaitAreRepaired(t *testing.T) {
 	b := setup(t)
 	ref := b.insert(1, 1, 2)[0]
 	b.Exec(`update batches set open = '{0}', due_at = now() + interval '1 day'`)
+	b.wasClaimed(ref.BatchID)
 	b.Exec(`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, due_at)
 		select $1, $2, id, id, $3, $2, 1, 2, now() + interval '1 hour' + i * interval '1 second'
 		from (select gen_random_uuid() as id, i from generate_series(1, $4::int) i) b`, b.Workspace, b.origin, b.provider, aheadAmong)
