@@ -95,7 +95,8 @@ func TestAFanoutThatCrashedIsContinued(t *testing.T) {
 	b.Exec(`update fanouts set lease_until = now() - interval '1 second' where workspace_id = $1`, b.Workspace)
 	for _, lost := range []string{`truncate river_job`, // the second: by a process whose clock is ahead
 		`update river_job set state = 'scheduled', scheduled_at = now() + interval '4 months'`, // the third: one whose clock is behind
-		`update river_job set state = 'scheduled', scheduled_at = now() - interval '4 months'`} {
+		`update river_job set state = 'scheduled', scheduled_at = now() - interval '4 months'`,
+		`update river_job set state = 'available', scheduled_at = now() + interval '4 months'`} {
 		b.Exec(lost)
 		if n, err := b.Sweep(ctx); err != nil || n != 1 {
 			t.Errorf("%s: the sweep enqueued %d fan-outs, %v", lost, n, err)

@@ -82,7 +82,7 @@ func (c *Campaigns) Sweep(ctx context.Context) (int, error) {
 		  and not exists (select from river_job j where j.kind = 'campaign_fanout'
 			and j.state in ('available', 'scheduled', 'retryable', 'pending')
 			and (j.args->>'campaign_id')::uuid = c.id
-			and (j.state = 'available' or j.scheduled_at > now() - interval '10 minutes' and j.scheduled_at < now() + interval '10 minutes'))
+			and (j.state = 'available' or j.scheduled_at > now() - interval '10 minutes') and j.scheduled_at < now() + interval '10 minutes')
 		order by `+fairly+` limit 100`)
 	if err != nil {
 		return 0, fmt.Errorf("find fan-outs without a job: %w", err)

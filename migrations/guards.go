@@ -232,8 +232,12 @@ func riverGuard(ctx context.Context, pool *pgxpool.Pool) (Guard, error) {
 	}
 	if g.OK = v.OK; !g.OK {
 		g.Why = strings.Join(v.Messages, "; ") + ": run `lemma migrate up`"
+		return g, nil
 	}
-	return g, nil
+	if g.OK, err = hasRiverTrigger(ctx, pool); err == nil && !g.OK {
+		g.Why = "the trigger river_job_due is missing: run `lemma migrate up`"
+	}
+	return g, err
 }
 
 // Behind returns an error if the schema lacks a migration of this version,

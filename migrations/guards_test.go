@@ -218,19 +218,43 @@ func TestSettingsOfProduction(t *testing.T) {
 	}
 }
 
-func TestRiverWithoutItsNewestMigration(t *testing.T) {
+func TestRiverWithoutAMigration(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"the newest": "delete from river_migration where version = (select max(version) from river_migration)",
+		"ours":       "drop trigger river_job_due on river_job",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.DB(t)
+			if _, err := pool.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+			guards, err := migrations.Guards(t.Context(), pool, inTest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := red(guards); len(got) != 1 || got[0] != "river migrations" {
+				t.Errorf("these guards are red: %v", got)
+			}
+		})
+	}
+}
+
+// A job that a process inserts whose clock is a day ahead runs now. One that is to run later keeps
+// its time.
+func TestJobsOfAProcessWhoseClockIsAhead(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
-	_, err := pool.Exec(t.Context(), "delete from river_migration where version = (select max(version) from river_migration)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	guards, err := migrations.Guards(t.Context(), pool, inTest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := red(guards); len(got) != 1 || got[0] != "river migrations" {
-		t.Errorf("these guards are red: %v", got)
+	for state, want := range map[string]bool{"available": true, "scheduled": false} {
+		var due bool
+		err := pool.QueryRow(t.Context(), `
+			insert into river_job (args, kind, max_attempts, state, created_at, scheduled_at)
+			values ('{}', 'test', 1, $1::river_job_state, now() + interval '1 day', now() + interval '1 day')
+			returning scheduled_at <= now()`, state).Scan(&due)
+		if err != nil || due != want {
+			t.Errorf("%s: it is due: %t, %v", state, due, err)
+		}
 	}
 }
 

@@ -27,6 +27,11 @@ import (
 //go:embed 0*.sql
 var files embed.FS
 
+// river.sql is our addition to River's tables.
+//
+//go:embed river.sql
+var riverTrigger string
+
 // lockKey is the advisory lock that is held while the schema changes.
 const lockKey = 0x6c656d6d61 // "lemma"
 
@@ -88,7 +93,23 @@ func upRiver(ctx context.Context, pool *pgxpool.Pool) error {
 	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return fmt.Errorf("migrate river: %w", err)
 	}
+	has, err := hasRiverTrigger(ctx, pool)
+	if err != nil || has {
+		return err
+	}
+	if _, err := pool.Exec(ctx, riverTrigger); err != nil {
+		return fmt.Errorf("create the trigger of river's jobs: %w", err)
+	}
 	return nil
+}
+
+func hasRiverTrigger(ctx context.Context, pool *pgxpool.Pool) (has bool, err error) {
+	err = pool.QueryRow(ctx, `
+		select exists (select from pg_trigger where tgrelid = 'river_job'::regclass and tgname = 'river_job_due')`).Scan(&has)
+	if err != nil {
+		return has, fmt.Errorf("find the trigger of river's jobs: %w", err)
+	}
+	return has, nil
 }
 
 func riverMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {

@@ -116,7 +116,7 @@ func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
 			select from river_job j
 			where j.kind = 'batch_send' and j.state in ('available', 'scheduled', 'retryable', 'pending')
 			  and (j.args->>'batch_id')::uuid = b.id
-			  and (j.state = 'available' or j.scheduled_at > now() - $1::interval and j.scheduled_at < now() + $1::interval))
+			  and (j.state = 'available' or j.scheduled_at > now() - $1::interval) and j.scheduled_at < now() + $1::interval)
 		  and not exists (
 			select from provider_meters m
 			where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.open_until > now() - $1::interval)

@@ -37,13 +37,18 @@ func TestSweepEnqueuesBatchesWhoseJobIsScheduledForAnotherTime(t *testing.T) {
 	b.insert(50, 25, 2)
 	s := b.sender(func(c *Config) { c.SweepGrace = time.Hour })
 	for _, c := range []struct {
-		scheduled string
-		want      int
-	}{{"50 minutes", 0}, {"-50 minutes", 0}, {"4 months", 2}, {"-2 hours", 2}} {
+		state, scheduled string
+		want             int
+	}{
+		{"scheduled", "50 minutes", 0}, {"scheduled", "-50 minutes", 0}, {"scheduled", "4 months", 2}, {"scheduled", "-2 hours", 2},
+		{"available", "50 minutes", 0}, {"available", "-2 hours", 0}, {"available", "4 months", 2},
+	} {
+		b.Exec(`truncate river_job`)
+		b.Exec(`insert into river_job (args, kind, max_attempts) select jsonb_build_object('batch_id', id), 'batch_send', 3 from batches`)
 		b.Exec(`update batches set due_at = now() - interval '2 hours', enqueued_at = now() - interval '2 hours'`)
-		b.Exec(`update river_job set state = 'scheduled', scheduled_at = now() + $1::interval`, c.scheduled)
+		b.Exec(`update river_job set state = $2::river_job_state, scheduled_at = now() + $1::interval`, c.scheduled, c.state)
 		if n, err := s.Sweep(context.Background()); err != nil || n != c.want {
-			t.Errorf("%s from now: enqueued %d times, want %d, %v", c.scheduled, n, c.want, err)
+			t.Errorf("%s, %s from now: enqueued %d times, want %d, %v", c.state, c.scheduled, n, c.want, err)
 		}
 	}
 }
