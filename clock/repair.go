@@ -54,7 +54,7 @@ func Run(ctx context.Context, repairs []Repair, log *slog.Logger, m *Metrics) er
 		rows, err := r.Run(ctx)
 		if rows > 0 {
 			m.repaired.WithLabelValues(r.Table).Add(float64(rows))
-			log.WarnContext(ctx, "the clock of the database was set back: times that were too far ahead are repaired",
+			log.WarnContext(ctx, "times that are too far ahead are repaired: the clock of the database was set back, or a rate was raised",
 				"table", r.Table, "rows", rows)
 		}
 		return lemma.Wrap(err, "repair times of %s that are too far ahead", r.Table)

@@ -51,11 +51,13 @@ func TestSummaries(t *testing.T) {
 			"waiting to be called: its batch is not due yet; no second delivery is possible"},
 		{"paused", `update batches set gate = 'held', max_attempts = 1`, "resume", 1,
 			"waiting to be called: its campaign or flow is paused; no second delivery is possible"},
-		{"paused by Lemma", `with b as (update batches set gate = 'held', max_attempts = 1 returning workspace_id, origin_id),
+		{"paused by Lemma", `with b as (
+			update batches set gate = 'held', max_attempts = 1 returning workspace_id, origin_id, gen_random_uuid() as flow_id),
 			v as (insert into flow_versions (workspace_id, flow_id, version, definition, request, status, published_at, nodes)
-			select workspace_id, origin_id, 1, '{}', origin_id, 'published', now(), '{}' from b)
+			select workspace_id, flow_id, 1, '{}', flow_id, 'published', now(), '{}' from b),
+			o as (insert into flow_origins (workspace_id, origin_id, flow_id) select workspace_id, origin_id, flow_id from b)
 			insert into flows (workspace_id, id, name, live_version, status, status_reason, status_detail, paused_at)
-			select workspace_id, origin_id, 'f', 1, 'paused', 'provider_errors', 'it has failed since noon', now() from b`, "resume", 1,
+			select workspace_id, flow_id, 'f', 1, 'paused', 'provider_errors', 'it has failed since noon', now() from b`, "resume", 1,
 			"waiting to be called: its campaign or flow is paused (provider_errors: it has failed since noon); no second delivery is possible"},
 		{"resumed, and not released yet", `with b as (update batches set gate = 'held', max_attempts = 1 returning workspace_id, origin_id)
 			insert into releases (workspace_id, origin_id) select workspace_id, origin_id from b`, "resume", 1,

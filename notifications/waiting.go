@@ -62,7 +62,8 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 		left join providers p on p.workspace_id = b.workspace_id and p.id = b.provider_id
 		left join provider_meters m on m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
 		left join campaigns c on c.workspace_id = b.workspace_id and c.id = b.origin_id
-		left join flows f on f.workspace_id = b.workspace_id and f.id = b.origin_id
+		left join flow_origins o on o.workspace_id = b.workspace_id and o.origin_id = b.origin_id
+		left join flows f on f.workspace_id = o.workspace_id and f.id = o.flow_id
 		left join lateral (
 			select l.until, l.detail from batch_log l
 			where l.workspace_id = b.workspace_id and l.batch_id = b.id and l.token = b.leased_by and l.until is not null
