@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -55,8 +56,61 @@ func TestAnEventOfADeletedProvider(t *testing.T) {
 	}
 }
 
-// The address of an erased profile is not stored again, when a carrier names it, and what
-// replaces it is no address: not even on push, where any text can be a token.
+// A complaint, a bounce or an unsubscription about a notification whose month was dropped suppresses the
+// reported address, whether it was dropped before the event came or before it was applied.
+func TestAnEventOfADroppedNotification(t *testing.T) {
+	b := setup(t)
+	kinds := []events.Type{events.TypeComplained, events.TypeUnsubscribed, events.TypeBounced}
+	b.receiveFrom(1, kinds)
+	b.Exec(`delete from batches where workspace_id = $1`, b.Workspace)
+	b.Exec(`delete from notifications where workspace_id = $1`, b.Workspace)
+	b.receiveFrom(4, kinds)
+	b.receive(report(b.origin, 7, events.TypeComplained, at(0))) // without an address
+	b.apply()
+	want := []string{"email p1@shop.example complaint", "email p2@shop.example unsubscribed", "email p3@shop.example hard_bounce",
+		"email p4@shop.example complaint", "email p5@shop.example unsubscribed", "email p6@shop.example hard_bounce"}
+	if diff := cmp.Diff(want, b.list(causes)); diff != "" {
+		t.Error(diff)
+	}
+	b.WantCount(0, `select count(*) from event_queue`) // the address is kept nowhere else
+}
+
+// receiveFrom receives an event of each type, with the address of its notification, from a
+// notification on.
+func (b *bundle) receiveFrom(first int, kinds []events.Type) {
+	b.T.Helper()
+	for i, kind := range kinds {
+		r := report(b.origin, first+i, kind, at(0))
+		r.Address = address(first + i)
+		b.receive(r)
+	}
+}
+
+// The address of a notification decides while there is one, and not the one that is reported.
+func TestAnEventWithAnotherAddress(t *testing.T) {
+	b := setup(t)
+	r := report(b.origin, 1, events.TypeComplained, at(0))
+	r.Address = "other@shop.example"
+	b.receive(r)
+	b.apply()
+	if diff := cmp.Diff([]string{"email p1@shop.example complaint"}, b.list(causes)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Each type of report that names its recipient adds a suppression, and no other does.
+func TestTypesThatSuppress(t *testing.T) {
+	t.Parallel()
+	for _, kind := range events.Types {
+		if kind.Suppresses() != (causeOf(kind) != "") {
+			t.Errorf("%s: %v, %q", kind, kind.Suppresses(), causeOf(kind))
+		}
+	}
+}
+
+// The address of an erased profile is not stored again, when a carrier reports it: it is
+// suppressed by its key, as by a link. What replaces it is no address: not even on push, where
+// any text can be a token. Without a reported address nothing is suppressed.
 func TestAnEventOfAnErasedProfile(t *testing.T) {
 	for _, channel := range []lemma.Channel{lemma.Email, lemma.Push} {
 		t.Run(string(channel), func(t *testing.T) {
@@ -65,10 +119,12 @@ func TestAnEventOfAnErasedProfile(t *testing.T) {
 			b.log = slog.New(slog.NewTextHandler(&log, nil))
 			b.Exec(`update contents set channel = $2 where workspace_id = $1`, b.Workspace, channel)
 			b.Exec(`update batches set status = 'done', sent = size, finished_at = now() where workspace_id = $1`, b.Workspace)
-			b.erase(1, 2, 3, 4, 5, 6)
+			b.erase(1, 2, 3, 4, 5, 6, 7)
 			r := report(b.origin, 1, events.TypeComplained, at(0))
-			r.Address = address(1)
-			b.receive(r)
+			r.Address, r.Detail = address(1), "from "+address(1)
+			_, err := events.Receive(t.Context(), b.Pool, b.Workspace, []events.Received{{ProviderID: b.provider, Channel: channel, Report: r}})
+			b.Must(err)
+			b.receive(report(b.origin, 7, events.TypeUnsubscribed, at(0)))
 			for i := range suppression.SoftBounceLimit {
 				b.receive(report(b.origin, 2+i, events.TypeSoftBounced, at(24*60*i)))
 			}
@@ -76,8 +132,13 @@ func TestAnEventOfAnErasedProfile(t *testing.T) {
 			if n, invalid := b.unsuppressed("no_address"), b.unsuppressed("invalid_address"); n != 1 || invalid != 0 || log.Len() > 0 {
 				t.Errorf("%v and %v events are counted; log: %s", n, invalid, &log)
 			}
-			if got := b.list(causes); len(got) != 0 {
-				t.Errorf("suppressed: %v", got)
+			if diff := cmp.Diff([]string{string(channel) + "  complaint the carrier reported: complained"}, b.list(`
+				select concat_ws(' ', channel, address, cause, detail) from suppressions where workspace_id = $1`)); diff != "" {
+				t.Error(diff)
+			}
+			p, err := suppression.New(b.Pool).Preferences(t.Context(), b.Workspace, channel, address(1), uuid.Nil)
+			if err != nil || !p.Has(suppression.Complaint) {
+				t.Errorf("the address is not suppressed: %+v, %v", p, err)
 			}
 			b.WantCount(0, `select count(*) from soft_bounces where workspace_id = $1`, b.Workspace)
 		})

@@ -70,7 +70,7 @@ type Metrics struct {
 
 // Why an event suppresses no address.
 const (
-	noAddress      = "no_address"      // that of its notification is erased
+	noAddress      = "no_address"      // that of its notification is erased or dropped, and none is reported
 	invalidAddress = "invalid_address" // it cannot be of its channel
 )
 

@@ -139,32 +139,39 @@ func causeOf(t events.Type) string {
 	return ""
 }
 
-// suppress adds what bounces, complaints and unsubscribing recipients mean for their
-// addresses. That of the notification decides, and not the one that is reported with it.
+// entry is the suppression that an event adds. The address of its notification decides. One that
+// is reported is that of a notification that is not found: none is named, or its month was dropped.
+// That of an erased profile is not stored again: it holds by its key. The address is empty if
+// neither is known.
+func entry(q events.Queued, about map[notification]recipient) suppression.Entry {
+	e := suppression.Entry{Cause: causeOf(q.Type), Detail: "the carrier reported: " + string(q.Type)}
+	r, found := about[notification{q.OriginID.UUID, q.Key.UUID}]
+	found = found && q.Key.Valid
+	switch {
+	case found && r.address != nil:
+		e.Channel, e.Address = r.channel, *r.address
+	case q.Address != nil && q.Channel != nil:
+		e.Channel, e.Address, e.KeyOnly = *q.Channel, *q.Address, found
+	}
+	if q.Detail != nil && !e.KeyOnly { // a text may have the address
+		e.Detail += ": " + *q.Detail
+	}
+	return e
+}
+
+// suppress adds what bounces, complaints and unsubscribing recipients mean for their addresses.
 func (t *transaction) suppress(ctx context.Context, queued []events.Queued, about map[notification]recipient) (err error) {
 	var entries []suppression.Entry
 	var unsubscribed []tracking.Notification
 	for _, q := range queued {
-		e := suppression.Entry{Cause: causeOf(q.Type), Detail: "the carrier reported: " + string(q.Type)}
-		if e.Cause == "" {
+		if causeOf(q.Type) == "" {
 			continue
-		}
-		if q.Detail != nil {
-			e.Detail += ": " + *q.Detail
 		}
 		if q.Type == events.TypeUnsubscribed && q.Key.Valid {
 			unsubscribed = append(unsubscribed, tracking.Notification{Origin: q.OriginID.UUID, Key: q.Key.UUID})
 		}
-		r := about[notification{q.OriginID.UUID, q.Key.UUID}]
-		switch {
-		case q.Key.Valid:
-			if r.address != nil {
-				e.Channel, e.Address = r.channel, *r.address
-			}
-		case q.Address != nil && q.Channel != nil:
-			e.Channel, e.Address = *q.Channel, *q.Address
-		}
-		if e.Address == "" { // the profile is erased, or its month dropped: the address is not stored again
+		e := entry(q, about)
+		if e.Address == "" {
 			t.noAddress++
 			continue
 		}

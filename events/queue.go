@@ -24,7 +24,7 @@ type Queued struct {
 	Type       Type
 	Attempt    *int16
 	Channel    *lemma.Channel // of Address
-	Address    *string        // of an event without a notification, canonical
+	Address    *string        // that the carrier reported, canonical
 	Detail     *string
 	OccurredAt time.Time // at the latest RecordedAt
 	RecordedAt time.Time

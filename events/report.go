@@ -15,7 +15,7 @@ type Report struct {
 	Notification string // the public id (ntf_...) that was sent with the message; empty when the report has none
 	Attempt      int    // of the call; 0 when the report does not have it
 	CarrierID    string // the carrier's id of the message
-	Address      string // the recipient, of a report without a notification, such as STOP; canonical when it is stored
+	Address      string // the recipient, if the notification is not found or none is named, such as for STOP; canonical when it is stored
 	Type         Type
 	Code         int    // the reply code of the recipient's server; 0 for none
 	Reason       string // the carrier's code for the cause, such as "mailbox_full"
@@ -62,6 +62,11 @@ func (t Type) Proves() Kind {
 // call alone. The time of the others depends on the recipient.
 func (t Type) Prompt() bool {
 	return t != TypeOpened && t != TypeClicked && t != TypeComplained && t != TypeUnsubscribed
+}
+
+// Suppresses reports whether a report of this type adds a suppression by itself.
+func (t Type) Suppresses() bool {
+	return t == TypeBounced || t == TypeComplained || t == TypeUnsubscribed
 }
 
 // longestID is the longest id of an event that is stored as it is. A longer one is

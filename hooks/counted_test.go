@@ -34,7 +34,7 @@ func TestEventsWithoutAnIDAreAllKept(t *testing.T) {
 }
 
 // An event about an address names no notification, and is not counted as one that does
-// not match.
+// not match. One that names an unknown notification is, also with an address.
 func TestUnmatchedEventsAreCounted(t *testing.T) {
 	b := setup(t)
 	h := b.hooks()
@@ -42,9 +42,11 @@ func TestUnmatchedEventsAreCounted(t *testing.T) {
 	b.Must(b.receive(h, "ours", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`, b.notification(1))))
 	b.Must(b.receive(h, "other", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`,
 		lemma.FormatNotificationID(lemma.NewID(), keyOf(1)))))
+	b.Must(b.receive(h, "dropped", fmt.Sprintf(`{"type":"complained","notification_id":%q,"address":"bob@shop.example"}`,
+		lemma.FormatNotificationID(lemma.NewID(), keyOf(1)))))
 	b.Must(b.receive(h, "test", fmt.Sprintf(`{"type":"delivered","notification_id":%q}`,
 		lemma.FormatID(lemma.PrefixNotification, lemma.NewID()))))
-	if n := value(h.metrics.unmatched.WithLabelValues("http")); n != 1 {
+	if n := value(h.metrics.unmatched.WithLabelValues("http")); n != 2 {
 		t.Errorf("%v do not match", n)
 	}
 }

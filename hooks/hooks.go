@@ -309,7 +309,7 @@ func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, don
 			continue
 		case !done[i].Matched && unread[i] != "":
 			h.unreadable(a, provider, r.Report, unread[i])
-		case !done[i].Matched && r.Report.Address == "" && !lemma.IsTestID(r.Report.Notification): // STOP names only an address
+		case !done[i].Matched && !isAboutAddress(r.Report) && !lemma.IsTestID(r.Report.Notification):
 			h.metrics.unmatched.WithLabelValues(a.kind).Inc()
 		}
 		h.metrics.events.WithLabelValues(a.kind, string(r.Report.Type)).Inc()
@@ -318,6 +318,9 @@ func (h *Hooks) count(a *account, provider uuid.UUID, all []events.Received, don
 		}
 	}
 }
+
+// isAboutAddress reports whether a report names only an address, such as STOP.
+func isAboutAddress(r events.Report) bool { return r.Notification == "" && r.Address != "" }
 
 // unreadable counts an event about an address that cannot be read, which has no effect. The
 // carrier has the address by the ids; a log has none.

@@ -268,7 +268,7 @@ create table event_queue (
     type         text not null,               -- of the event; 'orphaned': the row is orphaned, and may have evidence
     attempt      smallint,
     channel      text,                        -- of address
-    address      text,                        -- of an event without a notification, canonical
+    address      text,                        -- that the carrier reported, canonical
     detail       text,
     occurred_at  timestamptz not null,
     recorded_at  timestamptz not null default now(),

@@ -31,6 +31,9 @@ func insert(ctx context.Context, db DB, ws uuid.UUID, entries []Entry) (added in
 		len(all))
 	for i, e := range all {
 		ids[i], keys[i], channels[i], addresses[i], causes[i], details[i] = e.ID, e.key, string(e.Channel), e.Address, e.Cause, e.Detail
+		if e.KeyOnly {
+			addresses[i] = ""
+		}
 	}
 	rows, _ := db.Query(ctx, `
 		insert into suppressions (workspace_id, id, key, channel, address, cause, detail)

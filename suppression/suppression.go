@@ -63,6 +63,7 @@ type Entry struct {
 	Address string
 	Cause   string
 	Detail  string
+	KeyOnly bool // the address is not stored: it holds by its key, as that of a link does
 }
 
 // Suppressions stores suppressions and topics.

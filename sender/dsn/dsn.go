@@ -13,6 +13,9 @@
 // messages to themselves only. A mail without the proof is refused as forged, whatever
 // it contains.
 //
+// A report has no address: a recipient could write that of another into a mail with the
+// proof of their own message, and suppress it once retention has dropped the notification.
+//
 // # What it reports
 //
 //	action     status                     report

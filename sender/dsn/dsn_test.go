@@ -99,6 +99,7 @@ User-Agent: SomeGenerator/1.0
 Version: 1
 Arrival-Date: Sun, 22 Nov 2026 17:58:00 +0000
 Reported-Domain: shop.example
+Original-Rcpt-To: <user@example.test>
 
 --part1_13d
 Content-Type: message/rfc822

@@ -66,6 +66,33 @@ func signed(f Format, body string, at time.Time) sender.WebhookRequest {
 	return r
 }
 
+// recipientOf is the address in a report of a type: of one that suppresses.
+func recipientOf(kind events.Type) string {
+	switch kind {
+	case events.TypeBounced, events.TypeComplained, events.TypeUnsubscribed:
+		return "user@example.test"
+	}
+	return ""
+}
+
+// The recipient of a message that another system has sent over the account is none of Lemma's,
+// nor is that of a provider test.
+func TestRecipientsOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"", "x", lemma.FormatID(lemma.PrefixNotification, lemma.NewID())} {
+		for f, body := range map[Format]string{
+			Postmark: `{"RecordType":"SpamComplaint","MessageID":"m","Email":"user@example.test","Metadata":{"lemma-ntf":"` + id + `"}}`,
+			Mailgun:  `{"event":"complained","recipient":"user@example.test","user-variables":{"lemma_ntf":"` + id + `"}}`,
+			SendGrid: `[{"event":"spamreport","email":"user@example.test","lemma_ntf":"` + id + `"}]`,
+		} {
+			got, err := receiver(t, f).Receive(t.Context(), signed(f, body, now))
+			if err != nil || len(got) != 1 || got[0].Type != events.TypeComplained || got[0].Address != "" {
+				t.Errorf("%s, %q: %+v, %v", f, id, got, err)
+			}
+		}
+	}
+}
+
 func TestPostmark(t *testing.T) {
 	t.Parallel()
 	bounce := func(kind string) string {
@@ -77,10 +104,12 @@ func TestPostmark(t *testing.T) {
 	}
 	of := func(kind events.Type, reason string) []events.Report {
 		return []events.Report{{ID: "Bounce/4323372036854775807", Notification: ntf, CarrierID: "883953f4-6105-42a2-a16a-77a8eac79483",
-			Type: kind, Reason: reason, Code: 550, Detail: "smtp;550 5.1.1 <[address]> unknown", OccurredAt: occurred}}
+			Address: recipientOf(kind), Type: kind, Reason: reason, Code: 550, Detail: "smtp;550 5.1.1 <[address]> unknown",
+			OccurredAt: occurred}}
 	}
 	plain := func(id string, kind events.Type) []events.Report {
-		return []events.Report{{ID: id + "/m/1795370370000", Notification: ntf, CarrierID: "m", Type: kind, OccurredAt: occurred}}
+		return []events.Report{{ID: id + "/m/1795370370000", Notification: ntf, CarrierID: "m", Address: recipientOf(kind), Type: kind,
+			OccurredAt: occurred}}
 	}
 	rest := `"MessageID":"m","Metadata":{"Lemma-Ntf":"` + ntf + `"},"Recipient":"user@example.test",`
 	for _, c := range []struct {
@@ -134,7 +163,7 @@ func TestMailgun(t *testing.T) {
 	}
 	of := func(kind events.Type, reason string) []events.Report {
 		return []events.Report{{ID: "DACSsAdVSeGpLid7TN03WA/2026-11-22", Notification: ntf, CarrierID: "20261122@shop.example", Type: kind,
-			Reason: reason, Code: 550, Detail: "5.1.1 [address] unknown", OccurredAt: occurred}}
+			Address: recipientOf(kind), Reason: reason, Code: 550, Detail: "5.1.1 [address] unknown", OccurredAt: occurred}}
 	}
 	plain := func(kind events.Type) []events.Report {
 		r := of(kind, "")
@@ -188,7 +217,7 @@ func TestSendGrid(t *testing.T) {
 	drop := func(reason string) string { return event("dropped", `"reason":"`+reason+`","status":"5.0.0",`) }
 	of := func(kind events.Type, reason, detail string, code int) events.Report {
 		return events.Report{ID: "ZGVsaXZlcmVk", Notification: ntf, CarrierID: "14c5d75ce93.filter0001", Type: kind, Reason: reason,
-			Code: code, Detail: detail, OccurredAt: occurred}
+			Address: recipientOf(kind), Code: code, Detail: detail, OccurredAt: occurred}
 	}
 	bounced := func(kind events.Type, reason string) []events.Report {
 		return []events.Report{of(kind, reason, "550 5.1.1 [address] unknown", 550)}

@@ -55,8 +55,10 @@ func (p postmark) Receive(_ context.Context, r sender.WebhookRequest) ([]events.
 	if detail == "" {
 		detail = e.Description
 	}
-	one := events.Report{ID: e.id(at), Notification: e.notification(), CarrierID: report.Short(e.MessageID), Type: kind,
-		Reason: report.Reason(e.Type), Code: report.Code(detail), Detail: sender.Detail(detail, e.Email+e.Recipient),
+	notification, to := e.notification(), e.Email+e.Recipient // an event has one of them
+	one := events.Report{ID: e.id(at), Notification: notification, CarrierID: report.Short(e.MessageID), Type: kind,
+		Address: report.Recipient(kind, notification, to),
+		Reason:  report.Reason(e.Type), Code: report.Code(detail), Detail: sender.Detail(detail, to),
 		OccurredAt: orNow(at, r.At)}
 	return []events.Report{one}, nil
 }

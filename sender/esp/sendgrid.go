@@ -87,7 +87,8 @@ func (e *sendgridEvent) as(kind events.Type, now time.Time) events.Report {
 		reason = e.Reason
 	}
 	return events.Report{ID: report.Short(e.ID), Notification: notification, CarrierID: report.Short(e.MessageID), Type: kind,
-		Reason: report.Reason(reason), Code: report.Code(detail), Detail: sender.Detail(detail, e.Email), OccurredAt: seconds(e.Timestamp, now)}
+		Address: report.Recipient(kind, notification, e.Email),
+		Reason:  report.Reason(reason), Code: report.Code(detail), Detail: sender.Detail(detail, e.Email), OccurredAt: seconds(e.Timestamp, now)}
 }
 
 // report is the table in the package's comment.

@@ -105,7 +105,7 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 }
 
 // namesRecipient reports whether it is known who an event is about. An address is read only
-// if no notification is named: that of the notification decides.
+// if no notification is named: that of the notification decides while it is stored.
 func (r receiver) namesRecipient(e report) bool {
 	if _, _, named := lemma.ParseNotificationID(e.Notification); named || e.Address == "" {
 		return true

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"lemma"
+	"lemma/events"
 )
 
 // mostID is the length of the longest id of a carrier that is stored.
@@ -36,6 +37,16 @@ func Notification(text string) string {
 		return ""
 	}
 	return text
+}
+
+// Recipient is the address of a report of a type about a message with an id of Notification. It
+// is empty for a type that adds no suppression, and for a message that is no notification of
+// Lemma, such as one that another system has sent over the account.
+func Recipient(of events.Type, notification, address string) string {
+	if _, _, ok := lemma.ParseNotificationID(notification); !ok || !of.Suppresses() {
+		return ""
+	}
+	return address
 }
 
 // Attempt is the number of an attempt, or 0.

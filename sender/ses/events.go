@@ -1,6 +1,7 @@
 package ses
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -73,6 +74,7 @@ func reports(m *sns.Message) ([]events.Report, error) {
 			r.ID += "/" + strconv.Itoa(i)
 		}
 		r.Notification, r.Attempt = e.sent()
+		r.Address = report.Recipient(r.Type, r.Notification, cmp.Or(r.Address, e.recipient()))
 		r.CarrierID = report.Short(e.Mail.MessageID)
 		if r.OccurredAt.IsZero() {
 			r.OccurredAt = m.SentAt
@@ -90,6 +92,14 @@ func (e *event) sent() (notification string, attempt int) {
 		attempt = report.Attempt(numbers[0])
 	}
 	return notification, attempt
+}
+
+// recipient is that of the message; empty if it has several, of which any may be meant.
+func (e *event) recipient() string {
+	if len(e.Mail.To) != 1 {
+		return ""
+	}
+	return e.Mail.To[0]
 }
 
 // list is the table of events in the package's comment. A message of Lemma has one
@@ -171,7 +181,8 @@ func of(kind events.Type, reason string, at time.Time, recipients []recipientSta
 			text = r.Status
 		}
 		list = append(list, events.Report{Type: kind, Reason: report.Reason(reason), OccurredAt: at,
-			Code: report.Code(text), Detail: sender.Detail(text, r.EmailAddress)})
+			Address: r.EmailAddress,
+			Code:    report.Code(text), Detail: sender.Detail(text, r.EmailAddress)})
 	}
 	return list
 }

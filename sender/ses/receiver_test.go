@@ -52,6 +52,7 @@ func TestReports(t *testing.T) {
 			"diagnosticCode":"smtp; 550 5.1.1 <user@example.test>: user unknown"}],
 			"timestamp":"2026-11-22T10:00:05.669Z","feedbackId":"1","reportingMTA":"dsn; mta.example.test"}`
 	}
+	const to = "user@example.test"
 	const detail = "smtp; 550 5.1.1 <[address]>: user unknown"
 	at := time.Date(2026, 11, 22, 10, 0, 5, 669e6, time.UTC)
 	stamp := `"timestamp":"2026-11-22T10:00:05.669Z"`
@@ -69,11 +70,13 @@ func TestReports(t *testing.T) {
 			[]events.Report{{Type: events.TypeDelayed, Reason: "mailbox_full",
 				Code: 452, Detail: "smtp; 452 4.2.2 mailbox of [address] full", OccurredAt: at}}},
 		{"a permanent bounce", bounce("Permanent", "General"),
-			[]events.Report{{Type: events.TypeBounced, Reason: "general", Code: 550, Detail: detail, OccurredAt: at}}},
+			[]events.Report{{Type: events.TypeBounced, Address: to, Reason: "general", Code: 550, Detail: detail, OccurredAt: at}}},
 		{"a bounce of the account's list", bounce("Permanent", "OnAccountSuppressionList"),
-			[]events.Report{{Type: events.TypeBounced, Reason: "on_account_suppression_list", Code: 550, Detail: detail, OccurredAt: at}}},
+			[]events.Report{{Type: events.TypeBounced, Address: to, Reason: "on_account_suppression_list",
+				Code: 550, Detail: detail, OccurredAt: at}}},
 		{"a bounce of an unsubscribed recipient", bounce("Permanent", "UnsubscribedRecipient"),
-			[]events.Report{{Type: events.TypeUnsubscribed, Reason: "unsubscribed_recipient", Code: 550, Detail: detail, OccurredAt: at}}},
+			[]events.Report{{Type: events.TypeUnsubscribed, Address: to, Reason: "unsubscribed_recipient",
+				Code: 550, Detail: detail, OccurredAt: at}}},
 		{"a transient bounce", bounce("Transient", "MailboxFull"),
 			[]events.Report{{Type: events.TypeSoftBounced, Reason: "mailbox_full", Code: 550, Detail: detail, OccurredAt: at}}},
 		{"a bounce of a large message", bounce("Transient", "MessageTooLarge"),
@@ -82,7 +85,9 @@ func TestReports(t *testing.T) {
 			[]events.Report{{Type: events.TypeUndelivered, Reason: "undetermined", Code: 550, Detail: detail, OccurredAt: at}}},
 		{"a complaint", `"eventType":"Complaint","complaint":{` + stamp + `,"complainedRecipients":[{"emailAddress":"user@example.test"}],
 			"feedbackId":"1","complaintSubType":null,"userAgent":"Feedback","complaintFeedbackType":"abuse","arrivalDate":"2026-11-22T10:00:00Z"}`,
-			[]events.Report{{Type: events.TypeComplained, Reason: "abuse", OccurredAt: at}}},
+			[]events.Report{{Type: events.TypeComplained, Address: to, Reason: "abuse", OccurredAt: at}}},
+		{"a complaint without a recipient", `"eventType":"Complaint","complaint":{` + stamp + `,"complainedRecipients":[]}`,
+			[]events.Report{{Type: events.TypeComplained, Address: to, OccurredAt: at}}},
 		{"no spam", `"eventType":"Complaint","complaint":{` + stamp + `,"complaintFeedbackType":"not-spam"}`, nil},
 		{"Open", `"eventType":"Open","open":{"ipAddress":"192.0.2.1",` + stamp + `,"userAgent":"Mozilla/5.0"}`,
 			[]events.Report{{Type: events.TypeOpened, OccurredAt: at}}},
@@ -90,7 +95,7 @@ func TestReports(t *testing.T) {
 			[]events.Report{{Type: events.TypeClicked, OccurredAt: at}}},
 		{"Subscription", `"eventType":"Subscription","subscription":{"contactList":"list",` + stamp + `,"source":"UnsubscribeHeader",
 			"newTopicPreferences":{"unsubscribeAll":true,"topicSubscriptionStatus":[{"topicName":"a","subscriptionStatus":"OptOut"}]}}`,
-			[]events.Report{{Type: events.TypeUnsubscribed, OccurredAt: at}}},
+			[]events.Report{{Type: events.TypeUnsubscribed, Address: to, OccurredAt: at}}},
 		{"a subscription to topics",
 			`"eventType":"Subscription","subscription":{` + stamp + `,"newTopicPreferences":{"unsubscribeAll":false}}`, nil},
 		{"Reject", `"eventType":"Reject","reject":{"reason":"Bad content"}`, []events.Report{{Type: events.TypeRejected, Detail: "Bad content"}}},
@@ -131,6 +136,18 @@ func TestReportsOfOthers(t *testing.T) {
 	if err != nil || len(got) != mostRecipients || got[0].ID != "x" || got[1].ID != "x/1" || got[0].Notification != "" ||
 		got[0].Attempt != 0 || got[0].CarrierID != "" {
 		t.Errorf("%d, %+v, %v", len(got), got[:1], err)
+	}
+	if got[0].Address != "" {
+		t.Errorf("the address of another sender's recipient: %s", got[0].Address)
+	}
+	ntf := lemma.FormatNotificationID(lemma.NewID(), lemma.NewID())
+	m.Message = strings.Replace(m.Message, "cmp_1", ntf, 1)
+	if got, err = reports(m); err != nil || got[0].Address != "0" || got[1].Address != "1" {
+		t.Errorf("%+v, %v", got[:2], err)
+	}
+	m.Message = `{"eventType":"Complaint","mail":{"tags":{"lemma_ntf":["` + ntf + `"]},"destination":["a@example.test","b@example.test"]}}`
+	if got, err = reports(m); err != nil || len(got) != 1 || got[0].Address != "" {
+		t.Errorf("any of two recipients: %+v, %v", got, err)
 	}
 	for text, want := range map[string]error{
 		"Successfully validated SNS topic for Amazon SES event publishing.": nil,

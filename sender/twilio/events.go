@@ -42,9 +42,10 @@ func statusReports(query, form url.Values, at time.Time) ([]events.Report, error
 	case !known:
 		return nil, nil
 	}
-	one := events.Report{ID: sid + "/" + status, Notification: report.Notification(query.Get("n")), Attempt: report.Attempt(query.Get("a")),
-		CarrierID: sid, Type: kind, Reason: report.Reason(status), Detail: sender.Detail(form.Get("ErrorMessage"), form.Get("To")),
-		OccurredAt: at.UTC()}
+	notification, to := report.Notification(query.Get("n")), form.Get("To")
+	one := events.Report{ID: sid + "/" + status, Notification: notification, Attempt: report.Attempt(query.Get("a")), CarrierID: sid,
+		Address: report.Recipient(kind, notification, to), Type: kind, Reason: report.Reason(status),
+		Detail: sender.Detail(form.Get("ErrorMessage"), to), OccurredAt: at.UTC()}
 	if number, err := strconv.ParseUint(code, 10, 16); err == nil && number > 0 {
 		one.Reason = "twilio_" + strconv.FormatUint(number, 10)
 	}
@@ -53,6 +54,7 @@ func statusReports(query, form url.Values, at time.Time) ([]events.Report, error
 	}
 	stopped := one
 	stopped.ID, stopped.Type = sid+"/unsubscribed", events.TypeUnsubscribed
+	stopped.Address = report.Recipient(stopped.Type, notification, to)
 	return []events.Report{one, stopped}, nil
 }
 

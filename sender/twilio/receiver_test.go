@@ -80,6 +80,9 @@ func TestStatusCallbacks(t *testing.T) {
 		if c.code != "" {
 			want.Reason, want.Detail = "twilio_"+c.code, "the number [address] failed"
 		}
+		if c.want == events.TypeBounced {
+			want.Address = "+491701234567"
+		}
 		got, err := r.Receive(t.Context(), request(hookURL+"?n="+ntf+"&a=2", status(c.status, c.code)))
 		if diff := cmp.Diff([]events.Report{want}, got); diff != "" || err != nil {
 			t.Errorf("%s %s: %v\n%s", c.status, c.code, err, diff)
@@ -90,7 +93,7 @@ func TestStatusCallbacks(t *testing.T) {
 	}
 	got, err := r.Receive(t.Context(), request(hookURL+"?n="+ntf+"&a=1", status("failed", "21610")))
 	if err != nil || len(got) != 2 || got[0].Type != events.TypeUndelivered || got[1].Type != events.TypeUnsubscribed ||
-		got[0].ID == got[1].ID || got[1].Notification != ntf {
+		got[0].ID == got[1].ID || got[1].Notification != ntf || got[0].Address != "" || got[1].Address != "+491701234567" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
