@@ -17,7 +17,7 @@ import (
 
 // Reasons why a node does not act. A node acts once for an enrollment, even if the
 // enrollment is moved back to it. A skipped notification is an act as well: it is in the
-// ledger under the node's key.
+// ledger under the node's key. A node of another type under the same id is another node.
 const (
 	AlreadySent    = "already_sent"
 	AlreadySkipped = "already_skipped"
@@ -28,7 +28,7 @@ const (
 // send writes one notification for each address and continues. A profile that cannot be
 // sent to is skipped with the reason; one that left the audience exits.
 func (t *Execution) send(node *graph.Compiled) need {
-	s, acted := t.sends[node.ID], t.acted[node.ID]
+	s, acted := t.sends[node.ID], t.acted[node.ID].message
 	switch {
 	case t.moved && t.acted == nil:
 		return needActed
@@ -117,11 +117,10 @@ func (t *Execution) payload(s *Send) string {
 // its status. A profile that left the audience exits, if the message contains the
 // profile.
 func (t *Execution) webhook(node *graph.Compiled) need {
-	acted := t.acted[node.ID]
 	switch {
 	case t.moved && t.acted == nil && !t.waited():
 		return needActed
-	case acted != "" && acted != enrollment.StepSkipped && !t.waited():
+	case t.acted[node.ID].called && !t.waited():
 		t.leave(node.Next, enrollment.StepSkipped, "reason", AlreadyCalled)
 		return nothing
 	case !t.waited():

@@ -128,6 +128,42 @@ func TestANotificationThatWasNotWrittenIsNoMessage(t *testing.T) {
 	b.Invariants()
 }
 
+// A node that gets another type in a later version has not acted as that. Back in its old
+// type it has.
+func TestANodeOfAnotherTypeHasNotActed(t *testing.T) {
+	b := setup(t, 1)
+	const text = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"act",
+		"nodes":{
+		"act":{$act,"next":"wait"},"wait":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`
+	call := strings.Replace(text, "$act", `"type":"webhook","endpoint_id":"`+b.Endpoint()+`","on_error":"wait"`, 1)
+	send := strings.Replace(text, "$act", "$send", 1)
+	first, second := b.Live(call), b.Live(send)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	for _, next := range []struct {
+		flow       uuid.UUID
+		text, want string
+	}{
+		{first, call, execution.AlreadyCalled},
+		{first, send, enrollment.StepSent},
+		{first, call, execution.AlreadyCalled},
+		{first, send, execution.AlreadySent},
+		{second, call, enrollment.StepWebhook},
+	} {
+		id := b.Enrollment(next.flow, "c1").ID
+		b.PutBack(id, "wait")
+		v := b.PublishNext(next.flow, next.text, flows.InFlight{Mode: "stay"})
+		b.Must(flowstest.Second(b.Move(bg, b.Workspace, id, &v, "act")))
+		b.Settle()
+		if s := b.LastStepOn(id, "act"); s.Event != next.want && s.Data["reason"] != next.want {
+			t.Errorf("%s: %+v", next.want, s)
+		}
+	}
+	b.WantCount(2, `select count(*) from outbox where workspace_id = $1`, b.Workspace)
+	b.WantCount(2, `select count(*) from notifications where workspace_id = $1`, b.Workspace)
+	b.Invariants()
+}
+
 // A message that contains the profile's data is not written after the profile is gone; one
 // without it is.
 func TestAWebhookOfAnErasedProfile(t *testing.T) {

@@ -316,12 +316,18 @@ func (e *Evaluator) readAnswers(ctx context.Context, execs []*Execution) error {
 	return nil
 }
 
-// readActed reads which nodes have acted for enrollments that were moved. A written
-// notification precedes a skip.
+// acted is what a node has done for an enrollment: as a send, as a webhook, or as both if
+// its type has changed between two versions.
+type acted struct {
+	message string // enrollment.StepSent, or StepSkipped; a written notification precedes a skip
+	called  bool
+}
+
+// readActed reads which nodes have acted for enrollments that were moved.
 func (e *Evaluator) readActed(ctx context.Context, execs []*Execution) error {
 	of := ByID(execs)
 	for _, t := range execs {
-		t.acted = map[string]string{}
+		t.acted = map[string]acted{}
 	}
 	rows, _ := e.pool.Query(ctx, `
 		select enrollment_id, node, event, coalesce(data, '{}') from enrollment_steps
@@ -330,13 +336,24 @@ func (e *Evaluator) readActed(ctx context.Context, execs []*Execution) error {
 	var id pgtype.UUID
 	var node, event, data string
 	_, err := pgx.ForEachRow(rows, []any{&id, &node, &event, &data}, func() error {
-		acted := of[id.Bytes].acted
-		if event != enrollment.StepSkipped || acted[node] == "" && enrollment.ReadObject([]byte(data))["reason"] != TooLarge {
-			acted[node] = event
+		of := of[id.Bytes].acted
+		has := of[node]
+		switch {
+		case event == enrollment.StepWebhook:
+			has.called = true
+		case event == enrollment.StepSent, has.message == "" && !ofWebhook(data):
+			has.message = event
 		}
+		of[node] = has
 		return nil
 	})
 	return err
+}
+
+// ofWebhook reports whether a skipped step is a webhook's: no notification was written.
+func ofWebhook(data string) bool {
+	reason := enrollment.ReadObject([]byte(data))["reason"]
+	return reason == TooLarge || reason == AlreadyCalled
 }
 
 // ByID indexes executions by their ids.

@@ -91,7 +91,7 @@ func (e *Evaluator) Simulate(ctx context.Context, r *Route, script Script) (Simu
 	s.t = &Execution{Route: r, ID: lemma.NewID(), ProfileKey: s.ProfileKey, Source: s.Source, EnrolledAt: s.Begin, Now: s.Begin,
 		Arrived:  s.Begin,
 		Failures: MaxLookups - 1, Read: Due{blocked: enrollment.NoProfile}, // the profile is looked up once
-		trigger: given(s.Trigger.Data), acted: map[string]string{}, Status: enrollment.Active}
+		trigger: given(s.Trigger.Data), acted: map[string]acted{}, Status: enrollment.Active}
 	if reason := s.refusedAtOnce(); reason != "" {
 		return Simulated{Reason: reason, Path: []SimulatedStep{}, Status: enrollment.Refused}, nil
 	}

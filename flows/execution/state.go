@@ -43,7 +43,7 @@ type Execution struct {
 	checked     bool            // for the awaited event, after the timeout
 	matched     map[string]bool // node and case of a branch by SQL -> the source's result
 	answer      *webhooks.Outcome
-	acted       map[string]string // nodes that have acted already, and how; read only for enrollments that were moved
+	acted       map[string]acted // nodes that have acted already, and how; read only for enrollments that were moved
 
 	// Results.
 	Place
