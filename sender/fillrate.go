@@ -23,6 +23,7 @@ const (
 	fillFor       = 10 * time.Second // of the rate, that is made due at a time
 	fillMost      = 500              // batches of a provider, at most
 	fillAmong     = 2_000            // batches of a provider that are due next, of which a run chooses
+	fillWait      = 30 * time.Second // for the first window of a batch, after its claim or the renewal of its lease
 )
 
 // neverClaimed is true of batches of campaigns and flows that can be claimed when they are due,
@@ -37,8 +38,8 @@ type filled struct {
 }
 
 // FillRate makes the next batches of each provider due whose rate is unused, in the order of
-// their due times, and returns their number. A provider whose batches are due, or are claimed
-// and have no window yet, gets no more.
+// their due times, and returns their number. A provider whose batches are due, or were claimed
+// lately and have no window yet, gets no more.
 func (s *Sender) FillRate(ctx context.Context) (n int, err error) {
 	idle, err := s.idleProviders(ctx)
 	if err != nil {
@@ -97,7 +98,8 @@ func (s *Sender) idleProviders(ctx context.Context) (idle []idleProvider, err er
 // were due before.
 func (s *Sender) makeNextDue(ctx context.Context, p idleProvider) (n int, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		rows, _ := tx.Query(ctx, lockNext, p.workspace, p.provider, fillAmong, fillFor.Seconds(), fillMost)
+		rows, _ := tx.Query(ctx, lockNext, p.workspace, p.provider, fillAmong, fillFor.Seconds(), fillMost,
+			s.cfg.Lease-fillWait)
 		next, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 		if err != nil || len(next) == 0 {
 			return err
@@ -124,7 +126,8 @@ func (s *Sender) makeNextDue(ctx context.Context, p idleProvider) (n int, err er
 // variant with a send_offset are never earlier than that after they were written: enqueued_at is
 // the time at which a batch that was never claimed was written, or resumed. Rows that others have locked are left
 // to the next run, so that no deadlock is possible. The range of one provider keeps a planner
-// from the indexes of due batches, in which it would read those of other providers.
+// from the indexes of due batches, in which it would read those of other providers. A lease that
+// was neither taken nor renewed lately may be that of a process that was killed.
 const lockNext = `
 	with idle as materialized (
 		select p.rate_per_second as rate from providers p
@@ -133,7 +136,8 @@ const lockNext = `
 		  and (select due_at from batches
 			where workspace_id = $1 and provider_id between $2 and $2 and ` + neverClaimed + ` order by provider_id, due_at limit 1) > now()
 		  and not exists (select from batches
-			where workspace_id = $1 and provider_id = $2 and status = 'leased' and called_through = -1)
+			where workspace_id = $1 and provider_id = $2 and status = 'leased' and called_through = -1
+			  and lease_until > now() + $6::interval)
 	), later as (
 		select b.origin_id, b.id, b.due_at, idle.rate, sum(b.size) over (order by b.due_at, b.id) - b.size as before
 		from idle cross join lateral (

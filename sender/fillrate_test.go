@@ -85,7 +85,10 @@ func TestBatchesThatAnUnusedRateLeaves(t *testing.T) {
 	const all = `update batches set `
 	const meter = `update provider_meters set `
 	const first = ` where id = (select id from batches order by due_at limit 1)`
-	const claimed = `status = 'leased', leased_by = 'x', lease_until = now() + interval '1 hour', called_through = `
+	claimed := func(ago, through string) string { // with a lease of a minute
+		return all + `status = 'leased', leased_by = 'x', lease_until = now() + interval '1 min' - interval '` + ago +
+			`', called_through = ` + through + first
+	}
 	for name, c := range map[string]struct {
 		state string
 		want  int
@@ -98,8 +101,9 @@ func TestBatchesThatAnUnusedRateLeaves(t *testing.T) {
 		"one is due":                       {all + `due_at = now()` + first, 0},
 		"the rate is used":                 {meter + `next_free_at = now() + interval '1 minute'`, 0},
 		"the circuit is open":              {meter + `opened_at = now(), open_until = now() - interval '1 second'`, 0},
-		"one is claimed, without a window": {all + claimed + `-1` + first, 0},
-		"one is claimed, with a window":    {all + claimed + `1` + first, 1},
+		"one is claimed, without a window": {claimed("20 s", "-1"), 0},
+		"one is claimed, with a window":    {claimed("20 s", "1"), 1},
+		"its worker was killed":            {claimed("40 s", "-1"), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
