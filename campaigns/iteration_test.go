@@ -31,15 +31,31 @@ func experiments(t *testing.T, n int, change ...func(*Config)) *bundle {
 	return setup(t, n, append([]func(*Config){func(cfg *Config) { cfg.CutOffGrace = time.Nanosecond }}, change...)...)
 }
 
-// experiment sends a campaign with an experiment.
+// experiment sends a campaign with an experiment. The plan is by the random id of the iteration:
+// one in some thousand has a ratio of variants with which no winner is decided, and is cancelled.
 func (b *bundle) experiment(e *Experiment) Campaign {
 	b.T.Helper()
 	ctx := context.Background()
-	c, err := b.Create(ctx, b.Workspace, b.tested(e))
-	b.Must(err)
-	c, err = b.Send(ctx, b.Workspace, c.ID, uuid.Nil)
-	b.Must(err)
-	return c
+	for {
+		c, err := b.Create(ctx, b.Workspace, b.tested(e))
+		b.Must(err)
+		c, err = b.Send(ctx, b.Workspace, c.ID, uuid.Nil)
+		b.Must(err)
+		if b.ratio(b.iteration(c)) >= 0.001 {
+			return c
+		}
+		_, _, err = b.Cancel(ctx, b.Workspace, c.ID, uuid.Nil)
+		b.Must(err)
+	}
+}
+
+// ratio is the probability that the variants of the sample differ as much from their weights.
+func (b *bundle) ratio(it Iteration) float64 {
+	recipients, weights := make([]int64, len(it.Variants)), make([]int, len(it.Variants))
+	for i, v := range it.Variants {
+		recipients[i], weights[i] = int64(len(b.members(it, b.customers, i))), v.Weight
+	}
+	return abtest.SampleRatioMismatch(recipients, weights)
 }
 
 // tested is a new campaign with an experiment.

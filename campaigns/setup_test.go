@@ -23,6 +23,7 @@ type bundle struct {
 	deps Deps
 	cfg  Config
 	*Campaigns
+	customers int // their ids are 1 to n
 }
 
 // setup fills the customer's database with n customers with valid addresses, and makes
@@ -45,6 +46,7 @@ func open(t testing.TB, n int, change ...func(*Config)) *bundle {
 	b.Campaigns = New(b.deps, b.cfg)
 	b.Subscribe("campaign.started", "campaign.paused", "campaign.completed", "campaign.failed", "iteration.decided",
 		"iteration.inconclusive", "notification.skipped")
+	b.customers = n
 	b.fill(n)
 	return b
 }

@@ -10,10 +10,21 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Each statement below runs twice in its transaction. The first run may wait for a
-// reaper, which then commits a retry batch that the statement's snapshot does not
-// contain. The second run finds that batch, and changes no other.
-const passes = 2
+// untilNone runs a statement on the batches of an origin again while one is left. The statement
+// may wait for a worker or a reaper, which then commits a batch that its snapshot does not have,
+// and of which a reaper may make the next. The read takes no lock: while the batch from which
+// another is made is not committed, it is seen as one that is left.
+func untilNone(ctx context.Context, tx pgx.Tx, left string, args []any, run func() error) error {
+	for more := true; more; {
+		if err := run(); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, `select exists (select from batches where `+left+`)`, args...).Scan(&more); err != nil {
+			return fmt.Errorf("read what is left: %w", err)
+		}
+	}
+	return nil
+}
 
 // Hold closes the gate of an origin's batches in the caller's transaction. After
 // its commit no batch is claimed and no further window opens. It takes as long as it
@@ -26,15 +37,16 @@ func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.U
 	if _, err := tx.Exec(ctx, `delete from releases where workspace_id = $1 and origin_id = $2`, workspaceID, origin); err != nil {
 		return fmt.Errorf("end the release of %s: %w", origin, err)
 	}
-	for range passes {
-		_, err := tx.Exec(ctx, `
-			update batches set gate = 'held'
-			where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'open'`, workspaceID, origin)
-		if err != nil {
-			return fmt.Errorf("hold batches of %s: %w", origin, err)
-		}
+	const open = `workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'open'`
+	args := []any{workspaceID, origin}
+	err := untilNone(ctx, tx, open, args, func() error {
+		_, err := tx.Exec(ctx, `update batches set gate = 'held' where `+open, args...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("hold batches of %s: %w", origin, err)
 	}
-	_, err := tx.Exec(ctx, `set local statement_timeout to default`)
+	_, err = tx.Exec(ctx, `set local statement_timeout to default`)
 	return lemma.Wrap(err, "hold batches of %s", origin)
 }
 
@@ -49,7 +61,7 @@ type Cancelled struct {
 // attempt is unknown are settled by evidence about it, or else orphaned. Rows of an
 // open window are in flight and end by themselves.
 func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) (Cancelled, error) {
-	if _, err := cancel(ctx, tx, cancelBatches, workspaceID, origin); err != nil {
+	if _, err := cancel(ctx, tx, ``, workspaceID, origin); err != nil {
 		return Cancelled{}, fmt.Errorf("cancel batches of %s: %w", origin, err)
 	}
 	return ReadCancelled(ctx, tx, workspaceID, origin)
@@ -58,29 +70,30 @@ func (l *Ledger) Cancel(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid
 // CancelOf is Cancel for the batches of one provider. It returns how many rows it cancels
 // that were never called.
 func (l *Ledger) CancelOf(ctx context.Context, tx pgx.Tx, workspaceID, origin, provider uuid.UUID) (cancelled int64, err error) {
-	cancelled, err = cancel(ctx, tx, cancelBatches+` and provider_id = $3`, workspaceID, origin, provider)
+	cancelled, err = cancel(ctx, tx, ` and provider_id = $3`, workspaceID, origin, provider)
 	return cancelled, lemma.Wrap(err, "cancel batches of %s", origin)
 }
 
 // CancelContent is CancelOf for the batches of one content.
 func (l *Ledger) CancelContent(ctx context.Context, tx pgx.Tx, workspaceID, origin, content uuid.UUID) (cancelled int64, err error) {
-	cancelled, err = cancel(ctx, tx, cancelBatches+` and content_id = $3`, workspaceID, origin, content)
+	cancelled, err = cancel(ctx, tx, ` and content_id = $3`, workspaceID, origin, content)
 	return cancelled, lemma.Wrap(err, "cancel batches of content %s", content)
 }
 
-// cancel runs an update of batches. It settles the second attempts that the update has
-// ended, and returns how many rows it cancels that were never called.
-func cancel(ctx context.Context, tx pgx.Tx, update string, workspaceID, origin uuid.UUID, more ...any) (cancelled int64, err error) {
+// cancel ends the batches of an origin for which a condition is true. It settles their second
+// attempts, and returns how many rows it cancels that were never called.
+func cancel(ctx context.Context, tx pgx.Tx, of string, workspaceID, origin uuid.UUID, more ...any) (cancelled int64, err error) {
 	// A page of a release locks batches in another order.
 	if _, err := tx.Exec(ctx, `select from releases where workspace_id = $1 and origin_id = $2 for update`, workspaceID, origin); err != nil {
 		return 0, fmt.Errorf("lock the release: %w", err)
 	}
-	for range passes {
-		rows, _ := tx.Query(ctx, update+cancelledRows, append([]any{workspaceID, origin}, more...)...)
+	args := append([]any{workspaceID, origin}, more...)
+	err = untilNone(ctx, tx, isCancellable+of, args, func() error {
+		rows, _ := tx.Query(ctx, cancelBatches+isCancellable+of+cancelledRows, args...)
 		var second []Ended
 		b := Ended{Ref: Ref{WorkspaceID: workspaceID, OriginID: origin}}
 		var n int64
-		_, err = pgx.ForEachRow(rows, []any{&b.BatchID, &b.RootID, &b.ProviderID, &b.Open, &n}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&b.BatchID, &b.RootID, &b.ProviderID, &b.Open, &n}, func() error {
 			cancelled += n
 			if len(b.Open) > 0 {
 				second = append(second, b)
@@ -88,25 +101,27 @@ func cancel(ctx context.Context, tx pgx.Tx, update string, workspaceID, origin u
 			return nil
 		})
 		if err != nil {
-			return 0, err
+			return err
 		}
 		for _, b := range second {
 			if _, err := SettleEnded(ctx, tx, b); err != nil {
-				return 0, err
+				return err
 			}
 		}
-	}
-	return cancelled, nil
+		return nil
+	})
+	return cancelled, err
 }
 
-// cancelBatches ends the batches of origin $2.
+const isCancellable = `workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate <> 'cancelled'`
+
 const cancelBatches = `
 	update batches set gate = 'cancelled',
 		status = case status when 'ready' then 'cancelled' else status end,
 		cancelled = cancelled + case when status = 'ready' and attempt = 1 then coalesce(cardinality(open), size) else 0 end,
 		orphaned = orphaned + case when status = 'ready' and attempt = 2 then coalesce(cardinality(open), size) else 0 end,
 		finished_at = case status when 'ready' then now() end
-	where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate <> 'cancelled'`
+	where `
 
 // cancelledRows are the rows of a second attempt that a cancel has ended, and how many
 // others it cancels.

@@ -1,11 +1,14 @@
 package notifications_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma/notifications"
+	"lemma/pgtest"
 )
 
 // Hold closes the gate of open batches, and Unhold opens it and enqueues them.
@@ -51,5 +54,51 @@ func TestCancel(t *testing.T) {
 	c := f.counts()
 	if c.Cancelled != 19 || c.Orphaned != 1 || c.Processing != 4 || c.Pending != 6 || !c.Balanced {
 		t.Errorf("%+v", c)
+	}
+}
+
+// A batch that ends while a pause or a cancel waits for it may have left another, and that one
+// the next: all of them are behind the gate.
+func TestAGateClosesWhatIsMadeMeanwhile(t *testing.T) {
+	const end = `update batches set status = 'done', sent = size, finished_at = now() where id = $1`
+	const makeNext = `
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts)
+		select workspace_id, origin_id, n.id, n.id, provider_id, content_id, size, max_attempts
+		from batches cross join (select gen_random_uuid() as id) n where batches.id = $1 returning id`
+	for name, close := range map[string]func(f *fixture) func(pgx.Tx) error{
+		"pause": func(f *fixture) func(pgx.Tx) error { return f.hold },
+		"cancel": func(f *fixture) func(pgx.Tx) error {
+			return func(tx pgx.Tx) error { _, err := f.Cancel(t.Context(), tx, f.Workspace, f.origin); return err }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := setup(t)
+			f.insert(recipients(20))
+			ids := pgtest.Column[uuid.UUID](f.T, f.Pool, `select id from batches order by id`)
+			first, err := f.Pool.Begin(t.Context())
+			f.Must(err)
+			_, err = first.Exec(t.Context(), `select from batches where id = $1 for update`, ids[0])
+			f.Must(err)
+			closed := make(chan error, 1)
+			go func() { closed <- pgx.BeginFunc(context.Background(), f.Pool, close(f)) }()
+			f.WaitForLocks(1)
+			var next uuid.UUID
+			f.inTx(func(tx pgx.Tx) error {
+				f.Must(tx.QueryRow(t.Context(), makeNext, ids[1]).Scan(&next))
+				_, err := tx.Exec(t.Context(), end, ids[1])
+				return err
+			})
+			f.inTx(func(tx pgx.Tx) error {
+				f.Must(tx.QueryRow(t.Context(), makeNext, next).Scan(new(uuid.UUID)))
+				_, err := tx.Exec(t.Context(), end, next)
+				f.Must(err)
+				f.Must(first.Rollback(t.Context()))
+				f.WaitForLocks(1)
+				return nil
+			})
+			f.Must(<-closed)
+			f.WantCount(0, `select count(*) from batches where status in ('ready', 'leased') and gate = 'open'`)
+			f.WantCount(2, `select count(*) from batches where gate <> 'open'`)
+		})
 	}
 }

@@ -77,19 +77,11 @@ const anyHeld = `exists (select from batches b
 
 // openUpTo opens and enqueues at most so many held batches of an origin.
 func (l *Ledger) openUpTo(ctx context.Context, tx pgx.Tx, r Release, most int) error {
-	for range passes {
-		jobs, err := unhold(ctx, tx, r, most)
-		if err != nil {
-			return fmt.Errorf("open batches of %s: %w", r.OriginID, err)
-		}
-		if err := l.Enqueue(ctx, tx, jobs); err != nil {
-			return err
-		}
-		if most -= len(jobs); most <= 0 {
-			return nil
-		}
+	jobs, err := unhold(ctx, tx, r, most)
+	if err != nil {
+		return fmt.Errorf("open batches of %s: %w", r.OriginID, err)
 	}
-	return nil
+	return l.Enqueue(ctx, tx, jobs)
 }
 
 // unhold opens the first batches by id. A range, and no join by ids, since a plan of a join may

@@ -261,6 +261,7 @@ func TestResumeSeesTheRetryBatch(t *testing.T) {
 	b := setup(t)
 	b.whileReaping(func(tx pgx.Tx) error { return b.ledger.Hold(bg, tx, b.Workspace, b.origin) },
 		func(tx pgx.Tx) error { return b.ledger.Unhold(bg, tx, b.Workspace, b.origin) })
+	b.Must(b.sender().Release(bg))
 	if stuck := b.batches("gate = 'held' and status in ('ready', 'leased')"); len(stuck) > 0 {
 		t.Errorf("%d batches are held for ever", len(stuck))
 	}
