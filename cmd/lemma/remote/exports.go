@@ -56,6 +56,9 @@ type exportsCreateCommand struct {
 }
 
 func (n exportsCreateCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
+	if _, err := os.Lstat(n.OutputFile); n.OutputFile != "" && err == nil {
+		return fmt.Errorf("%s exists", n.OutputFile)
+	}
 	return n.call(cfg, func(c *client.Client) error {
 		x, err := c.CreateExport(ctx, client.NewExport{Type: n.Type, Format: n.Format, CSVFormulas: n.Formulas, Filters: client.ExportFilters{
 			CampaignID: n.Campaign, FlowID: n.Flow, Status: n.Status, Outcome: n.Outcome, Reason: n.Reason, Name: n.Name, ProfileKey: n.Profile,
@@ -73,7 +76,8 @@ func (n exportsCreateCommand) run(ctx context.Context, cfg Config, out io.Writer
 	})
 }
 
-// follow prints the progress when it changes, until the export has ended.
+// follow prints the progress when it changes, until the export has ended. An export without a
+// file is an error.
 func (n exportsCreateCommand) follow(ctx context.Context, c *client.Client, x client.Export, out io.Writer) (client.Export, error) {
 	last := ""
 	for {
@@ -83,10 +87,13 @@ func (n exportsCreateCommand) follow(ctx context.Context, c *client.Client, x cl
 		}
 		last = line
 		if x.Ended() {
-			if x.Status == "failed" {
+			switch x.Status {
+			case "completed":
+				return x, nil
+			case "failed":
 				return x, fmt.Errorf("the export failed: %s", printable(or(x.StatusDetail, or(x.StatusReason, ""))))
 			}
-			return x, nil
+			return x, fmt.Errorf("the export is %s", x.Status)
 		}
 		select {
 		case <-ctx.Done():
