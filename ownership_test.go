@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 		"audience", "message",
 		"providers"},
 	"direct": {"address", "audience", "cache", "clock", "flows/admission", "mail", "message", "migrations", "notifications", "providers",
-		"retention", "slots"},
+		"retention", "slots", "suppression"},
 	"audience/sqltext": {},
 	"audience/value":   {},
 	"audience/wire":    {"audience/sqltext", "dial"},

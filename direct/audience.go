@@ -90,6 +90,9 @@ func (d *Direct) readAudience(ctx context.Context, ws, id uuid.UUID, some []*req
 		}
 		return nil
 	})
+	if err == nil {
+		err = d.checkSuppressed(ctx, ws, recipients)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"lemma/notifications"
 	"lemma/pgtest"
 	"lemma/sender"
+	"lemma/suppression"
 )
 
 // Single requests that arrive together share a batch, and all are sent.
@@ -110,6 +112,46 @@ func TestAProfileWithSeveralAddresses(t *testing.T) {
 	again, err := d.Send(context.Background(), b.Workspace, b.ofProfile("k"))
 	if err != nil || !again.Filtered || again.Others != 0 {
 		t.Errorf("again: %+v, %v", again, err)
+	}
+}
+
+// A suppressed address is not one that can be sent to, unless it is for marketing and the message
+// is not. If all are suppressed, the notification is skipped with the cause of the first.
+func TestAProfileWithASuppressedAddress(t *testing.T) {
+	const first, second, third = "c1@shop.example", "second@shop.example", "third@shop.example"
+	for name, c := range map[string]struct {
+		suppressed []suppression.Entry
+		marketing  bool
+		to, status string
+		others     int
+	}{
+		"none":                          {nil, true, first, "sent", 2},
+		"the first":                     {[]suppression.Entry{{Address: first, Cause: "hard_bounce"}}, false, second, "sent", 1},
+		"the second":                    {[]suppression.Entry{{Address: second, Cause: "complaint"}}, false, first, "sent", 1},
+		"the first two, for marketing":  {[]suppression.Entry{{Address: first}, {Address: second}}, true, third, "sent", 0},
+		"the first, not for marketing":  {[]suppression.Entry{{Address: first}}, false, first, "sent", 2},
+		"all":                           {[]suppression.Entry{{Address: third}, {Address: second}, {Address: first}}, true, first, "skipped", 0},
+		"the first, on another channel": {[]suppression.Entry{{Address: first, Channel: lemma.Push}}, true, first, "sent", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.ExecDB(`insert into customers values ('c1', $1, 'C1', false), ('c1', $2, 'C1', false)`, second, third)
+			for _, e := range c.suppressed {
+				e.ID, e.Cause, e.Channel = lemma.NewID(), cmp.Or(e.Cause, "manual"), cmp.Or(e.Channel, lemma.Email)
+				_, _, err := suppression.New(b.Pool).Add(context.Background(), b.Workspace, e)
+				b.Must(err)
+			}
+			transactional := !c.marketing
+			done, err := b.process().Send(context.Background(), b.Workspace, b.ofProfile("", func(r *Request) {
+				r.Transactional, r.Email.Headers = &transactional, map[string]string{"List-Unsubscribe": "<mailto:stop@shop.example>"}
+			}))
+			b.Must(err)
+			b.work(b.sender())
+			n, err := b.Ledger.Get(context.Background(), b.Workspace, done.Notification.OriginID, done.Notification.Key)
+			if err != nil || *n.Address != c.to || string(n.Status) != c.status || done.Others != c.others {
+				t.Errorf("%s is %s, %d others, %v", *n.Address, n.Status, done.Others, err)
+			}
+		})
 	}
 }
 

@@ -1,14 +1,19 @@
 package direct
 
 import (
+	"context"
 	"encoding/json"
 	"hash/maphash"
+	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/address"
 	"lemma/audience"
 	"lemma/notifications"
+	"lemma/suppression"
 )
 
 // MaxOthers is how many further addresses of a profile are counted.
@@ -20,14 +25,20 @@ const MaxOthers = 100
 type recipient struct {
 	*request
 	inAudience, optedOut bool
-	addresses            map[uint64]struct{} // hashes of those that can be sent to
+	addresses            []profileAddress // that are valid and differ, in the order of the audience
+	canonical            map[uint64]struct{}
+}
+
+type profileAddress struct {
+	text, payload string
+	suppressed    bool
 }
 
 var seed = maphash.MakeSeed()
 
 func newRecipient(r *request) *recipient {
 	r.row.ProfileKey, r.row.Skip = r.To.ProfileKey, notifications.MissingAddress
-	return &recipient{request: r, addresses: map[uint64]struct{}{}}
+	return &recipient{request: r, canonical: map[uint64]struct{}{}}
 }
 
 // add adds a row. It keeps no memory of the row.
@@ -35,38 +46,87 @@ func (t *recipient) add(row audience.Row, m *memory) error {
 	t.inAudience = true
 	t.optedOut = t.optedOut || row.OptedOut
 	var buffer [1]address.Address
+	payload, read := "", false
 	for _, a := range row.Addresses(buffer[:0], t.content.channel) {
-		if a.Fault == "" && len(t.addresses) <= MaxOthers {
-			t.addresses[maphash.String(seed, a.Canonical)] = struct{}{}
-		}
-		if t.row.Address != "" {
+		if a.Fault != "" {
+			if len(t.addresses) == 0 {
+				t.row.Skip = a.Fault
+			}
 			continue
 		}
-		if t.row.Skip = a.Fault; a.Fault == "" {
-			t.row.Address = strings.Clone(a.Text)
-			if err := t.keepPayload(row.Payload, m); err != nil {
+		hash := maphash.String(seed, a.Canonical)
+		if _, known := t.canonical[hash]; known || len(t.addresses) > MaxOthers {
+			continue
+		}
+		t.canonical[hash] = struct{}{}
+		if !read {
+			payload, read = t.payloadOf(row.Payload), true
+			if err := m.take(len(payload)); err != nil {
 				return err
 			}
+		}
+		t.addresses = append(t.addresses, profileAddress{text: strings.Clone(a.Text), payload: payload})
+	}
+	return nil
+}
+
+// payloadOf is the data that the content uses of a row. A payload that is not an object has none.
+func (t *recipient) payloadOf(text string) string {
+	var profile map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(text), &profile)
+	return t.payload(profile)
+}
+
+// checkSuppressed finds the suppressed addresses of profiles that have several. That of a profile
+// with one is checked before it is sent to, as each one is.
+func (d *Direct) checkSuppressed(ctx context.Context, ws uuid.UUID, all map[string][]*recipient) error {
+	together := map[suppression.Message][]*profileAddress{}
+	for _, some := range all {
+		for _, t := range some {
+			if len(t.addresses) > 1 && !t.optedOut {
+				row := t.content.row
+				m := suppression.Message{Channel: t.content.channel, Transactional: row.transactional, TopicID: row.topic.UUID}
+				for i := range t.addresses {
+					together[m] = append(together[m], &t.addresses[i])
+				}
+			}
+		}
+	}
+	for m, addresses := range together {
+		texts := make([]string, len(addresses))
+		for i, a := range addresses {
+			texts[i] = a.text
+		}
+		found, err := suppression.Check(ctx, d.Pool, ws, m, texts)
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			addresses[f.Index].suppressed = true
 		}
 	}
 	return nil
 }
 
-// keepPayload keeps the data of the first address. A payload that is not an object has none.
-func (t *recipient) keepPayload(text string, m *memory) error {
-	var profile map[string]json.RawMessage
-	_ = json.Unmarshal([]byte(text), &profile)
-	payload := t.payload(profile)
-	if err := m.take(len(payload)); err != nil {
-		return err
+// choose takes the first address that is not suppressed. If all are, it takes the first, so that
+// the notification is skipped with the cause.
+func (t *recipient) choose() {
+	if len(t.addresses) == 0 {
+		return
 	}
-	t.row.Payload = payload
-	return nil
+	isFree := func(a profileAddress) bool { return !a.suppressed }
+	chosen := t.addresses[max(slices.IndexFunc(t.addresses, isFree), 0)]
+	t.row.Address, t.row.Payload, t.row.Skip = chosen.text, chosen.payload, ""
+	for _, a := range t.addresses {
+		if isFree(a) && a.text != chosen.text {
+			t.others++
+		}
+	}
 }
 
 // fill completes the request, after the last row. An opt-out in any row is one of the profile.
 func (t *recipient) fill() {
-	t.others = max(len(t.addresses)-1, 0)
+	t.choose()
 	if t.optedOut {
 		t.row.Skip, t.row.Payload = notifications.Unsubscribed, ""
 	}
