@@ -116,6 +116,7 @@
 package lemma
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
@@ -168,6 +169,17 @@ var crockford = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPaddi
 // end, and tables can be partitioned by time.
 func NewID() uuid.UUID {
 	return uuid.Must(uuid.NewV7())
+}
+
+// NewIDSince returns a new id whose time is not before that of another one, which a process
+// with a clock that is ahead may have made.
+func NewIDSince(earlier uuid.UUID) uuid.UUID {
+	const time = 6 // bytes: milliseconds since 1970
+	id := NewID()
+	if bytes.Compare(id[:time], earlier[:time]) < 0 {
+		copy(id[:time], earlier[:time])
+	}
+	return id
 }
 
 // FormatID formats an id for the API: prefix, underscore, 26 characters.

@@ -148,7 +148,7 @@ func TestAProfileWithASuppressedAddress(t *testing.T) {
 			b.Must(err)
 			b.work(b.sender())
 			n, err := b.Ledger.Get(context.Background(), b.Workspace, done.Notification.OriginID, done.Notification.Key)
-			if err != nil || *n.Address != c.to || string(n.Status) != c.status || done.Others != c.others {
+			if err != nil || *n.Address != c.to || n.Status != c.status || done.Others != c.others {
 				t.Errorf("%s is %s, %d others, %v", *n.Address, n.Status, done.Others, err)
 			}
 		})

@@ -180,7 +180,7 @@ func arrangeDirect(all []Direct) (r directRows, b directBatches) {
 
 func (b *directBatches) add(d Direct) int {
 	time := func(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()} }
-	b.origins, b.ids = append(b.origins, d.OriginID), append(b.ids, lemma.NewID())
+	b.origins, b.ids = append(b.origins, d.OriginID), append(b.ids, lemma.NewIDSince(d.OriginID))
 	b.providers, b.contents = append(b.providers, d.ProviderID), append(b.contents, d.ContentID)
 	b.sizes, b.attempts = append(b.sizes, 0), append(b.attempts, int16(d.MaxAttempts))
 	b.due, b.expires, b.last = append(b.due, time(d.DueAt)), append(b.expires, time(d.ExpiresAt)), append(b.last, d.Last)

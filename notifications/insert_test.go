@@ -1,14 +1,18 @@
 package notifications_test
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma/notifications"
+	"lemma/pgtest"
 )
 
 // A repeated chunk adds no notification, no batch and no job.
@@ -119,4 +123,28 @@ func TestALostBatchIsNotBalanced(t *testing.T) {
 	if c := f.counts(); c.Balanced || c.Audience != 20 || c.Pending != 10 {
 		t.Errorf("%+v", c)
 	}
+}
+
+// Attempts are dropped by the month of their batch, and only after the notifications, whose month
+// is that of their origin. A process whose clock is behind that of the process that made the
+// origin makes no batch of an earlier month.
+func TestABatchIsNotOlderThanItsOrigin(t *testing.T) {
+	f := setup(t)
+	ahead := time.Now().AddDate(0, 2, 0)
+	f.origin = pgtest.IDAt(ahead)
+	f.insert(recipients(30))
+	direct := notifications.DirectOrigin(f.Workspace, ahead)
+	f.Exec(`insert into providers (workspace_id, id, name, channel, kind, config) values ($1, $2, 'p', 'email', 'http', '{}')`,
+		f.Workspace, f.origin)
+	f.inTx(func(tx pgx.Tx) error {
+		_, err := f.InsertDirect(t.Context(), tx, f.Workspace, []notifications.Direct{{OriginID: direct, Key: keyOf(1), ProviderID: f.origin,
+			ContentID: f.origin, Address: address(1), Payload: `{}`, MaxAttempts: 1}})
+		return err
+	})
+	for _, id := range pgtest.Column[uuid.UUID](f.T, f.Pool, `select root_id from batches`) {
+		if bytes.Compare(id[:6], direct[:6]) < 0 {
+			t.Errorf("batch %s of origins %s and %s", id, f.origin, direct)
+		}
+	}
+	f.WantCount(4, `select count(*) from batches`)
 }

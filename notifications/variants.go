@@ -81,7 +81,7 @@ func (d *dealer) place(variant int) (uuid.UUID, int) {
 	at := d.current[variant]
 	if at < 0 || d.batches[at].size >= d.sizes[variant] {
 		at = len(d.batches)
-		b := newBatch{id: lemma.NewID(), after: d.chunk.after(at), variant: variant}
+		b := newBatch{id: lemma.NewIDSince(d.chunk.OriginID), after: d.chunk.after(at), variant: variant}
 		if len(d.chunk.Variants) > 0 {
 			b.after += d.chunk.Variants[variant].DueAfter
 		}

@@ -68,8 +68,9 @@ const (
 				then 'notifications of the month are kept'
 			else '' end`
 
-	// The status of a notification is that of its last attempt. The month of a batch is
-	// not before that of its origin.
+	// The status of a notification is that of its last attempt. The month of a root batch is
+	// not before that of its origin, whatever the clocks of the processes are that made the
+	// two (lemma.NewIDSince).
 	ofRootBatches = `
 		select case
 			when exists (select from pg_inherits i join pg_class c on c.oid = i.inhrelid
