@@ -16,8 +16,11 @@ import (
 	"lemma/suppression"
 )
 
-// MaxOthers is how many further addresses of a profile are counted.
-const MaxOthers = 100
+// What is kept of the further addresses of a profile.
+const (
+	MaxOthers     = 100      // further addresses of a profile that are counted
+	MaxOthersData = 64 << 10 // bytes of data of a profile's further rows, beyond which their addresses are only counted
+)
 
 // recipient is what a request needs of the rows of its profile: the first address that can
 // be sent to, with the data of its row. The others, such as the tokens of further devices,
@@ -27,10 +30,12 @@ type recipient struct {
 	inAudience, optedOut bool
 	addresses            []profileAddress // that are valid and differ, in the order of the audience
 	canonical            map[uint64]struct{}
+	othersData           int // bytes
 }
 
 type profileAddress struct {
 	text, payload string
+	only          bool // counted: it has no payload
 	suppressed    bool
 }
 
@@ -46,7 +51,7 @@ func (t *recipient) add(row audience.Row, m *memory) error {
 	t.inAudience = true
 	t.optedOut = t.optedOut || row.OptedOut
 	var buffer [1]address.Address
-	payload, read := "", false
+	payload, read, only := "", false, false
 	for _, a := range row.Addresses(buffer[:0], t.content.channel) {
 		if a.Fault != "" {
 			if len(t.addresses) == 0 {
@@ -61,11 +66,16 @@ func (t *recipient) add(row audience.Row, m *memory) error {
 		t.canonical[hash] = struct{}{}
 		if !read {
 			payload, read = t.payloadOf(row.Payload), true
+			if only = len(t.addresses) > 0 && t.othersData+len(payload) > MaxOthersData; only {
+				payload = ""
+			} else if len(t.addresses) > 0 {
+				t.othersData += len(payload)
+			}
 			if err := m.take(len(payload)); err != nil {
 				return err
 			}
 		}
-		t.addresses = append(t.addresses, profileAddress{text: strings.Clone(a.Text), payload: payload})
+		t.addresses = append(t.addresses, profileAddress{text: strings.Clone(a.Text), payload: payload, only: only})
 	}
 	return nil
 }
@@ -114,11 +124,11 @@ func (t *recipient) choose() {
 	if len(t.addresses) == 0 {
 		return
 	}
-	isFree := func(a profileAddress) bool { return !a.suppressed }
+	isFree := func(a profileAddress) bool { return !a.suppressed && !a.only }
 	chosen := t.addresses[max(slices.IndexFunc(t.addresses, isFree), 0)]
 	t.row.Address, t.row.Payload, t.row.Skip = chosen.text, chosen.payload, ""
 	for _, a := range t.addresses {
-		if isFree(a) && a.text != chosen.text {
+		if !a.suppressed && a.text != chosen.text {
 			t.others++
 		}
 	}
