@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"signing":        {},
 	"eventsout":      {},
 	"webhooks":       {"clock", "eventsout", "fence", "loop", "page", "pgerr", "secrets", "signing", "dial"},
-	"message":        {"cache", "fence", "mail", "page", "pgerr"},
+	"message":        {"cache", "fence", "mail", "page", "pgerr", "slots"},
 	"events":         {},
 	"abtest":         {},
 	"notifications":  {"fence", "pgerr", "address", "page", "events", "eventsout"},

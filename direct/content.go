@@ -132,7 +132,7 @@ func (d *Direct) make(ctx context.Context, ws uuid.UUID, r *request) (*content, 
 // compile compiles the content of a request, and records its source.
 func (d *Direct) compile(ctx context.Context, ws uuid.UUID, r *request, row *contentRow) (*message.Compiled, error) {
 	if r.Inline != nil {
-		stored, compiled, err := message.Store(*r.Inline)
+		stored, compiled, err := message.Store(ws, *r.Inline)
 		row.inline = &stored
 		return compiled, under("/content", err)
 	}

@@ -30,7 +30,7 @@ func (t *Templates) Compiled(ctx context.Context, ws, id uuid.UUID, version int)
 	if err != nil {
 		return nil, err
 	}
-	made, err := Compile(v.Content)
+	made, err := Compile(ws, v.Content)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // A comparison cannot be interrupted, so its number and size are bounded.
@@ -21,7 +23,7 @@ func TestComparingIsBounded(t *testing.T) {
 		"{% for x in a %}{% if " + strings.Repeat("a == b or ", MaxCompared) + "false %}x{% endif %}{% endfor %}",
 		"{% assign c = a %}{% for x in a %}{% if " + strings.Repeat("c == b or ", MaxCompared) + "false %}x{% endif %}{% endfor %}",
 	} {
-		c, err := Compile(Content{Subject: "s", Text: source + "."})
+		c, err := Compile(uuid.Nil, Content{Subject: "s", Text: source + "."})
 		if err != nil {
 			t.Errorf("%.60s: %v", source, err)
 			continue
@@ -36,7 +38,7 @@ func TestComparingIsBounded(t *testing.T) {
 		if fastest > 15*MaxTime {
 			t.Errorf("%.60s took %s", source, fastest)
 		}
-		if _, err := Compile(Content{Subject: "s", Text: source + "{% if a == b %}{% endif %}"}); err == nil {
+		if _, err := Compile(uuid.Nil, Content{Subject: "s", Text: source + "{% if a == b %}{% endif %}"}); err == nil {
 			t.Errorf("%.60s: one comparison more was accepted", source)
 		}
 	}
@@ -50,7 +52,7 @@ func TestValuesOfTheDataAreCounted(t *testing.T) {
 	list := "[" + strings.Repeat("1,", 998) + "1]"
 	for n, good := range map[int]bool{19: true, 21: false} {
 		lists := strings.TrimSuffix(strings.Repeat(list+",", n), ",")
-		c, err := Compile(Content{Subject: "s", Text: "{{ a | size }}"})
+		c, err := Compile(uuid.Nil, Content{Subject: "s", Text: "{{ a | size }}"})
 		if err != nil {
 			t.Fatal(err)
 		}

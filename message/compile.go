@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/google/uuid"
 	"github.com/osteele/liquid/expressions"
 	"github.com/osteele/liquid/parser"
 	"github.com/osteele/liquid/render"
@@ -28,6 +29,7 @@ const MaxTime = 2 * maxRender
 // Compiled is a compiled content. It is immutable and safe
 // for concurrent use.
 type Compiled struct {
+	workspace uuid.UUID      // that shares the processors with others
 	variables []string       // sorted; the index of a name is its slot
 	names     []string       // all names that are bound, including assigned ones
 	content   Content        // its source
@@ -59,7 +61,7 @@ type compiledPart struct {
 
 // scratch is the memory of a rendering, which is reused.
 type scratch struct {
-	entered bool // it has a slot of processors
+	release func() // of its slot of processors; nil: it has none
 	output  output
 	marked  output // of the part that is tracked
 	values  []value
@@ -67,19 +69,19 @@ type scratch struct {
 	texts   []string // of the parts
 }
 
-// Compile compiles a content. It returns the faults of Check.
-func Compile(c Content) (*Compiled, error) {
+// Compile compiles a content of a workspace. It returns the faults of Check.
+func Compile(workspace uuid.UUID, c Content) (*Compiled, error) {
 	variables, err := check(c)
 	if err != nil {
 		return nil, err
 	}
 	c, _ = complete(c)
-	return compileAll(c, variables, nil)
+	return compileAll(workspace, c, variables, nil)
 }
 
 // compileAll compiles a checked content and checked headers.
-func compileAll(c Content, variables []string, headers []header) (*Compiled, error) {
-	made := &Compiled{variables: variables, names: slices.Clone(variables), content: c, headers: headers}
+func compileAll(workspace uuid.UUID, c Content, variables []string, headers []header) (*Compiled, error) {
+	made := &Compiled{workspace: workspace, variables: variables, names: slices.Clone(variables), content: c, headers: headers}
 	for _, s := range c.sources() {
 		if err := made.compile(s.part, s.text); err != nil {
 			return nil, err
@@ -245,7 +247,7 @@ func (c *Compiled) render(p *compiledPart, s *scratch) (made string, err error) 
 	}
 	*out = output{text: out.text[:0]}
 	if p.fast == nil || !p.fast.render(out, s.values) {
-		s.enter()
+		s.enter(c.workspace)
 		if made, err = p.within(&s.meter, c.bindings(s.values)); err != nil {
 			return "", err
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"lemma"
+
+	"github.com/google/uuid"
 )
 
 // A text with many faults is checked as fast as others, although the line
@@ -42,7 +44,7 @@ func TestCheckingIsBounded(t *testing.T) {
 func TestMissingMembersAreBounded(t *testing.T) {
 	t.Parallel()
 	name, payload := "a"+strings.Repeat(".b", MaxParts), `{"a":`+strings.Repeat(`{"b":`, MaxParts-1)+"{}"+strings.Repeat("}", MaxParts)
-	c, err := Compile(Content{Subject: "s", Text: "{{ " + name + " }}"})
+	c, err := Compile(uuid.Nil, Content{Subject: "s", Text: "{{ " + name + " }}"})
 	if err != nil {
 		t.Fatal(err)
 	}

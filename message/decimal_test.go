@@ -5,6 +5,8 @@ import (
 	"html"
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
 )
 
 // numbersWritten are JSON numbers and the form that all texts have them in.
@@ -106,7 +108,7 @@ func TestNumbersHaveOneForm(t *testing.T) {
 // rendered returns a template as HTML, which must be equal to it as plain text.
 func rendered(t *testing.T, template, data string) string {
 	t.Helper()
-	c, err := Compile(Content{Subject: "s", HTML: template, Text: template})
+	c, err := Compile(uuid.Nil, Content{Subject: "s", HTML: template, Text: template})
 	if err != nil {
 		t.Fatal(template, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/google/uuid"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew, to be reviewed as a diff")
@@ -43,7 +45,7 @@ func TestDialect(t *testing.T) {
 }
 
 func outcome(source, payload string) string {
-	made, err := Compile(Content{Subject: "s", HTML: source, Text: source})
+	made, err := Compile(uuid.Nil, Content{Subject: "s", HTML: source, Text: source})
 	if err != nil {
 		return "refused: " + err.Error() + "\n"
 	}

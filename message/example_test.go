@@ -6,10 +6,12 @@ import (
 
 	"lemma"
 	"lemma/message"
+
+	"github.com/google/uuid"
 )
 
 func Example() {
-	welcome, err := message.Compile(message.Content{
+	welcome, err := message.Compile(uuid.Nil, message.Content{
 		Subject: `{{ name | default: "Friend" }}, {{ points }} points`,
 		HTML:    `<p>Hello {{ name | default: "Friend" }},</p><p>you have {{ points }} points.</p>`,
 	})

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // same renders every text of c by the fast path and by the engine, and fails if they
@@ -140,7 +142,7 @@ func TestFastPathEqualsTheEngine(t *testing.T) {
 	templates, fast := 0, 0
 	for range 4_000 {
 		source := a.body(2)
-		c, err := Compile(Content{Subject: "s", HTML: source + "<", Text: source + "."})
+		c, err := Compile(uuid.Nil, Content{Subject: "s", HTML: source + "<", Text: source + "."})
 		if err != nil {
 			continue
 		}
@@ -173,7 +175,7 @@ func FuzzFastPath(f *testing.F) {
 		f.Add(a.body(2), a.payload())
 	}
 	f.Fuzz(func(t *testing.T, source, payload string) {
-		c, err := Compile(Content{Subject: "s", HTML: source, Text: source})
+		c, err := Compile(uuid.Nil, Content{Subject: "s", HTML: source, Text: source})
 		if err == nil {
 			same(t, c, payload)
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/osteele/liquid/render"
 
 	"lemma"
+
+	"github.com/google/uuid"
 )
 
 // FuzzGuard checks the guarantees of the package for any template and any data: a
@@ -35,7 +37,7 @@ func FuzzGuard(f *testing.F) {
 	f.Fuzz(func(t *testing.T, source, payload string) {
 		content := Content{Subject: "s", HTML: source, Text: source}
 		variables, err := Check(content)
-		c, compileErr := Compile(content)
+		c, compileErr := Compile(uuid.Nil, content)
 		if (err == nil) != (compileErr == nil) {
 			t.Fatalf("Check returns %v, Compile %v", err, compileErr)
 		}

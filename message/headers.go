@@ -64,7 +64,7 @@ func (c *Compiled) WithHeaders(headers map[string]string) (*Compiled, error) {
 	}
 	used = append(used, c.variables...)
 	slices.Sort(used)
-	return compileAll(c.content, slices.Compact(used), all)
+	return compileAll(c.workspace, c.content, slices.Compact(used), all)
 }
 
 // headersOf returns the headers. Their rendered texts follow those of the content.

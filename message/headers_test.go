@@ -8,11 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+
+	"github.com/google/uuid"
 )
 
 func withHeaders(t *testing.T, headers map[string]string) (*Compiled, error) {
 	t.Helper()
-	made, err := Compile(Content{Subject: "Hi {{ key | default: 'you' }}", Text: "t {% assign x = key %}{{ x }}"})
+	made, err := Compile(uuid.Nil, Content{Subject: "Hi {{ key | default: 'you' }}", Text: "t {% assign x = key %}{{ x }}"})
 	if err != nil {
 		t.Fatal(err)
 	}

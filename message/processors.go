@@ -1,25 +1,38 @@
 package message
 
-import "runtime"
+import (
+	"context"
+	"runtime"
 
-// processors bounds the templates that the engine renders at a time in a process.
+	"github.com/google/uuid"
+
+	"lemma/slots"
+)
+
+// processors bounds the messages that the engine renders at a time in a process.
 // MaxTime is wall-clock time: with more renders than processors, each would exceed it
 // because of the others. It does not include the wait for a slot. Texts that the fast
 // path renders need no slot.
-var processors = make(chan struct{}, runtime.GOMAXPROCS(0))
+//
+// One workspace leaves one processor to the others, and those that wait are served round robin:
+// templates that take long delay messages of other workspaces for one render at most.
+var processors = newProcessors(runtime.GOMAXPROCS(0))
 
-// enter takes a slot until leave.
-func (s *scratch) enter() {
-	if !s.entered {
-		processors <- struct{}{}
-		s.entered = true
+func newProcessors(n int) *slots.Slots {
+	return slots.New(slots.Limits{Process: n, Workspace: max(1, n-1)}, nil)
+}
+
+// enter takes a slot of a workspace until leave.
+func (s *scratch) enter(workspace uuid.UUID) {
+	if s.release == nil {
+		s.release, _ = processors.Await(context.Background(), slots.Resource{Workspace: workspace}) // it waits for ever
 	}
 }
 
 // leave releases the slot.
 func (s *scratch) leave() {
-	if s.entered {
-		<-processors
-		s.entered = false
+	if s.release != nil {
+		s.release()
+		s.release = nil
 	}
 }

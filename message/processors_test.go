@@ -1,23 +1,35 @@
 package message
 
 import (
+	"context"
+	"runtime"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
+
+	"lemma/slots"
 )
 
 // A render waits while all slots are taken, and the wait is not part of its time.
 func TestRendersWaitForAProcessor(t *testing.T) {
 	t.Parallel()
-	fast, err := Compile(Content{Subject: "Hi {{ name }}", Text: "Hi"})
+	fast, err := Compile(uuid.Nil, Content{Subject: "Hi {{ name }}", Text: "Hi"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow, err := Compile(Content{Subject: "Hi", Text: "{% for a in list %}{{ a | plus: 1 }}{% endfor %}"})
+	slow, err := Compile(uuid.Nil, Content{Subject: "Hi", Text: "{% for a in list %}{{ a | plus: 1 }}{% endfor %}"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range cap(processors) {
-		processors <- struct{}{}
+	// Of two workspaces, since one leaves a processor to others.
+	leave := []func(){}
+	for i := range runtime.GOMAXPROCS(0) {
+		l, err := processors.Await(t.Context(), slots.Resource{Workspace: uuid.UUID{byte(1 + min(i, 1))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, l)
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -35,13 +47,63 @@ func TestRendersWaitForAProcessor(t *testing.T) {
 		t.Errorf("it does not wait: %v", err)
 	case <-time.After(MaxTime + 100*time.Millisecond):
 	}
-	for range cap(processors) {
-		<-processors
+	for _, l := range leave {
+		l()
 	}
 	if t.Failed() {
 		return
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// One workspace leaves a processor to the others, and renders with all but that one.
+func TestAWorkspaceLeavesAProcessor(t *testing.T) {
+	t.Parallel()
+	first, second := slots.Resource{Workspace: uuid.UUID{1}}, slots.Resource{Workspace: uuid.UUID{2}}
+	for n, most := range map[int]int{1: 1, 2: 1, 4: 3} {
+		p := newProcessors(n)
+		for range most {
+			if _, err := p.Await(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+		}
+		enters := func(r slots.Resource) bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			_, err := p.Await(ctx, r)
+			return err == nil
+		}
+		if enters(first) || enters(second) != (n > 1) {
+			t.Errorf("%d processors, %d of them taken by one workspace", n, most)
+		}
+	}
+}
+
+// The slot is that of the content's workspace, also with headers, marked links and another subject.
+func TestAContentIsOfItsWorkspace(t *testing.T) {
+	t.Parallel()
+	own := uuid.UUID{3}
+	c, err := Compile(own, Content{Subject: "Hi", HTML: `<p><a href="https://shop.example">Shop</a></p>`, Text: "Hi"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers, err := c.WithHeaders(map[string]string{"X-Shop": "{{ name }}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced, err := headers.Replaced(Replacement{Subject: "Look"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tracked, err := replaced.Tracked(Track{Opens: true, Clicks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, of := range []*Compiled{c, headers, replaced, tracked} {
+		if of.workspace != own {
+			t.Errorf("%d is of %s", i, of.workspace)
+		}
 	}
 }

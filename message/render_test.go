@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"lemma"
+
+	"github.com/google/uuid"
 )
 
 // The tests run in an unusual zone, so that a result that depends
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 
 func compiled(t testing.TB, c Content) *Compiled {
 	t.Helper()
-	made, err := Compile(c)
+	made, err := Compile(uuid.Nil, c)
 	if err != nil {
 		t.Fatal(err)
 	}

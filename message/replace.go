@@ -34,7 +34,7 @@ func (c *Compiled) Replaced(r Replacement) (*Compiled, error) {
 			return nil, lemma.Fault("/preheader", "wrong_channel", "must be given for a template with HTML only")
 		}
 		hidden := `<div style="display:none;max-height:0;overflow:hidden;mso-hide:all">` + r.Preheader + `</div>`
-		if _, err := Compile(Content{Subject: content.Subject, HTML: hidden, Text: "x"}); err != nil {
+		if _, err := Compile(c.workspace, Content{Subject: content.Subject, HTML: hidden, Text: "x"}); err != nil {
 			return nil, preheaderFault(err)
 		}
 		at := 0
@@ -43,7 +43,7 @@ func (c *Compiled) Replaced(r Replacement) (*Compiled, error) {
 		}
 		content.HTML = content.HTML[:at] + hidden + content.HTML[at:]
 	}
-	return Compile(content)
+	return Compile(c.workspace, content)
 }
 
 // preheaderFault gives the faults of a preheader its pointer.

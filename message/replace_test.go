@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"lemma"
+
+	"github.com/google/uuid"
 )
 
 func TestReplaced(t *testing.T) {
 	t.Parallel()
 	content := Content{Subject: "Hello {{ name }}", HTML: `<html><body class="x"><p>News</p></body></html>`}
-	c, err := Compile(content)
+	c, err := Compile(uuid.Nil, content)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +33,7 @@ func TestReplaced(t *testing.T) {
 	if same, err := c.Replaced(Replacement{}); same != c || err != nil {
 		t.Error("nothing to replace, and another content")
 	}
-	sms, err := Compile(Content{Channel: lemma.SMS, Text: "Hi"})
+	sms, err := Compile(uuid.Nil, Content{Channel: lemma.SMS, Text: "Hi"})
 	if err != nil {
 		t.Fatal(err)
 	}

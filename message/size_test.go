@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"lemma/cache"
+
+	"github.com/google/uuid"
 )
 
 // largest has texts that fill the limits of the source, each by one kind of unit.
@@ -59,7 +61,7 @@ func largest() map[string]string {
 func TestCompilingIsBounded(t *testing.T) {
 	for name, source := range largest() {
 		begun := time.Now()
-		if _, err := Compile(Content{Subject: "s", HTML: source, Text: source}); err != nil {
+		if _, err := Compile(uuid.Nil, Content{Subject: "s", HTML: source, Text: source}); err != nil {
 			t.Errorf("%s: %.200s", name, err)
 		}
 		took := time.Since(begun)
@@ -80,7 +82,7 @@ func TestBytes(t *testing.T) {
 	}
 	for name, source := range largest() {
 		before := heap()
-		c, err := Compile(Content{Subject: "s", HTML: source, Text: source})
+		c, err := Compile(uuid.Nil, Content{Subject: "s", HTML: source, Text: source})
 		if err != nil {
 			t.Errorf("%s: %.200s", name, err)
 			continue

@@ -3,12 +3,14 @@ package message
 import (
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
 )
 
 // What is stored in place of data that is too large has the error of the data.
 func TestStoredData(t *testing.T) {
 	t.Parallel()
-	c, err := Compile(Content{Subject: "s", Text: "{{ a }}"})
+	c, err := Compile(uuid.Nil, Content{Subject: "s", Text: "{{ a }}"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,14 +143,14 @@ var (
 	deleting = pgerr.Rules{pgerr.ForeignKey: pgerr.InUse("a campaign or a flow uses this template")}
 )
 
-// Store returns a content that is sent without a template as text, and compiled. All its
+// Store returns a content of a workspace that is sent without a template as text, and compiled. All its
 // faults are returned at once.
-func Store(c Content) (stored string, made *Compiled, err error) {
+func Store(workspace uuid.UUID, c Content) (stored string, made *Compiled, err error) {
 	if _, err = Check(c); err != nil {
 		return "", nil, err
 	}
 	c, _ = complete(c)
-	if made, err = Compile(c); err != nil {
+	if made, err = Compile(workspace, c); err != nil {
 		return "", nil, err
 	}
 	text, err := json.Marshal(c)
@@ -161,10 +161,10 @@ func Store(c Content) (stored string, made *Compiled, err error) {
 }
 
 // CompileStored compiles what Store returned.
-func CompileStored(stored string) (*Compiled, error) {
+func CompileStored(workspace uuid.UUID, stored string) (*Compiled, error) {
 	var c Content
 	if err := json.Unmarshal([]byte(stored), &c); err != nil {
 		return nil, fmt.Errorf("read stored content: %w", err)
 	}
-	return Compile(c)
+	return Compile(workspace, c)
 }

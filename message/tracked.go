@@ -90,7 +90,7 @@ func (c *Compiled) Tracked(t Track) (*Compiled, error) {
 	if t == (Track{}) || c.content.HTML == "" {
 		return c, nil
 	}
-	made, err := compileAll(c.content, c.variables, c.headers)
+	made, err := compileAll(c.workspace, c.content, c.variables, c.headers)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/html"
+
+	"github.com/google/uuid"
 )
 
 const testPixel = "https://t/o/1"
@@ -17,7 +19,7 @@ var testTracking = Tracking{Open: testPixel, Own: "https://lemma/u/", Click: fun
 
 func renderTracked(t *testing.T, source, payload string, track Track) (plain, tracked string, err error) {
 	t.Helper()
-	c, err := Compile(Content{Subject: "s", HTML: source, Text: "t"})
+	c, err := Compile(uuid.Nil, Content{Subject: "s", HTML: source, Text: "t"})
 	if err != nil {
 		return "", "", err
 	}
@@ -195,7 +197,7 @@ func FuzzTracked(f *testing.F) {
 func TestLinksThatAreTooLongAreReported(t *testing.T) {
 	t.Parallel()
 	long := "https://shop/" + strings.Repeat("x", MaxTracked)
-	c, err := Compile(Content{Subject: "s", Text: "t",
+	c, err := Compile(uuid.Nil, Content{Subject: "s", Text: "t",
 		HTML: `<a href="https://shop/">a</a><a href="` + long + `">b</a>{{ fill }}{{ fill }}{{ fill }}{{ fill }}<a href="https://shop/">c</a>`})
 	if err != nil {
 		t.Fatal(err)

@@ -8,13 +8,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+
+	"github.com/google/uuid"
 )
 
 // The link of the recipient is rendered in every text and header, whatever the data has
 // under its name. It is no column that an audience must have.
 func TestUnsubscribeURL(t *testing.T) {
 	t.Parallel()
-	c, err := Compile(Content{Subject: "Hi {{ name }}", HTML: `<a href="{{ unsubscribe_url }}">x</a> {% if unsubscribe_url %}y{% endif %}`,
+	c, err := Compile(uuid.Nil, Content{Subject: "Hi {{ name }}",
+		HTML: `<a href="{{ unsubscribe_url }}">x</a> {% if unsubscribe_url %}y{% endif %}`,
 		Text: "{{ unsubscribe_url }}"})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +77,7 @@ func TestHeadersOfOneClick(t *testing.T) {
 // A name that the template assigns is its own.
 func TestAnAssignedUnsubscribeURL(t *testing.T) {
 	t.Parallel()
-	c, err := Compile(Content{Subject: "x", Text: `{% assign unsubscribe_url = "mine" %}{{ unsubscribe_url }}`})
+	c, err := Compile(uuid.Nil, Content{Subject: "x", Text: `{% assign unsubscribe_url = "mine" %}{{ unsubscribe_url }}`})
 	if err != nil {
 		t.Fatal(err)
 	}

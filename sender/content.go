@@ -145,7 +145,7 @@ func (s *Sender) compiled(ctx context.Context, workspaceID uuid.UUID, of content
 	if of.inline == nil {
 		return s.templates.Compiled(ctx, workspaceID, of.template.UUID, of.version)
 	}
-	return message.CompileStored(*of.inline)
+	return message.CompileStored(workspaceID, *of.inline)
 }
 
 // renderRow renders the message of a row, with the link of its recipient to unsubscribe,
