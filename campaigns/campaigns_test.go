@@ -241,6 +241,26 @@ func TestPreviewHasNoSideEffect(t *testing.T) {
 	}
 }
 
+// A draft that is deleted while a change of it waits is not found.
+func TestADraftIsDeletedDuringAChange(t *testing.T) {
+	b := setup(t, 1)
+	c := b.draft()
+	deleting, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	_, err = deleting.Exec(t.Context(), `delete from campaigns where id = $1`, c.ID)
+	b.Must(err)
+	changed := make(chan error, 1)
+	go func() {
+		_, err := b.Update(context.Background(), b.Workspace, c.ID, nil, Patch{Name: new("n")})
+		changed <- err
+	}()
+	b.WaitForLocks(1)
+	b.Must(deleting.Commit(t.Context()))
+	if err := <-changed; lemma.KindOf(err) != lemma.NotFound {
+		t.Error(err)
+	}
+}
+
 // Addresses of an internationalized domain are stored in ASCII:
 // carriers refuse them otherwise.
 func TestSenderOnAnInternationalizedDomain(t *testing.T) {

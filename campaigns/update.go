@@ -9,6 +9,7 @@ import (
 
 	"lemma"
 	"lemma/fence"
+	"lemma/pgerr"
 )
 
 // Update changes a draft. ifMatch, if not nil, must be its current version.
@@ -52,7 +53,7 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 		err := tx.QueryRow(ctx, `select version = $3 from campaigns where workspace_id = $1 and id = $2 for update`,
 			workspaceID, id, now.Version).Scan(&unchanged)
 		if err != nil {
-			return fmt.Errorf("lock campaign: %w", err)
+			return pgerr.Row(err, "campaign", "lock campaign")
 		}
 		if !unchanged {
 			return lemma.Changed("campaign")
