@@ -14,7 +14,9 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
+	"lemma/migrations"
 	"lemma/notifications"
+	"lemma/pgerr"
 )
 
 // Erased counts the rows that were erased of a profile.
@@ -59,6 +61,9 @@ func (f *Flows) Erase(ctx context.Context, ws uuid.UUID, profileKey string) (Era
 			e.tx, e.done, e.waiting = tx, Erased{}, slices.Clone(waiting)
 			return e.run(ctx)
 		})
+		if pgerr.Is(err, undefinedTable) && time.Now().Before(until) { // a detached month was dropped
+			continue
+		}
 		if err != nil {
 			return Erased{}, fmt.Errorf("erase a profile: %w", err)
 		}
@@ -69,6 +74,8 @@ func (f *Flows) Erase(ctx context.Context, ws uuid.UUID, profileKey string) (Era
 		}
 	}
 }
+
+const undefinedTable = "42P01"
 
 // add adds the numbers of a page.
 func (d *Erased) add(page Erased) {
@@ -210,12 +217,19 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 		}
 	}
 	batch := &pgx.Batch{}
+	detached, err := migrations.Detached(ctx, e.tx, "enrollment_steps")
+	if err != nil {
+		return err
+	}
 	// The number of a send's notifications stays: a later erasure finds them by it. Data of
 	// other steps is not read: properties may have numbers that Postgres cannot hold.
-	batch.Queue(`
-		update enrollment_steps
+	const strip = `
 		set data = case when event = any($4) and data::json->$3 is not null then json_build_object($3::text, data::json->$3)::text end
-		where workspace_id = $1 and enrollment_id = any($2) and data is not null`, e.ws, ids, enrollment.StepMessages, sends)
+		where workspace_id = $1 and enrollment_id = any($2) and data is not null`
+	batch.Queue(`update enrollment_steps`+strip, e.ws, ids, enrollment.StepMessages, sends)
+	for _, name := range detached { // and not archived yet
+		batch.Queue(`update `+name+strip, e.ws, ids, enrollment.StepMessages, sends)
+	}
 	s.Queue(batch, e.ws)
 	for _, flow := range slices.SortedFunc(maps.Keys(counts), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) {
 		counts[flow].Queue(batch, e.ws, flow, enrollment.EventsShard)

@@ -124,6 +124,32 @@ func TestEraseWithoutSteps(t *testing.T) {
 	}
 }
 
+// A month that is detached, since its archive cannot be written, forgets the profile as well:
+// else the archive would have it.
+func TestEraseInADetachedMonth(t *testing.T) {
+	b := setup(t, 2)
+	b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up", flowstest.Properties(`{"secret":"c1 is ill"}`))
+	b.RecordEvent("c2", "signed_up", flowstest.Properties(`{"secret":"c2 is ill"}`))
+	b.Settle()
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
+	b.Exec(`delete from events_out`) // which have one item for each step
+	var months []string
+	for _, table := range []string{"notifications", "enrollment_steps"} {
+		month := pgtest.One[string](t, b.Pool, `select tableoid::regclass::text from `+table+` limit 1`)
+		b.Exec(`alter table ` + table + ` detach partition ` + month)
+		months = append(months, month)
+	}
+	if got := b.erase("c1"); got.Enrollments != 1 || got.Notifications != 1 {
+		t.Errorf("%+v", got)
+	}
+	for _, month := range months {
+		b.WantCount(0, `select count(*) from `+month+` r where r::text like '%c1@shop.example%' or r::text like '%c1 is ill%'`)
+	}
+	b.WantCount(1, `select count(*) from `+months[0]+` where address = 'c2@shop.example'`)
+	b.WantCount(1, `select count(*) from `+months[1]+` where data like '%c2 is ill%'`)
+}
+
 // Data that a carrier may still be called with stays until its batch has ended: a second
 // attempt has the same bytes. A later call erases it.
 func TestEraseWaitsForWhatIsInFlight(t *testing.T) {

@@ -58,6 +58,22 @@ func Months(ctx context.Context, q querier) ([]Partition, error) {
 	return all, nil
 }
 
+// Detached lists the names of a table's partitions that were detached and are not dropped yet:
+// their archive cannot be written, or is being written.
+func Detached(ctx context.Context, q querier, table string) ([]string, error) {
+	all, err := Months(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, p := range all {
+		if p.Table == table && !p.Attached {
+			names = append(names, p.Name())
+		}
+	}
+	return names, nil
+}
+
 // detachWait is how long the lock of Detach is waited for, and so how long statements of
 // the table may wait behind it.
 const detachWait = 200 * time.Millisecond

@@ -4,24 +4,35 @@ import (
 	"context"
 	"fmt"
 
-	"lemma"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"lemma"
+	"lemma/migrations"
 )
 
 // Name identifies a notification within its workspace.
 type Name struct{ OriginID, Key uuid.UUID }
 
-// Existing returns the indexes of the names that notifications have.
-func Existing(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name) ([]int, error) {
+// Existing returns the indexes of the names that notifications have, also in detached months.
+func Existing(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name) (found []int, err error) {
 	origins, keys := wireNames(names)
-	rows, _ := tx.Query(ctx, `
-		select r.i::int - 1 from unnest($2::uuid[], $3::uuid[]) with ordinality as r (origin_id, key, i)
-		join notifications n on n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key`, workspaceID, origins, keys)
-	found, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	return found, lemma.Wrap(err, "find notifications")
+	tables, err := migrations.Detached(ctx, tx, "notifications")
+	if err != nil {
+		return nil, err
+	}
+	for _, table := range append(tables, "notifications") {
+		rows, _ := tx.Query(ctx, `
+			select r.i::int - 1 from unnest($2::uuid[], $3::uuid[]) with ordinality as r (origin_id, key, i)
+			join `+table+` n on n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key`, workspaceID, origins, keys)
+		some, err := pgx.CollectRows(rows, pgx.RowTo[int])
+		if err != nil {
+			return nil, fmt.Errorf("find notifications: %w", err)
+		}
+		found = append(found, some...)
+	}
+	return found, nil
 }
 
 func wireNames(names []Name) (origins, keys []pgtype.UUID) {
@@ -38,14 +49,15 @@ const ErasedAddress = "erased"
 // Erase removes a profile from notifications, in the caller's transaction: as replaces the
 // profile key, and address and data are deleted. Notifications that may still be called are
 // left, since a second attempt must send the bytes of the first, and inFlight has the indexes
-// of their names: repeat Erase when their batches have ended. Unknown names are ignored.
+// of their names: repeat Erase when their batches have ended. Unknown names are ignored. A month
+// that was detached and is not archived yet has to forget them as well.
 func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, names []Name, as string) (
 	erased int64, inFlight []int, err error) {
 	origins, keys := wireNames(names)
-	tag, err := tx.Exec(ctx, `
-		update notifications n set profile_key = $4, address = case when n.address is not null then $5 end, payload = null, metadata = null
+	const erase = ` n set profile_key = $4, address = case when n.address is not null then $5 end, payload = null, metadata = null
 		from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
-		where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key and n.profile_key <> $4
+		where n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key and n.profile_key <> $4`
+	tag, err := tx.Exec(ctx, `update notifications`+erase+`
 		  and not exists (select from batches b
 			where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id and b.status in ('ready', 'leased'))
 		  and not exists (select from batches b
@@ -54,10 +66,21 @@ func (l *Ledger) Erase(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, na
 	if err != nil {
 		return 0, nil, fmt.Errorf("erase notifications: %w", err)
 	}
+	erased = tag.RowsAffected()
+	detached, err := migrations.Detached(ctx, tx, "notifications")
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, name := range detached {
+		if tag, err = tx.Exec(ctx, `update `+name+erase, workspaceID, origins, keys, as, ErasedAddress); err != nil {
+			return 0, nil, fmt.Errorf("erase notifications of %s: %w", name, err)
+		}
+		erased += tag.RowsAffected()
+	}
 	rows, _ := tx.Query(ctx, `
 		select r.i::int - 1 from unnest($2::uuid[], $3::uuid[]) with ordinality as r (origin_id, key, i)
 		join notifications n on n.workspace_id = $1 and n.origin_id = r.origin_id and n.key = r.key
 		where n.profile_key <> $4`, workspaceID, origins, keys, as)
 	inFlight, err = pgx.CollectRows(rows, pgx.RowTo[int])
-	return tag.RowsAffected(), inFlight, lemma.Wrap(err, "find notifications that cannot be erased yet")
+	return erased, inFlight, lemma.Wrap(err, "find notifications that cannot be erased yet")
 }
