@@ -84,11 +84,12 @@ func (l *Ledger) openUpTo(ctx context.Context, tx pgx.Tx, r Release, most int) e
 	return l.Enqueue(ctx, tx, jobs)
 }
 
-// unhold opens the first batches by id. A range, and no join by ids, since a plan of a join may
+// unhold opens the first batches by id. One that is due later keeps its enqueued_at, from which a
+// send_offset counts. A range, and no join by ids, since a plan of a join may
 // read all held batches for each of them while there are no statistics of held ones.
 func unhold(ctx context.Context, tx pgx.Tx, r Release, most int) ([]Job, error) {
 	rows, _ := tx.Query(ctx, `
-		update batches b set gate = 'open', enqueued_at = now(), resumed_at = now()
+		update batches b set gate = 'open', enqueued_at = case when due_at > now() then enqueued_at else now() end, resumed_at = now()
 		where b.workspace_id = $1 and b.origin_id = $2 and b.status in ('ready', 'leased') and b.gate = 'held'
 			and b.id <= coalesce((select id from batches
 				where workspace_id = $1 and origin_id = $2 and status in ('ready', 'leased') and gate = 'held'

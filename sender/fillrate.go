@@ -124,8 +124,8 @@ func (s *Sender) makeNextDue(ctx context.Context, p idleProvider) (n int, err er
 
 // lockNext checks the provider again, since other processes do the same. Messages of a
 // variant with a send_offset are never earlier than that after they were written: enqueued_at is
-// the time at which a batch that was never claimed was written, or resumed. Rows that others have locked are left
-// to the next run, so that no deadlock is possible. The range of one provider keeps a planner
+// the time at which a batch that was never claimed and is due later was written. Rows that others
+// have locked are left to the next run, so that no deadlock is possible. The range of one provider keeps a planner
 // from the indexes of due batches, in which it would read those of other providers. A lease that
 // was neither taken nor renewed lately may be that of a process that was killed.
 const lockNext = `

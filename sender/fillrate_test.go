@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
 	"lemma/notifications"
@@ -192,6 +193,8 @@ func TestAnUnusedRateKeepsTheSendOffset(t *testing.T) {
 	}
 	b.Exec(`update batches set created_at = now() - interval '2 hours'`) // the fan-out began then
 	b.Exec(`update batches set enqueued_at = now() - interval '2 hours' where id = $1`, refs[2].BatchID)
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Hold(t.Context(), tx, b.Workspace, b.origin) })
+	b.inTx(func(tx pgx.Tx) error { return b.ledger.Unhold(t.Context(), tx, b.Workspace, b.origin) }) // its offset has passed all the same
 	b.fillRate(b.sender(), 3)
 	if left := b.batches(`due_at > now()`); !slices.Equal(left, refs[:1]) {
 		t.Errorf("%v are due later, of %v", left, refs)
