@@ -41,7 +41,7 @@ func (u untracked) render(payload string) (message.Content, [][2]string, error) 
 		Own:   message.SampleUnsubscribeURL,
 		Click: func(int, string) string { return "" },
 		Left:  func(number int, reason string) { u.rows[leftLink{number, reason}]++ },
-	})
+	}, message.MaxWait)
 }
 
 // warnings are sentences about the first links.

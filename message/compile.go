@@ -18,13 +18,13 @@ import (
 	"lemma"
 )
 
-// maxRender bounds one attempt to render a message. There are two, since a pause of
-// the machine may exhaust the first.
-const maxRender = 500 * time.Millisecond
-
-// MaxTime bounds the time of Render, which ends after the current iteration, filter
-// or output. The other limits of a template allow only a fraction of it.
-const MaxTime = 2 * maxRender
+// MaxTime bounds the processor time of a rendering, which ends after the current iteration,
+// filter or output. The other limits of a template allow only a fraction of it. A machine that
+// does other work, and so renders more slowly, changes no outcome within MaxWait.
+const (
+	MaxTime = time.Second
+	MaxWait = 10 * time.Second // from the begin to the end
+)
 
 // Compiled is a compiled content. It is immutable and safe
 // for concurrent use.
@@ -144,11 +144,12 @@ func (c *Compiled) Render(payload string) (Content, error) {
 // RenderMessage is Render with the headers of WithHeaders, sorted by name, and with
 // the link of the recipient as UnsubscribeURL. The caller must not change the headers.
 func (c *Compiled) RenderMessage(payload, unsubscribeURL string) (Content, [][2]string, error) {
-	return c.RenderTracked(payload, unsubscribeURL, Tracking{})
+	return c.RenderTracked(payload, unsubscribeURL, Tracking{}, MaxWait)
 }
 
-// RenderTracked is RenderMessage with the links and the pixel of a Tracked content.
-func (c *Compiled) RenderTracked(payload, unsubscribeURL string, t Tracking) (Content, [][2]string, error) {
+// RenderTracked is RenderMessage with the links and the pixel of a Tracked content. It ends within
+// a time from its begin, which a caller with a lease needs: of MaxTime at least.
+func (c *Compiled) RenderTracked(payload, unsubscribeURL string, t Tracking, within time.Duration) (Content, [][2]string, error) {
 	s := c.scratch.Get().(*scratch)
 	defer c.release(s)
 	if err := read(s.values, c.variables, payload); err != nil {
@@ -157,10 +158,7 @@ func (c *Compiled) RenderTracked(payload, unsubscribeURL string, t Tracking) (Co
 	if at := slices.Index(c.variables, UnsubscribeURL); at >= 0 {
 		s.values[at] = text(unsubscribeURL)
 	}
-	at, err := c.renderParts(s)
-	if errors.Is(err, errSlow) {
-		at, err = c.renderParts(s)
-	}
+	at, err := c.renderParts(s, within)
 	if err != nil {
 		return Content{}, nil, failed(c.parts[at].pointer, 0, err)
 	}
@@ -175,8 +173,8 @@ func (c *Compiled) RenderTracked(payload, unsubscribeURL string, t Tracking) (Co
 }
 
 // renderParts renders the parts, or returns the index of the one that failed.
-func (c *Compiled) renderParts(s *scratch) (at int, err error) {
-	s.meter.deadline = time.Time{} // set by begin
+func (c *Compiled) renderParts(s *scratch, within time.Duration) (at int, err error) {
+	s.meter.deadline, s.meter.within = time.Time{}, within // set by begin
 	defer s.leave()
 	for at = range c.parts {
 		if s.texts[at], err = c.render(&c.parts[at], s); err != nil {

@@ -174,7 +174,10 @@ const meterName = " meter"
 type meter struct {
 	steps    int
 	work     int
-	deadline time.Time
+	within   time.Duration // of the whole rendering
+	cpu      time.Duration // of the thread at its begin
+	deadline time.Time     // when the processor time is read again; zero: it has not begun
+	end      time.Time
 	engines  [2]*render.Config // whose filters are charged to this meter; created on first use
 }
 
@@ -201,7 +204,8 @@ func (m *meter) engine(shared *render.Config, html bool) *render.Config {
 func (m *meter) begin() {
 	m.steps, m.work = 0, 0
 	if m.deadline.IsZero() {
-		m.deadline = time.Now().Add(maxRender)
+		now := time.Now()
+		m.cpu, m.deadline, m.end = threadTime(), now.Add(min(MaxTime, m.within)), now.Add(m.within)
 	}
 }
 
@@ -235,8 +239,16 @@ func step(_ io.Writer, ctx render.Context) error {
 }
 
 func (m *meter) check() error {
-	if time.Now().After(m.deadline) {
+	now := time.Now()
+	if !now.After(m.deadline) {
+		return nil
+	}
+	left := MaxTime - (threadTime() - m.cpu)
+	if left <= 0 || now.After(m.end) {
 		return errSlow
+	}
+	if m.deadline = now.Add(left); m.deadline.After(m.end) {
+		m.deadline = m.end
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func same(t *testing.T, c *Compiled, payload string) int {
 			continue
 		}
 		fast++
-		slow, err := p.within(&meter{}, c.bindings(values))
+		slow, err := p.within(&meter{within: MaxWait}, c.bindings(values))
 		if err != nil {
 			t.Fatalf("%s with %s: the fast path makes %q, the engine fails: %v", p.pointer, payload, made.text, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -158,6 +159,39 @@ func TestWhatTakesTooLongIsStopped(t *testing.T) {
 	w := &boundedWriter{limit: 10, meter: m}
 	if _, err := w.Write([]byte("x")); err != errSlow {
 		t.Errorf("output past its time: %v, want %v", err, errSlow)
+	}
+}
+
+// Time in which the thread does not run is no time of the rendering, within a bound: a machine
+// that does other work changes no outcome.
+func TestWaitingIsNoTimeOfARendering(t *testing.T) {
+	t.Parallel()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		meter meter
+		want  error
+	}{
+		"it waited":                  {meter{cpu: threadTime(), deadline: now.Add(-time.Hour), end: now.Add(time.Hour)}, nil},
+		"it waited for too long":     {meter{cpu: threadTime(), deadline: now.Add(-time.Hour), end: now.Add(-time.Second)}, errSlow},
+		"it used its processor time": {meter{cpu: threadTime() - MaxTime, deadline: now.Add(-time.Hour), end: now.Add(time.Hour)}, errSlow},
+	} {
+		if err := c.meter.check(); err != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.want == nil && (c.meter.deadline.Before(now) || c.meter.deadline.After(now.Add(2*MaxTime))) {
+			t.Errorf("%s: the next check is at %v", name, c.meter.deadline)
+		}
+	}
+	var m meter
+	m.within = time.Second
+	m.begin()
+	before := m.cpu
+	for time.Since(now) < 100*time.Millisecond { // it uses the processor
+	}
+	if used := threadTime() - before; used <= 0 || used > time.Second {
+		t.Errorf("100 ms of work took %v of the thread", used)
 	}
 }
 

@@ -32,11 +32,11 @@ func renderTracked(t *testing.T, source, payload string, track Track) (plain, tr
 		t.Fatal(err)
 	}
 	same(t, marked, payload)
-	after, _, err := marked.RenderTracked(payload, "", testTracking)
+	after, _, err := marked.RenderTracked(payload, "", testTracking, MaxWait)
 	if err != nil {
 		t.Fatalf("%q renders, and tracked it does not: %v", source, err)
 	}
-	if again, _, err := marked.RenderTracked(payload, "", testTracking); err != nil || again.HTML != after.HTML {
+	if again, _, err := marked.RenderTracked(payload, "", testTracking, MaxWait); err != nil || again.HTML != after.HTML {
 		t.Fatalf("two renderings of %q differ: %v", source, err)
 	}
 	if left, _, err := marked.RenderMessage(payload, ""); err != nil || left.HTML != before.HTML {
@@ -131,7 +131,7 @@ func TestDataCannotContainMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, payload := range []string{`{"x":"\u0000"}`, `{"x":"\u0000AAAAAAAAAAAAl000000https://evil/"}`} {
-		if got, _, err := c.RenderTracked(payload, "", testTracking); err == nil {
+		if got, _, err := c.RenderTracked(payload, "", testTracking, MaxWait); err == nil {
 			t.Errorf("%s becomes %q", payload, got.HTML)
 		}
 	}
@@ -210,7 +210,7 @@ func TestLinksThatAreTooLongAreReported(t *testing.T) {
 		own := testTracking
 		own.Click = func(int, string) string { return "https://t/c/" + strings.Repeat("y", 3_000) }
 		own.Left = func(number int, reason string) { left = append(left, strconv.Itoa(number)+" "+reason) }
-		if _, _, err := c.RenderTracked(`{"fill":"`+fill+`"}`, "", own); err != nil {
+		if _, _, err := c.RenderTracked(`{"fill":"`+fill+`"}`, "", own, MaxWait); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(left, ", "); got != want {
@@ -268,7 +268,7 @@ func BenchmarkTracked(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, _, err := c.RenderTracked(`{"x":"y"}`, "", testTracking); err != nil {
+		if _, _, err := c.RenderTracked(`{"x":"y"}`, "", testTracking, MaxWait); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -20,6 +20,7 @@ type claim struct {
 	token        string
 	until        time.Time // monotonic: every call has ended before
 	started      time.Time
+	renderWithin time.Duration // of one message
 	clock        time.Time     // the database's, at started
 	opened       time.Time     // the database's, when the last window was opened
 	openedAt     time.Time     // of this process, when it was opened; not before opened
@@ -77,7 +78,7 @@ func (s *Sender) Claim(ctx context.Context, ref notifications.Ref) (*claim, erro
 
 func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token string) (*claim, error) {
 	begun := time.Now() // before the statement, so that this deadline is not later than the database's
-	c := &claim{Ref: ref, token: token, started: begun, through: -1}
+	c := &claim{Ref: ref, token: token, started: begun, through: -1, renderWithin: s.cfg.renderWithin()}
 	var lasts *float64 // seconds until the send deadline
 	var age float64
 	var most int // open rows

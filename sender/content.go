@@ -17,7 +17,8 @@ import (
 
 // content is what all messages of a batch share: template, headers and envelope.
 type content struct {
-	renderMessage                func(payload, unsubscribeURL string, t message.Tracking) (message.Content, [][2]string, error)
+	renderMessage func(payload, unsubscribeURL string, t message.Tracking, within time.Duration) (
+		message.Content, [][2]string, error)
 	unsubscribe                  *unsubscribe.URLs // nil: no message has a link
 	tracked                      *tracking.Signer  // nil: nothing is tracked
 	fromName, fromEmail, replyTo string
@@ -150,7 +151,7 @@ func (s *Sender) compiled(ctx context.Context, workspaceID uuid.UUID, of content
 
 // renderRow renders the message of a row, with the link of its recipient to unsubscribe,
 // and with links under a tracking URL.
-func (d *content) renderRow(origin uuid.UUID, r row, trackingURL string) (message.Content, [][2]string, error) {
+func (d *content) renderRow(origin uuid.UUID, r row, trackingURL string, within time.Duration) (message.Content, [][2]string, error) {
 	link := ""
 	if d.unsubscribe != nil {
 		link = d.unsubscribe.Of(origin, r.Key, r.Address)
@@ -159,7 +160,7 @@ func (d *content) renderRow(origin uuid.UUID, r row, trackingURL string) (messag
 	if d.tracked != nil && trackingURL != "" {
 		t = d.tracked.Of(trackingURL, link, origin, r.Key)
 	}
-	return d.renderMessage(r.Payload, link, t)
+	return d.renderMessage(r.Payload, link, t, within)
 }
 
 func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {

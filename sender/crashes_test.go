@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"lemma"
 	"lemma/message"
@@ -138,11 +139,11 @@ func (b *bundle) panicAt(s *Sender, i int) {
 	d, err := s.content(bg, b.Workspace, b.origin)
 	b.Must(err)
 	render, killer := d.renderMessage, strings.Split(address(i), "@")[0][1:]
-	d.renderMessage = func(payload, link string, t message.Tracking) (message.Content, [][2]string, error) {
+	d.renderMessage = func(payload, link string, t message.Tracking, within time.Duration) (message.Content, [][2]string, error) {
 		if strings.Contains(payload, `"N`+killer+`"`) {
 			panic("killed while rendering")
 		}
-		return render(payload, link, t)
+		return render(payload, link, t, within)
 	}
 }
 

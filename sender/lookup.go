@@ -13,6 +13,7 @@ import (
 
 	"lemma"
 	"lemma/events"
+	"lemma/message"
 	"lemma/notifications"
 )
 
@@ -136,7 +137,7 @@ func (s *Sender) ask(ctx context.Context, d *unknownRows, list Lookup, content *
 	var all sync.WaitGroup
 	free := make(chan struct{}, lookupsAtOnce)
 	for _, r := range d.rows {
-		text, _, err := content.renderRow(d.OriginID, r, "")
+		text, _, err := content.renderRow(d.OriginID, r, "", message.MaxWait)
 		if err != nil {
 			continue
 		}

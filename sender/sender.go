@@ -115,12 +115,17 @@ func threeQuarters(n int) int { return (3*n + 3) / 4 }
 // margin is the part of a lease after the last call, for the commit and for different clocks.
 func (c Config) margin() time.Duration { return c.Lease / 5 }
 
-// renderFor is how long a window may be rendered; the last message takes message.MaxTime more.
+// renderFor is how long a window may be rendered; the last message takes renderWithin more.
 func (c Config) renderFor() time.Duration { return min(time.Second, c.margin()/2) }
 
+// renderWithin is how long one message may be rendered, on a machine that does other work. A
+// window is rendered while a call and the margin are left.
+func (c Config) renderWithin() time.Duration {
+	return min(message.MaxWait, c.CallTimeout+c.margin()-c.renderFor())
+}
+
 // Check rejects times with which a call or rendering could outlive its lease
-// (SendingEngine: no holder uses a lease that has expired). A window is rendered while
-// a call and the margin are left.
+// (SendingEngine: no holder uses a lease that has expired).
 func (c Config) Check() error {
 	c = c.withDefaults()
 	if c.Lease > MostLease {
@@ -129,9 +134,9 @@ func (c Config) Check() error {
 	if most := c.Lease - 2*c.margin(); c.CallTimeout > most {
 		return fmt.Errorf("call timeout %v is too long for a lease of %v: at most %v", c.CallTimeout, c.Lease, most)
 	}
-	if most := c.renderFor() + message.MaxTime; most > c.CallTimeout+c.margin() {
+	if c.renderWithin() < message.MaxTime {
 		return fmt.Errorf("a lease of %v is too short: rendering takes up to %v, more than the call timeout and a fifth of the lease",
-			c.Lease, most)
+			c.Lease, c.renderFor()+message.MaxTime)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (d *content) render(c *claim, size int, most time.Duration) *window {
 			rows = rows[:i]
 			break
 		}
-		text, headers, err := d.renderRow(c.OriginID, r, c.trackingURL)
+		text, headers, err := d.renderRow(c.OriginID, r, c.trackingURL, c.renderWithin)
 		if err != nil {
 			w.skipped = append(w.skipped, outcome{ordinal: r.Ordinal, kind: skipped, basis: "gate",
 				reason: "template_error", detail: err.Error()})
