@@ -28,3 +28,6 @@ const LockKey = lockKey
 
 // Files are the migrations.
 var Files = files
+
+// OwnPool is the pool that migrates.
+var OwnPool = ownPool

@@ -61,10 +61,21 @@ func Up(ctx context.Context, pool *pgxpool.Pool) error {
 
 func ownPool(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	cfg := pool.Config()
-	cfg.MinConns, cfg.MinIdleConns, cfg.MaxConns = 0, 0, 4 // one holds the lock
-	cfg.ConnConfig.RuntimeParams["statement_timeout"] = "0"
-	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "0"
+	cfg.MinConns, cfg.MinIdleConns, cfg.MaxConns = 0, 0, 4
 	cfg.ConnConfig.RuntimeParams["application_name"] = "lemma migrate"
+	before := cfg.AfterConnect
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if before != nil {
+			if err := before(ctx, conn); err != nil {
+				return err
+			}
+		}
+		// A pooler refuses them in the startup message.
+		if _, err := conn.Exec(ctx, `set statement_timeout = 0; set idle_in_transaction_session_timeout = 0`); err != nil {
+			return fmt.Errorf("end the timeouts of migrations: %w", err)
+		}
+		return nil
+	}
 	own, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open pool for migrations: %w", err)
@@ -124,10 +135,11 @@ func riverMigrator(pool *pgxpool.Pool) (*rivermigrate.Migrator[pgx.Tx], error) {
 // lock: a waiting statement would hold a snapshot, which stalls a CREATE INDEX
 // CONCURRENTLY of the holder.
 func locked(ctx context.Context, pool *pgxpool.Pool, f func() error) error {
-	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+	pooled, err := pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect for the migration lock: %w", err)
 	}
+	conn := pooled.Hijack()
 	defer conn.Close(context.WithoutCancel(ctx)) // releases the lock
 	for {
 		var got bool

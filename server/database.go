@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"regexp"
 	"strings"
 	"time"
 
@@ -24,6 +22,7 @@ var ErrDatabaseURL = errors.New("DATABASE_URL cannot be parsed: it must have the
 
 // OpenPool opens as many connections as the workers can use at the same time.
 // Timeouts end statements and idle transactions that would hold locks for long.
+// It fails behind a pooler that does not keep the session of a connection.
 func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	if c.DatabaseURL == "" {
 		return nil, errors.New("DATABASE_URL is not set: set it to the Postgres database for Lemma's tables (`lemma dev` does not need it)")
@@ -40,29 +39,24 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	if !strings.Contains(c.DatabaseURL, "pool_max_conn_lifetime") {
 		p.MaxConnLifetime = 10 * time.Minute // a plan that was made when a table was empty must not be kept longer
 	}
-	settings := maps.Clone(session)
-	settings["idle_in_transaction_session_timeout"] = c.TransactionIdle
-	for name, value := range settings {
-		if !isSet(p.ConnConfig.RuntimeParams, name) {
-			p.ConnConfig.RuntimeParams[name] = value
-		}
-	}
+	settings := takeSettings(p.ConnConfig.RuntimeParams, c.TransactionIdle)
 	p.ConnConfig.DialFunc = dial.Bounded(deadAfter, p.ConnConfig.ConnectTimeout)
-	p.AfterConnect = encodeUUIDs
 	follow := &follower{history: c.History}
-	if c.History != nil {
-		p.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			return errors.Join(encodeUUIDs(ctx, conn), follow.connected(ctx, conn))
+	p.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		encodeUUIDs(conn)
+		if err := settings.apply(ctx, conn); err != nil || c.History == nil {
+			return err
 		}
+		return follow.connected(ctx, conn)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	follow.pool.Store(pool)
-	if err := pool.Ping(ctx); err != nil {
+	if err := settings.check(ctx, pool); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to the database: %w", err)
+		return nil, err
 	}
 	return pool, nil
 }
@@ -83,38 +77,6 @@ func OpenReserved(ctx context.Context, of *pgxpool.Pool) (*pgxpool.Pool, error) 
 // acknowledges nothing. A statement whose answer is lost then fails, instead of holding
 // its worker until the kernel gives up, which may take hours.
 const deadAfter = 30 * time.Second
-
-// session is set on each connection, unless the DSN sets the parameter.
-var session = map[string]string{
-	"application_name": "lemma", "statement_timeout": "60s",
-	// A transaction that has waited for a lock must read what the holder of the
-	// lock wrote. With repeatable read, which a role or a database may have as
-	// its default, an event could miss an enrollment that waits for it.
-	"default_transaction_isolation": migrations.Isolation,
-	// Each statement has one good plan, by keys. Planning it again for each
-	// batch costs more than the claim itself once the tables have statistics.
-	"plan_cache_mode": "force_generic_plan",
-	// That plan may be made while a table or a new partition is empty. A scan of
-	// the whole table is cheap then, and not when the plan is used.
-	"enable_seqscan": "off",
-	// Constraints are compared with their text.
-	"intervalstyle": "postgres", "quote_all_identifiers": "off",
-	// Months of partitions and of direct notifications, and steps of a day, are in UTC.
-	"timezone": "UTC",
-	// A statement whose cost is overestimated would be compiled each time.
-	"jit": "off",
-}
-
-// isSet reports whether a DSN has a setting, also in capitals, as Postgres prints some, or in
-// its options. Of two spellings Postgres takes the last one that is sent, which is random.
-func isSet(params map[string]string, name string) bool {
-	for given := range params {
-		if strings.EqualFold(given, name) {
-			return true
-		}
-	}
-	return regexp.MustCompile(`(?i)(^|[\s-])` + name + `\s*=`).MatchString(params["options"])
-}
 
 // OpenMigrated is OpenPool for a caller that needs the tables: it returns an
 // error when a migration is missing.

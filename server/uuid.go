@@ -1,8 +1,6 @@
 package server
 
 import (
-	"context"
-
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -10,10 +8,9 @@ import (
 
 // encodeUUIDs lets a connection send the bytes of each uuid.UUID. pgx would format its
 // text and parse it again, which costs 2 µs of CPU: most of what it takes to send arrays.
-func encodeUUIDs(_ context.Context, conn *pgx.Conn) error {
+func encodeUUIDs(conn *pgx.Conn) {
 	types := conn.TypeMap()
 	types.TryWrapEncodePlanFuncs = append([]pgtype.TryWrapEncodePlanFunc{wrapUUID}, types.TryWrapEncodePlanFuncs...)
-	return nil
 }
 
 func wrapUUID(value any) (pgtype.WrappedEncodePlanNextSetter, any, bool) {
