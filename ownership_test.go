@@ -156,7 +156,7 @@ var mayWrite = map[string]map[string]string{
 	"enrollment_steps":      {"flows/enrollment": "insert", "flows": "update"}, // update: a profile is erased
 	"refusals":              {"flows/enrollment": "insert", "flows/intake": "update delete", "flows": "delete"},
 	"topics":                {"suppression": "insert update delete"},
-	"suppressions":          {"suppression": "insert delete"},
+	"suppressions":          {"suppression": "insert update delete"}, // update: an address that was erased is given again
 	"topic_unsubscribes":    {"suppression": "insert delete"},
 	"suppression_filters":   {"suppression": "insert delete"},
 	"link_keys":             {"links": "insert update delete"}, // update: the secret key is replaced; delete: it is lost

@@ -60,10 +60,13 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 // same reports do not wait for each other. Watermarks are written last: the aggregate
 // reads all new rows first. A watermark is exact, since no later event may come after the
 // last window of a campaign. The effects of an event have the time of its receipt if it is
-// dated ahead: a delivery must not end counts of soft bounces that come after it.
+// dated ahead: a delivery must not end counts of soft bounces that come after it. Texts are
+// stored without the address of the notification, and not at all if its profile was erased.
 const receive = `
 	with given as (
-		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id, e.detail,
+		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id,
+			case when n.address = 'erased' then '' when strpos(lower(e.detail), lower(n.address)) > 0
+				then replace(lower(e.detail), lower(n.address), '') else e.detail end as detail,
 			e.address, e.channel, case when e.at < now() + interval '1 year' then e.at else now() end as at,
 			e.prompt and coalesce(e.at <= now() + $20::interval, true) as prompt, n.batch_id, n.ordinal, e.nth
 		from unnest($3::uuid[], $4::uuid[], $5::text[], $6::uuid[], $7::uuid[], $8::smallint[], $9::text[], $10::text[], $11::smallint[],
@@ -71,7 +74,7 @@ const receive = `
 			as e (id, provider_id, source_id, origin_id, key, attempt, type, kind, code, reason, carrier_id, detail, address, at, prompt, nth,
 				channel)
 		left join lateral (
-			select n.batch_id, n.ordinal from notifications n
+			select n.batch_id, n.ordinal, n.address from notifications n
 			where n.workspace_id = $1 and n.origin_id = e.origin_id and n.key = e.key offset 0
 		) n on n.batch_id is not null
 	), new as (

@@ -58,7 +58,7 @@ func (l listed) suppress(db DB, people ...int) {
 	for _, i := range people {
 		entries = append(entries, Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: person(i), Cause: Complaint})
 	}
-	_, err := insert(l.Context(), db, l.ws, entries)
+	_, _, err := insert(l.Context(), db, l.ws, entries)
 	l.must(err)
 }
 
@@ -273,7 +273,7 @@ func TestNothingThatWasAddedIsMissed(t *testing.T) {
 				l.ws, l.topic, KeyOf(lemma.Email, person(i)))
 			return err
 		}
-		_, err := insert(t.Context(), tx, l.ws, []Entry{{ID: lemma.NewID(), Channel: lemma.Email, Address: person(i), Cause: Complaint}})
+		_, _, err := insert(t.Context(), tx, l.ws, []Entry{{ID: lemma.NewID(), Channel: lemma.Email, Address: person(i), Cause: Complaint}})
 		return err
 	}
 	var writers, others sync.WaitGroup

@@ -113,9 +113,9 @@ func (r *rowReader) Read(p []byte) (int, error) {
 }
 
 func (s *Suppressions) store(ctx context.Context, ws uuid.UUID, chunk []Entry, done *Imported) error {
-	n := 0
+	n, named := 0, 0
 	err := fence.Transact(ctx, s.pool, func(tx pgx.Tx) (err error) {
-		if n, err = insert(ctx, tx, ws, chunk); err == nil && n == 0 {
+		if n, named, err = insert(ctx, tx, ws, chunk); err == nil && n+named == 0 {
 			err = fence.ErrUnchanged
 		}
 		return err

@@ -12,10 +12,11 @@ import (
 )
 
 // insert adds entries whose addresses are canonical. They are sorted by key, so that
-// concurrent imports cannot deadlock.
-func insert(ctx context.Context, db DB, ws uuid.UUID, entries []Entry) (added int, err error) {
+// concurrent imports cannot deadlock. named counts addresses that were stored by their keys only,
+// since their profiles were erased, and are given again.
+func insert(ctx context.Context, db DB, ws uuid.UUID, entries []Entry) (added, named int, err error) {
 	if len(entries) == 0 {
-		return 0, nil
+		return 0, 0, nil
 	}
 	type keyed struct {
 		Entry
@@ -42,5 +43,16 @@ func insert(ctx context.Context, db DB, ws uuid.UUID, entries []Entry) (added in
 		on conflict (workspace_id, key, cause) do nothing
 		returning 1`, ws, ids, keys, channels, addresses, causes, details)
 	new, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	return len(new), lemma.Wrap(err, "add %d suppressions", len(entries))
+	if err != nil || len(new) == len(entries) {
+		return len(new), 0, lemma.Wrap(err, "add %d suppressions", len(entries))
+	}
+	rows, _ = db.Query(ctx, `
+		update suppressions s set address = e.address from (
+			select s.key, s.cause, e.address from unnest($2::uuid[], $3::text[], $4::text[]) as e (key, address, cause)
+			join suppressions s on s.workspace_id = $1 and s.key = e.key and s.cause = e.cause
+			where s.address = '' and e.address <> '' order by s.key for update of s) e
+		where s.workspace_id = $1 and s.key = e.key and s.cause = e.cause
+		returning 1`, ws, keys, addresses, causes)
+	old, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	return len(new), len(old), lemma.Wrap(err, "name %d suppressions", len(entries))
 }

@@ -30,6 +30,6 @@ func Record(ctx context.Context, tx pgx.Tx, ws uuid.UUID, entries []Entry) (done
 		}
 		valid = append(valid, e)
 	}
-	done.Added, err = insert(ctx, tx, ws, valid)
+	done.Added, _, err = insert(ctx, tx, ws, valid)
 	return done, err
 }

@@ -63,7 +63,8 @@ func RecordDeliveries(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []Delive
 		d := byKey[key]
 		entries[i] = Entry{ID: lemma.NewID(), Channel: d.Channel, Address: d.Address, Cause: SoftBounces}
 	}
-	return insert(ctx, tx, ws, entries)
+	added, _, err = insert(ctx, tx, ws, entries)
+	return added, err
 }
 
 // message identifies the message of a soft bounce.

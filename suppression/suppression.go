@@ -103,8 +103,8 @@ func (s *Suppressions) Add(ctx context.Context, ws uuid.UUID, e Entry) (found Su
 	}
 	e.Address = known
 	err = fence.Transact(ctx, s.pool, func(tx pgx.Tx) error {
-		n, err := insert(ctx, tx, ws, []Entry{e})
-		if added = n > 0; err == nil && !added {
+		n, named, err := insert(ctx, tx, ws, []Entry{e})
+		if added = n > 0; err == nil && n+named == 0 {
 			err = fence.ErrUnchanged
 		}
 		return err

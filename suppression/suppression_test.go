@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/page"
@@ -23,6 +24,7 @@ import (
 
 type fixture struct {
 	*suppression.Suppressions
+	pool      *pgxpool.Pool
 	ws, other uuid.UUID
 	check     func(m suppression.Message, addresses ...string) map[string]string
 }
@@ -31,7 +33,7 @@ func setup(t *testing.T) fixture {
 	t.Helper()
 	t.Parallel()
 	pool := pgtest.DB(t)
-	f := fixture{Suppressions: suppression.New(pool), ws: pgtest.Workspace(t, pool), other: pgtest.Workspace(t, pool)}
+	f := fixture{Suppressions: suppression.New(pool), pool: pool, ws: pgtest.Workspace(t, pool), other: pgtest.Workspace(t, pool)}
 	f.check = func(m suppression.Message, addresses ...string) map[string]string {
 		t.Helper()
 		if m.Channel == "" {
@@ -184,6 +186,33 @@ func TestTopics(t *testing.T) {
 	}
 	if _, err := f.CreateTopic(ctx, f.ws, suppression.NewTopic{ID: lemma.NewID(), Name: "News"}); lemma.KindOf(err) != lemma.Conflict {
 		t.Error("a name twice:", err)
+	}
+}
+
+// An address that is suppressed by its key only, since its profile was erased, is stored when the
+// customer gives it: an export has it then. What is repeated in a file changes nothing.
+func TestAnErasedAddressIsGivenAgain(t *testing.T) {
+	f := setup(t)
+	for _, text := range []string{"ada@example.com", "bob@example.com", "cy@example.com"} {
+		e := suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: text, Cause: suppression.Complaint, KeyOnly: true}
+		if _, _, err := f.Add(t.Context(), f.ws, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, added, err := f.Add(t.Context(), f.ws, suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: "Ada@example.com",
+		Cause: suppression.Complaint})
+	if err != nil || added || got.Address != "ada@example.com" {
+		t.Errorf("%+v, added: %v, %v", got, added, err)
+	}
+	done, err := f.Import(t.Context(), f.ws, strings.NewReader("address,cause\nbob@example.com,complaint\nBOB@example.com,complaint\n"+
+		"cy@example.com,manual\n"), suppression.Defaults{Channel: lemma.Email, Cause: suppression.Manual})
+	if diff := cmp.Diff(suppression.Imported{Read: 3, Added: 1, Known: 2}, done); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	stored := pgtest.Column[string](t, f.pool, `select concat_ws(' ', cause, address) from suppressions order by 1`)
+	want := []string{"complaint ", "complaint ada@example.com", "complaint bob@example.com", "manual cy@example.com"}
+	if diff := cmp.Diff(want, stored); diff != "" {
+		t.Error(diff)
 	}
 }
 

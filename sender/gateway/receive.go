@@ -222,5 +222,5 @@ func (e report) of(signed signing.Signed, place int, single bool) events.Report 
 		at = signed.At
 	}
 	return events.Report{ID: id, Notification: e.Notification, Attempt: e.Attempt, CarrierID: e.CarrierID, Address: e.Address, Type: e.Type,
-		Code: e.Code, Reason: e.Reason, Detail: e.Detail, OccurredAt: at}
+		Code: e.Code, Reason: e.Reason, Detail: sender.Detail(e.Detail, e.Address), OccurredAt: at}
 }
