@@ -224,7 +224,8 @@ func TestSendToTheRest(t *testing.T) {
 			(18, 'home18@shop.example', 1), (18, 'work18@shop.example', 2), (19, 'Work18@shop.example', 2),
 			(20, 'c20@shop.example', 1), (21, 'C20@shop.example', 2),
 			(22, 'c22@shop.example', 1), (23, 'C22@shop.example', 2),
-			(24, 'c24@shop.example', 2), (25, 'c25@shop.example', 1), (26, 'c26@shop.example', 2)`,
+			(24, 'c24@shop.example', 2), (25, 'c25@shop.example', 1), (26, 'c26@shop.example', 2),
+			(27, 'holdout27@shop.example', 2)`,
 			log: "C24@shop.example\n",
 			changed: `update customers set opted_out = true where id in (18, 20, 23);
 				update customers set email = 'c26@shop.example' where id = 25`,
@@ -260,6 +261,10 @@ func TestSendToTheRest(t *testing.T) {
 			t.Errorf("%s: the first campaign: %s", c.channel, d)
 		}
 		b.ExecDB(c.changed)
+		if c.channel == lemma.Email { // as an A/B test writes it
+			b.Exec(`insert into notifications (workspace_id, origin_id, key, profile_key, address, skip_reason)
+				select workspace_id, id, gen_random_uuid(), '27', 'holdout27@shop.example', 'holdout' from campaigns`)
+		}
 		file, notSent := orphan(t, b.export(first), c.orphaned, c.notSent)
 		b.load(file, c.log, notSent)
 		_, called = b.send(c.channel, b.audienceOf(c.channel, b.query("rest", c.row)))
