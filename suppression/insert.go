@@ -3,6 +3,7 @@ package suppression
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
@@ -47,12 +48,19 @@ func insert(ctx context.Context, db DB, ws uuid.UUID, entries []Entry) (added, n
 		return len(new), 0, lemma.Wrap(err, "add %d suppressions", len(entries))
 	}
 	rows, _ = db.Query(ctx, `
-		update suppressions s set address = e.address from (
-			select s.key, s.cause, e.address from unnest($2::uuid[], $3::text[], $4::text[]) as e (key, address, cause)
-			join suppressions s on s.workspace_id = $1 and s.key = e.key and s.cause = e.cause
-			where s.address = '' and e.address <> '' order by s.key for update of s) e
-		where s.workspace_id = $1 and s.key = e.key and s.cause = e.cause
-		returning 1`, ws, keys, addresses, causes)
-	old, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	return len(new), len(old), lemma.Wrap(err, "name %d suppressions", len(entries))
+		select e.i::int - 1 from unnest($2::uuid[], $3::text[], $4::text[]) with ordinality as e (key, address, cause, i)
+		cross join lateral (select from suppressions s
+			where s.workspace_id = $1 and s.key = e.key and s.cause = e.cause and s.address = '' limit 1) s
+		where e.address <> '' order by e.i`, ws, keys, addresses, causes)
+	erased, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	for _, i := range erased {
+		rows, _ = db.Query(ctx, `update suppressions set address = $4 where workspace_id = $1 and key = $2 and cause = $3 and address = ''
+			returning 1`, ws, keys[i], causes[i], addresses[i])
+		changed, err := pgx.CollectRows(rows, pgx.RowTo[int])
+		if err != nil {
+			return 0, 0, fmt.Errorf("store the address of a suppression: %w", err)
+		}
+		named += len(changed)
+	}
+	return len(new), named, lemma.Wrap(err, "find %d suppressions", len(entries))
 }
