@@ -38,7 +38,7 @@ function declarations(folder, name, inTests) {
   return go.filter(f => f.folder === folder && f.path.endsWith('_test.go') === inTests).flatMap(f => {
     const match = new RegExp(`^func (\\([^)]*\\) )?${name}[\\[(]`, 'm').exec(f.text)
     if (!match) return []
-    const end = f.text.indexOf('\n}', match.index)
+    const end = f.text.indexOf('\n}\n', match.index) // a parameter's type may end with a brace as well
     const line = at => f.text.slice(0, at).split('\n').length
     return [{ path: f.path, first: line(match.index), last: line(end + 1), body: f.text.slice(match.index, end) }]
   })
