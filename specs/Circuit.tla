@@ -90,8 +90,9 @@ Init ==
 \* before.
 Idle == sinceFailure >= MaxGap /\ ~WorkDue /\ \A w \in Workers : pc[w] = "idle"
 \* Tick: time passes, and may bring work.
-Overdue == sinceFailure >= MaxGap /\ (\/ \E w \in Workers : pc[w] = "calling"
-                            \/ WorkDue /\ (~open \/ (backOff = 0 /\ (token = NoToken \/ probeLeft = 0))))
+Overdue == /\ sinceFailure >= MaxGap
+           /\ \/ \E w \in Workers : pc[w] = "calling"
+              \/ WorkDue /\ (~open \/ (backOff = 0 /\ (token = NoToken \/ probeLeft = 0)))
 Tick ==
   /\ ~CallsInTime \/ ~Overdue
   /\ due' \in (IF provider \in {"up_for_good", "down_for_good"} THEN {TRUE} ELSE {TRUE, FALSE})
