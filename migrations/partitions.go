@@ -3,7 +3,6 @@ package migrations
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -27,9 +25,13 @@ var daily = []string{"direct_keys"}
 const daysAhead = 7
 
 // monthsAhead is how many months after the current one have partitions. A
-// partition must exist before the first row of its month, since it cannot be
-// created for rows that are in the default partition.
+// partition should exist before the first row of its month, which else is in the
+// default partition and has to be moved.
 const monthsAhead = 3
+
+// maxMoved is how many rows of the default partition are moved into a new partition at
+// most: the table is locked until they are.
+const maxMoved = 10_000
 
 // Now is the time of the database, which decides what partitions are created and dropped: the
 // clock of a process may be wrong.
@@ -38,8 +40,8 @@ func Now(ctx context.Context, q querier) (time.Time, error) {
 }
 
 // Partitions creates the missing partitions of this month and the next three, and of this
-// day and the next seven. It logs those whose first rows are in the default partition, where
-// they stay.
+// day and the next seven. Rows of their time that are in the default partition are moved into
+// them; it logs the partitions for which there are too many, which stay there.
 func Partitions(ctx context.Context, pool *pgxpool.Pool, now time.Time) error {
 	return locked(ctx, pool, func() error { return makePartitions(ctx, pool, now) })
 }
@@ -95,18 +97,19 @@ func makePartition(ctx context.Context, pool *pgxpool.Pool, table string, of spa
 		return err
 	}
 	from, to := lowestID(begin), lowestID(of.end(begin))
-	taken, err := defaultHolds(ctx, pool, table, from, to)
+	held, err := defaultHolds(ctx, pool, table, from, to)
 	if err != nil {
 		return err
 	}
-	if !taken {
-		taken, err = createPartition(ctx, pool, table, name, from, to)
+	if held > maxMoved {
+		slog.WarnContext(ctx, "rows of this time are in the default partition and stay there: they are too many to be moved",
+			"table", table, "partition", name, "limit", maxMoved)
+		return nil
 	}
-	if taken {
-		slog.WarnContext(ctx, "rows of this time are in the default partition and stay there",
-			"table", table, "partition", name)
+	if held > 0 {
+		slog.WarnContext(ctx, "rows of this time are moved from the default partition", "table", table, "partition", name, "rows", held)
 	}
-	return err
+	return createPartition(ctx, pool, table, name, from, to)
 }
 
 // lowestID is the lower bound of the UUIDv7 ids made at t or later: their first
@@ -117,42 +120,51 @@ func lowestID(t time.Time) uuid.UUID {
 	return id
 }
 
-// defaultHolds reports whether the default partition has rows of a month.
-// Postgres's own check reads all of that partition under an exclusive lock.
-func defaultHolds(ctx context.Context, q querier, table string, from, to uuid.UUID) (bool, error) {
-	column, err := scalar[string](ctx, q, `
+// defaultHolds counts the rows of a span in the default partition, up to one more than
+// maxMoved.
+func defaultHolds(ctx context.Context, q querier, table string, from, to uuid.UUID) (int, error) {
+	column, err := keyOf(ctx, q, table)
+	if err != nil {
+		return 0, err
+	}
+	count := fmt.Sprintf("select count(*) from (select from %s_default where %s >= $1 and %[2]s < $2 limit $3) r", table, column)
+	return scalar[int](ctx, q, count, from, to, maxMoved+1)
+}
+
+// keyOf is the column by which a table is partitioned.
+func keyOf(ctx context.Context, q querier, table string) (string, error) {
+	return scalar[string](ctx, q, `
 		select a.attname from pg_partitioned_table p
 		join pg_attribute a on a.attrelid = p.partrelid and a.attnum = p.partattrs[0]
 		where p.partrelid = to_regclass($1)`, table)
-	if err != nil {
-		return false, err
-	}
-	exists := fmt.Sprintf("select exists (select from %s_default where %s >= $1 and %[2]s < $2)", table, column)
-	return scalar[bool](ctx, q, exists, from, to)
 }
 
-// createPartition creates a partition with the storage parameters of the default
-// one. Its lock timeout is short, because sending waits behind it. taken is true
-// if a row of the month was inserted in the meantime.
-func createPartition(ctx context.Context, pool *pgxpool.Pool, table, name string, from, to uuid.UUID) (taken bool, err error) {
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+// createPartition creates a partition with the storage parameters of the default one, and
+// moves the rows of its span from there. The default partition is detached while they are
+// moved: a partition cannot be created for rows that it has, and triggers that forbid to
+// delete them belong to the table. Its lock timeout is short, because sending waits behind it.
+func createPartition(ctx context.Context, pool *pgxpool.Pool, table, name string, from, to uuid.UUID) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		options, err := scalar[[]string](ctx, tx,
 			"select coalesce(reloptions, '{}') from pg_class where oid = to_regclass($1)", table+"_default")
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "set local lock_timeout = '5s'"); err != nil {
+		column, err := keyOf(ctx, tx, table)
+		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, fmt.Sprintf("create table %s partition of %s for values from ('%s') to ('%s')%s",
-			name, table, from, to, with(options)))
+		bounds := fmt.Sprintf("from ('%s') to ('%s')", from, to)
+		_, err = tx.Exec(ctx, fmt.Sprintf(`
+			set local lock_timeout = '5s';
+			alter table %[1]s detach partition %[1]s_default;
+			create table %[2]s partition of %[1]s for values %[3]s%[4]s;
+			with moved as (delete from %[1]s_default where %[5]s >= '%[6]s' and %[5]s < '%[7]s' returning *)
+			insert into %[2]s table moved;
+			alter table %[1]s attach partition %[1]s_default default`,
+			table, name, bounds, with(options), column, from, to))
 		return err
 	})
-	const checkViolation = "23514"
-	if fault := new(pgconn.PgError); errors.As(err, &fault) && fault.Code == checkViolation {
-		return true, nil
-	}
-	return false, err
 }
 
 func with(options []string) string {

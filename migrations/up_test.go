@@ -208,26 +208,74 @@ func landsIn(t *testing.T, pool *pgxpool.Pool, batch uuid.UUID) string {
 	return where
 }
 
+// Rows of a process whose clock is months ahead are moved when their month gets its partition;
+// those of other months stay. More than can be moved at once stay too.
 func TestMonthWithRowsInTheDefaultPartition(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
 	now := time.Date(2033, 1, 1, 0, 0, 0, 0, time.UTC)
-	if got := landsIn(t, pool, pgtest.IDAt(now.AddDate(0, 1, 3))); got != "attempts_default" {
-		t.Fatalf("the row is in %s", got)
+	for _, at := range []time.Time{now.AddDate(0, 1, 3), now.AddDate(0, 9, 0)} {
+		if got := landsIn(t, pool, pgtest.IDAt(at)); got != "attempts_default" {
+			t.Fatalf("the row is in %s", got)
+		}
+	}
+	_, err := pool.Exec(t.Context(), `insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis)
+		select $1, $2, n, 1, 'accepted', true, 'response' from generate_series(1, 10001) n`,
+		uuid.Nil, pgtest.IDAt(now.AddDate(0, 2, 3)))
+	if err != nil {
+		t.Fatal(err)
 	}
 	for range 2 {
 		if err := migrations.Partitions(t.Context(), pool, now); err != nil {
 			t.Fatal(err)
 		}
 	}
-	found := fmt.Sprint(partitionsOf(t, pool, "attempts"))
-	if strings.Contains(found, "attempts_2033_02") || !strings.Contains(found, "attempts_2033_01") ||
-		!strings.Contains(found, "attempts_2033_04") {
+	if got, want := rowsIn(t, pool, "attempts"), []string{"attempts_2033_02 1", "attempts_default 10002"}; !slices.Equal(got, want) {
+		t.Errorf("rows are in %v instead of %v", got, want)
+	}
+	if found := fmt.Sprint(partitionsOf(t, pool, "attempts")); strings.Contains(found, "attempts_2033_03") ||
+		!strings.Contains(found, "attempts_2033_04") || !strings.Contains(found, "attempts_default DEFAULT") {
 		t.Errorf("partitions are %s", found)
 	}
-	if got := landsIn(t, pool, pgtest.IDAt(now.AddDate(0, 1, 4))); got != "attempts_default" {
-		t.Errorf("the month's next row is in %s", got)
+}
+
+// A row of the audit log is moved too, though it cannot be deleted. The default partition has
+// all its guards afterwards.
+func TestRowsOfTheAuditLogAreMoved(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	now := time.Date(2033, 1, 1, 0, 0, 0, 0, time.UTC)
+	_, err := pool.Exec(t.Context(), `insert into audit_log (workspace_id, id, actor_type, action, resource_type)
+		values ($1, $2, 'cli', 'a', 'b'), ($1, $3, 'cli', 'a', 'b')`,
+		uuid.Nil, pgtest.IDAt(now.AddDate(0, 1, 3)), pgtest.IDAt(now.AddDate(0, 9, 0)))
+	if err != nil {
+		t.Fatal(err)
 	}
+	if err := migrations.Partitions(t.Context(), pool, now); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := rowsIn(t, pool, "audit_log"), []string{"audit_log_2033_02 1", "audit_log_default 1"}; !slices.Equal(got, want) {
+		t.Errorf("rows are in %v instead of %v", got, want)
+	}
+	_, err = pool.Exec(t.Context(), "delete from audit_log_default")
+	if err == nil || !strings.Contains(err.Error(), "do not change") {
+		t.Errorf("deleting the other row: %v", err)
+	}
+	guards, err := migrations.Guards(t.Context(), pool, inTest)
+	if err != nil || len(red(guards)) > 0 {
+		t.Errorf("red guards: %v, %v", red(guards), err)
+	}
+}
+
+// rowsIn are the partitions of a table that have rows, with their numbers.
+func rowsIn(t *testing.T, pool *pgxpool.Pool, table string) []string {
+	t.Helper()
+	rows, _ := pool.Query(t.Context(), "select tableoid::regclass || ' ' || count(*) from "+table+" group by tableoid order by 1")
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 // A partition is created beside other writers, and does not wait long for locks.
