@@ -167,14 +167,14 @@ func TestTextsHaveNoAddress(t *testing.T) {
 	b := setup(t)
 	b.Exec(`update notifications set address = 'erased' where key = $1`, keyOf(3))
 	var all []events.Report
-	for i, text := range []string{"Mailbox FULL", "550 <P1@Shop.Example> unknown", "twice p2@shop.example, P2@shop.example",
+	for i, text := range []string{"Mailbox FULL", "550 User <P1@Shop.Example> Unknown", "twice p2@shop.example, P2@shop.example",
 		"550 p3@shop.example Cleo"} {
 		r := report(b.origin, i, events.TypeBounced, at(i))
 		r.Detail = text
 		all = append(all, r)
 	}
 	b.receive(all...)
-	want := []string{"0 Mailbox FULL", "1 550 <> unknown", "2 twice , ", "3"}
+	want := []string{"0 Mailbox FULL", "1 550 User <> Unknown", "2 twice , ", "3"}
 	got := b.list(`select concat_ws(' ', n.profile_key, e.detail) from provider_events e join notifications n on n.batch_id = e.batch_id
 		and n.ordinal = e.ordinal where e.workspace_id = $1`)
 	if d := cmp.Diff(want, got); d != "" {

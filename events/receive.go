@@ -66,7 +66,7 @@ const receive = `
 	with given as (
 		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id,
 			case when n.address = 'erased' then '' when strpos(lower(e.detail), lower(n.address)) > 0
-				then replace(lower(e.detail), lower(n.address), '') else e.detail end as detail,
+				then regexp_replace(e.detail, '***=' || n.address, '', 'gi') else e.detail end as detail,
 			e.address, e.channel, case when e.at < now() + interval '1 year' then e.at else now() end as at,
 			e.prompt and coalesce(e.at <= now() + $20::interval, true) as prompt, n.batch_id, n.ordinal, e.nth
 		from unnest($3::uuid[], $4::uuid[], $5::text[], $6::uuid[], $7::uuid[], $8::smallint[], $9::text[], $10::text[], $11::smallint[],

@@ -81,8 +81,11 @@ func isSet(params map[string]string, name string) bool {
 	return inOptions(params, name)
 }
 
+// inOptions reports whether the options of a DSN have a setting. Postgres takes -c name=value,
+// -cname=value and --name=value, with dashes for underscores in the name.
 func inOptions(params map[string]string, name string) bool {
-	return regexp.MustCompile(`(?i)(^|[\s-])` + name + `\s*=`).MatchString(params["options"])
+	name = strings.ReplaceAll(name, "_", "[_-]")
+	return regexp.MustCompile(`(?i)(^|\s|-c|--)` + name + `\s*=`).MatchString(params["options"])
 }
 
 // apply sets them on a new connection, in one round trip.

@@ -3,6 +3,7 @@ package server
 import (
 	"io"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -199,4 +200,28 @@ func TestLostSettingsAreNamed(t *testing.T) {
 	if err := s.inEffect(t.Context(), conn.Conn()); err == nil || !strings.HasSuffix(err.Error(), "not in effect: jit, statement_timeout") {
 		t.Errorf("lost settings: %v", err)
 	}
+}
+
+// A setting in the options of a DSN is that of the operator, in each spelling that Postgres takes.
+func TestSettingsInOptions(t *testing.T) {
+	t.Parallel()
+	for _, options := range []string{"-c statement_timeout=7s", "-cstatement_timeout=7s", "--statement_timeout=7s",
+		"-c jit=on --Statement-Timeout=7s", "-cstatement-timeout=7s"} {
+		pool, err := OpenPool(t.Context(), Config{DatabaseURL: withOptions(t, pgtest.DB(t).Config().ConnString(), options)})
+		must(t, err)
+		if got := pgtest.One[string](t, pool, `select current_setting('statement_timeout')`); got != "7s" {
+			t.Errorf("with options %q statement_timeout is %q", options, got)
+		}
+		pool.Close()
+	}
+}
+
+func withOptions(t *testing.T, dsn, options string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	must(t, err)
+	q := u.Query()
+	q.Set("options", options)
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
+	return u.String()
 }
