@@ -11,7 +11,7 @@ import (
 	"lemma/slots"
 )
 
-// Limits of the data that requests have of profiles, in bytes: from when their audience is
+// Limits of the addresses and data that requests have of profiles, in bytes: from when their audience is
 // read until they are stored.
 const (
 	MaxProfileData  = 16 << 20 // of a request or bulk
@@ -19,7 +19,7 @@ const (
 	dataOfProcess   = 128 << 20
 )
 
-// memory is the data that a request or bulk has of profiles.
+// memory is the addresses and data that a request or bulk has of profiles.
 type memory struct {
 	d     *Direct
 	of    slots.Resource
@@ -35,7 +35,8 @@ func (m *memory) take(bytes int) error {
 	switch more := m.bytes + bytes; {
 	case more > MaxProfileData:
 		return &lemma.Error{Kind: lemma.TooLarge, Code: audience.CodeLimit, Message: fmt.Sprintf(
-			"the profiles of one request have more than %d bytes of data that the contents use; send fewer items in a request", MaxProfileData)}
+			"the profiles of one request have more than %d bytes of addresses and data that the contents use; send fewer items in a request",
+			MaxProfileData)}
 	case !m.d.data.Resize(m.of, m.bytes, more):
 		return &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
 			Message: "too many direct notifications with data of profiles wait to be stored; try again in a moment"}

@@ -75,6 +75,9 @@ func (t *recipient) add(row audience.Row, m *memory) error {
 				return err
 			}
 		}
+		if err := m.take(len(a.Text)); err != nil {
+			return err
+		}
 		t.addresses = append(t.addresses, profileAddress{text: strings.Clone(a.Text), payload: payload, only: only})
 	}
 	return nil

@@ -30,11 +30,14 @@ func TestARequestKeepsFewRows(t *testing.T) {
 		runtime.ReadMemStats(&s)
 		return s.HeapAlloc
 	}
-	before := heap()
+	before, addresses := heap(), 0
 	for i := range rows {
 		row := audience.Row{Email: fmt.Sprintf("p%d@shop.example", i), Payload: `{"big":"` + strings.Repeat("x", 60_000) + `"}`}
 		if err := to.add(row, m); err != nil {
 			t.Fatal(err)
+		}
+		if i <= MaxOthers {
+			addresses += len(row.Email)
 		}
 	}
 	if after := heap(); after > before+1<<20 {
@@ -42,9 +45,29 @@ func TestARequestKeepsFewRows(t *testing.T) {
 	}
 	to.addresses[0].suppressed, to.addresses[1].suppressed = true, true
 	to.choose() // none: the data of the others is not kept
-	if to.row.Address != "p0@shop.example" || len(to.row.Payload) != 60_010 || to.others != MaxOthers-1 || m.bytes != 2*60_010 {
+	if to.row.Address != "p0@shop.example" || len(to.row.Payload) != 60_010 || to.others != MaxOthers-1 || m.bytes != 2*60_010+addresses {
 		t.Errorf("%s, %d bytes, %d others, %d bytes taken", to.row.Address, len(to.row.Payload), to.others, m.bytes)
 	}
+}
+
+// The addresses of profiles are bounded too: the tokens of a push service may be long.
+func TestTheAddressesOfProfilesAreBounded(t *testing.T) {
+	d := &Direct{data: slots.New(slots.Limits{Process: dataOfProcess, Workspace: dataOfWorkspace}, nil)}
+	m := d.newMemory(lemma.NewID())
+	for i := range 100 {
+		to := newRecipient(&request{content: &content{channel: lemma.Push}})
+		for j := range MaxOthers {
+			token := fmt.Sprintf("%04d%04d", i, j) + strings.Repeat("x", 4000)
+			err := to.add(audience.Row{Push: token}, m)
+			if lemma.KindOf(err) == lemma.TooLarge {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Errorf("the addresses took %d bytes", m.bytes)
 }
 
 // ofLarge is a request that uses 200,000 bytes of data of its profile.

@@ -59,17 +59,20 @@ func Months(ctx context.Context, q querier) ([]Partition, error) {
 }
 
 // Detached lists the names of a table's partitions that were detached and are not dropped yet:
-// their archive cannot be written, or is being written.
-func Detached(ctx context.Context, q querier, table string) ([]string, error) {
-	all, err := Months(ctx, q)
-	if err != nil {
-		return nil, err
+// their archive cannot be written, or is being written. It locks the table until the end of the
+// transaction, so that each month is either in the list or in the table.
+func Detached(ctx context.Context, tx pgx.Tx, table string) ([]string, error) {
+	if _, err := tx.Exec(ctx, "lock table only "+table+" in access share mode"); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", table, err)
 	}
-	var names []string
-	for _, p := range all {
-		if p.Table == table && !p.Attached {
-			names = append(names, p.Name())
-		}
+	rows, _ := tx.Query(ctx, `
+		select relname::text from pg_class
+		where relname like replace($1, '_', '\_') || '\_____\___' and right(relname, 7) ~ '^\d{4}_\d\d$'
+			and relkind = 'r' and not relispartition and relnamespace = to_regnamespace(current_schema())
+		order by 1`, table)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("list detached partitions: %w", err)
 	}
 	return names, nil
 }

@@ -101,3 +101,28 @@ func TestDetachingGivesUpOnLocks(t *testing.T) {
 		t.Errorf("the next row is in %s", got)
 	}
 }
+
+// A month is either in the list of detached partitions or in its table until the transaction
+// that reads the list ends.
+func TestNoMonthIsDetachedAfterTheList(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	first, second := time.Date(2019, 5, 1, 0, 0, 0, 0, time.UTC), time.Date(2019, 6, 1, 0, 0, 0, 0, time.UTC)
+	gone, stays := monthOf(t, pool, "attempts", first), monthOf(t, pool, "attempts", second)
+	if done, err := migrations.Detach(t.Context(), pool, gone, use(false)); err != nil || !done {
+		t.Fatal(done, err)
+	}
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		names, err := migrations.Detached(t.Context(), tx, "attempts")
+		if err != nil || !slices.Equal(names, []string{gone.Name()}) {
+			t.Errorf("detached: %v, %v", names, err)
+		}
+		if done, err := migrations.Detach(t.Context(), pool, stays, use(false)); done || !errors.Is(err, migrations.ErrBusy) {
+			t.Errorf("a month is detached after the list was read: %v, %v", done, err)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -30,6 +30,10 @@ func untilNone(ctx context.Context, tx pgx.Tx, left string, args []any, run func
 // its commit no batch is claimed and no further window opens. It takes as long as it
 // needs: a pause by Lemma itself must not end in the limit of statements.
 func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.UUID) error {
+	var limit string // that of the caller: the default is not that of Lemma's connections
+	if err := tx.QueryRow(ctx, `select current_setting('statement_timeout')`).Scan(&limit); err != nil {
+		return fmt.Errorf("hold batches of %s: %w", origin, err)
+	}
 	if _, err := tx.Exec(ctx, `set local statement_timeout = 0`); err != nil {
 		return fmt.Errorf("hold batches of %s: %w", origin, err)
 	}
@@ -46,7 +50,7 @@ func (l *Ledger) Hold(ctx context.Context, tx pgx.Tx, workspaceID, origin uuid.U
 	if err != nil {
 		return fmt.Errorf("hold batches of %s: %w", origin, err)
 	}
-	_, err = tx.Exec(ctx, `set local statement_timeout to default`)
+	_, err = tx.Exec(ctx, `select set_config('statement_timeout', $1, true)`, limit)
 	return lemma.Wrap(err, "hold batches of %s", origin)
 }
 
