@@ -226,13 +226,13 @@ func (b *bundle) checkTemplates(w world) {
 	if diff := cmp.Diff([]any{"city", "name"}, check.json["variables"]); diff != "" {
 		b.T.Error(diff)
 	}
-	b.do("PATCH", path, object{"name": "News 2"}, header("If-Match", `"1"`)).is(200)
+	renamed := b.do("PATCH", path, object{"name": "News 2"}, header("If-Match", `"1"`)).is(200)
 	made := b.do("POST", path+"/versions", object{"subject": "Hello {{ name }}", "html": "<p>{{ name }} & co</p>"},
-		header("If-Match", `"1"`)).is(201)
-	if made.header.Get("Location") != path+"/versions/2" {
-		b.T.Errorf("Location is %q", made.header.Get("Location"))
+		header("If-Match", renamed.header.Get("ETag"))).is(201)
+	if made.header.Get("Location") != path+"/versions/2" || made.header.Get("ETag") != b.do("GET", path, nil).is(200).header.Get("ETag") {
+		b.T.Errorf("Location is %q, ETag is %q", made.header.Get("Location"), made.header.Get("ETag"))
 	}
-	b.do("POST", path+"/versions", object{"subject": "x", "html": "y"}, header("If-Match", `"1"`)).is(412)
+	b.do("POST", path+"/versions", object{"subject": "x", "html": "y"}, header("If-Match", renamed.header.Get("ETag"))).is(412)
 	b.do("GET", path+"/versions", nil).is(200)
 	b.do("GET", path+"/versions/2", nil).is(200)
 	b.do("GET", path+"/versions/3", nil).is(404)

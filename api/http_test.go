@@ -56,7 +56,7 @@ func TestIfMatch(t *testing.T) {
 		{[]string{`W/"1"`}, 412}, {[]string{`"2", "3"`}, 412}, {[]string{`"x"`}, 412}, {[]string{`""`}, 412},
 		{[]string{`1`}, 400}, {[]string{`"1`}, 400}, {[]string{`"1" "2"`}, 400}, {[]string{`w/"1"`}, 400}, {[]string{`*, "1"`}, 400},
 	} {
-		b.Exec(`update templates set version = 1`)
+		b.Exec(`update templates set revision = 1`)
 		got := b.do("PATCH", path, object{"name": "News"}, func(r *http.Request) { r.Header["If-Match"] = c.tags })
 		if got.status != c.want {
 			t.Errorf("%q: %d %s", c.tags, got.status, got.body)

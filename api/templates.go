@@ -16,14 +16,15 @@ type templateBody struct {
 	Version   int           `json:"version"`
 	CreatedAt time.Time     `json:"created_at"`
 	UpdatedAt time.Time     `json:"updated_at"`
+	revision  int
 }
 
-func (b templateBody) etag() int        { return b.Version }
+func (b templateBody) etag() int        { return b.revision }
 func (b templateBody) location() string { return "/v1/templates/" + b.ID }
 
 func showTemplate(t message.Template) templateBody {
 	return templateBody{ID: lemma.FormatID(lemma.PrefixTemplate, t.ID), Name: t.Name, Channel: t.Channel, Version: t.Version,
-		CreatedAt: t.CreatedAt.UTC(), UpdatedAt: t.UpdatedAt.UTC()}
+		CreatedAt: t.CreatedAt.UTC(), UpdatedAt: t.UpdatedAt.UTC(), revision: t.Revision}
 }
 
 type newTemplate struct {
@@ -76,7 +77,6 @@ type versionBody struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-func (b versionBody) etag() int { return b.Version }
 func (b versionBody) location() string {
 	return "/v1/templates/" + b.TemplateID + "/versions/" + strconv.Itoa(b.Version)
 }
@@ -91,9 +91,17 @@ func (s *server) listVersions(ctx context.Context, c *call, _ none) (list[versio
 	return listOf(found, next, err, showVersion)
 }
 
-func (s *server) createVersion(ctx context.Context, c *call, in content) (versionBody, error) {
+// addedVersion has the ETag of the template with the version.
+type addedVersion struct {
+	versionBody
+	revision int
+}
+
+func (b addedVersion) etag() int { return b.revision }
+
+func (s *server) createVersion(ctx context.Context, c *call, in content) (addedVersion, error) {
 	made, err := s.Templates.AddVersion(ctx, c.workspace(), c.id, c.ifMatch, in.message(), c.newID)
-	return showVersion(made), err
+	return addedVersion{showVersion(made), made.Revision}, err
 }
 
 func (s *server) getVersion(ctx context.Context, c *call, _ none) (versionBody, error) {

@@ -26,6 +26,7 @@ type Template struct {
 	Name        string // unique in its workspace
 	Channel     lemma.Channel
 	Version     int // the newest
+	Revision    int // changes with each version and each name
 	CreatedAt   time.Time
 	UpdatedAt   time.Time // time of the last rename or version
 }
@@ -51,7 +52,7 @@ func New(pool *pgxpool.Pool) *Templates {
 // Follow makes what is kept in memory keep to a history.
 func (t *Templates) Follow(h *cache.History) { t.cache.Follow(h) }
 
-const templateColumns = `workspace_id, id, name, channel, version, created_at, updated_at`
+const templateColumns = `workspace_id, id, name, channel, version, revision, created_at, updated_at`
 
 // Create checks a content and saves it as version 1 of a template. Creating one id
 // twice makes one template; the second call returns it.
@@ -104,15 +105,15 @@ func (t *Templates) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Tem
 		pgx.RowToStructByName[Template])
 }
 
-// Update renames a template. ifMatch, if not nil, must be its newest version. A name
-// is not part of the message, so no version is added.
+// Update renames a template. ifMatch, if not nil, must be its revision. A name is not
+// part of the message, so no version is added.
 func (t *Templates) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, name string) (Template, error) {
 	if fault := lemma.CheckName(name); fault != nil {
 		return Template{}, fault
 	}
 	found, err := fence.One(ctx, t.pool, pgx.RowToStructByName[Template], `
-		update templates set name = $3, updated_at = now()
-		where workspace_id = $1 and id = $2 and ($4::int is null or version = $4)
+		update templates set name = $3, revision = revision + 1, updated_at = now()
+		where workspace_id = $1 and id = $2 and ($4::int is null or revision = $4)
 		returning `+templateColumns, ws, id, name, ifMatch)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Template{}, t.stale(ctx, ws, id)

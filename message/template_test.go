@@ -115,6 +115,35 @@ func TestVersionsAreAdded(t *testing.T) {
 	}
 }
 
+// A change of the name or of the content makes a change on top of an older revision stale.
+func TestRevisionsOfATemplate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.create(t).ID
+	rename := func(ifMatch int, name string) (message.Template, error) {
+		return b.templates.Update(t.Context(), b.Workspace, id, new(ifMatch), name)
+	}
+	renamed, err := rename(1, "a")
+	if err != nil || renamed.Version != 1 || renamed.Revision != 2 {
+		t.Fatalf("%+v, %v", renamed, err)
+	}
+	if _, err := rename(1, "b"); lemma.KindOf(err) != lemma.Stale {
+		t.Errorf("a name on top of an older one: %v", err)
+	}
+	add := func(ifMatch int) (message.Version, error) {
+		return b.templates.AddVersion(t.Context(), b.Workspace, id, new(ifMatch), hello, uuid.Nil)
+	}
+	if _, err := add(1); lemma.KindOf(err) != lemma.Stale {
+		t.Errorf("a version on top of an older name: %v", err)
+	}
+	if added, err := add(2); err != nil || added.Version != 2 || added.Revision != 3 {
+		t.Errorf("%+v, %v", added, err)
+	}
+	if _, err := rename(2, "c"); lemma.KindOf(err) != lemma.Stale {
+		t.Errorf("a name on top of an older version: %v", err)
+	}
+}
+
 func TestVersionsAddedAtOnceAreAllKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

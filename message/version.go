@@ -22,10 +22,11 @@ type Version struct {
 	Content    Content
 	Variables  []string // names that a row of data must have, sorted
 	CreatedAt  time.Time
+	Revision   int // of the template with this version, from AddVersion
 }
 
 // AddVersion checks a content and saves it as the newest version. ifMatch, if not
-// nil, must be the newest version so far. Its channel is that of the template. A repeated request makes one version and
+// nil, must be the revision of the template. Its channel is that of the template. A repeated request makes one version and
 // returns it; uuid.Nil is no request.
 func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *int, c Content, request uuid.UUID) (Version, error) {
 	of, err := t.Get(ctx, ws, id)
@@ -40,18 +41,18 @@ func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *i
 		return Version{}, err
 	}
 	c, _ = complete(c)
-	var n int
+	var n, revision int
 	err = fence.Transact(ctx, t.pool, func(tx pgx.Tx) error {
-		if n, err = madeBefore(ctx, tx, ws, id, request); err != nil {
+		if n, revision, err = madeBefore(ctx, tx, ws, id, request); err != nil {
 			return err
 		}
 		if n > 0 {
 			return fence.ErrUnchanged
 		}
 		err := tx.QueryRow(ctx, `
-			update templates set version = version + 1, updated_at = now()
-			where workspace_id = $1 and id = $2 and ($3::int is null or version = $3)
-			returning version`, ws, id, ifMatch).Scan(&n)
+			update templates set version = version + 1, revision = revision + 1, updated_at = now()
+			where workspace_id = $1 and id = $2 and ($3::int is null or revision = $3)
+			returning version, revision`, ws, id, ifMatch).Scan(&n, &revision)
 		if err != nil {
 			return err
 		}
@@ -63,19 +64,23 @@ func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *i
 	if err != nil {
 		return Version{}, fmt.Errorf("add template version: %w", err)
 	}
-	return t.Version(ctx, ws, id, n)
+	made, err := t.Version(ctx, ws, id, n)
+	made.Revision = revision
+	return made, err
 }
 
-// madeBefore returns the version that a request has made; 0 if there is none. The
-// template is locked first, so that two attempts of one request run one by one.
-func madeBefore(ctx context.Context, tx pgx.Tx, ws, id, request uuid.UUID) (n int, err error) {
-	if _, err := tx.Exec(ctx, `select from templates where workspace_id = $1 and id = $2 for update`, ws, id); err != nil {
-		return 0, err
+// madeBefore returns the version that a request has made, 0 if there is none, and the
+// template's revision. The template is locked first, so that two attempts of one request
+// run one by one.
+func madeBefore(ctx context.Context, tx pgx.Tx, ws, id, request uuid.UUID) (n, revision int, err error) {
+	err = tx.QueryRow(ctx, `select revision from templates where workspace_id = $1 and id = $2 for update`, ws, id).Scan(&revision)
+	if err != nil {
+		return 0, 0, err
 	}
 	err = tx.QueryRow(ctx, `
 		select coalesce(max(version), 0) from template_versions
 		where workspace_id = $1 and template_id = $2 and request = $3`, ws, id, orNull(request)).Scan(&n)
-	return n, err
+	return n, revision, err
 }
 
 // orNull returns a request as its column has it: null for uuid.Nil.

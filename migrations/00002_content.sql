@@ -51,6 +51,7 @@ create table templates (
     name         text not null check (length(name) between 1 and 200),
     channel      text not null check (channel in ('email', 'sms', 'push')),
     version      int not null default 1,      -- the newest version
+    revision     int not null default 1,      -- ETag: it changes with each version and each name
     created_at   timestamptz not null default now(),
     updated_at   timestamptz not null default now(),
     primary key (workspace_id, id),

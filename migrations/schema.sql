@@ -1133,6 +1133,7 @@ create table templates (
     name text not null,
     channel text not null,
     version integer not null default 1,
+    revision integer not null default 1,
     created_at timestamp with time zone not null default now(),
     updated_at timestamp with time zone not null default now(),
     constraint templates_pkey PRIMARY KEY (workspace_id, id),
