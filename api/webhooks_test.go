@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"lemma"
 )
 
@@ -111,6 +113,41 @@ func TestAnEndpointSubscribes(t *testing.T) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}
+}
+
+// A subscription to campaigns and flows that the workspace does not have is refused, with each
+// of them, and nothing is stored.
+func TestASubscriptionToUnknownOrigins(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	none := func(prefix string) string { return lemma.FormatID(prefix, lemma.NewID()) }
+	of := func(campaigns, flows []string) object {
+		return object{"name": "events", "url": "https://events.shop.example", "subscriptions": []object{
+			{"types": []string{"campaign.started"}, "campaign_ids": campaigns, "flow_ids": flows}}}
+	}
+	bad := of([]string{w.campaign, none(lemma.PrefixCampaign)}, []string{none(lemma.PrefixFlow), w.flow})
+	want := []string{"/subscriptions/0/campaign_ids/1", "/subscriptions/0/flow_ids/0"}
+	pointers := func(a answered) (all []string) {
+		for _, e := range a.is(422).problem.Errors {
+			if e.Code == "unknown_id" {
+				all = append(all, e.Pointer)
+			}
+		}
+		return all
+	}
+	if diff := cmp.Diff(want, pointers(b.do("POST", "/v1/webhook_endpoints", bad))); diff != "" {
+		t.Error(diff)
+	}
+	foreign := b.do("POST", "/v1/webhook_endpoints", of([]string{w.campaign}, []string{}), as(b.other))
+	if diff := cmp.Diff([]string{"/subscriptions/0/campaign_ids/0"}, pointers(foreign)); diff != "" {
+		t.Errorf("a campaign of another workspace: %s: %s", diff, foreign.body)
+	}
+	b.WantCount(0, `select count(*) from webhook_endpoints where name = 'events'`)
+	endpoint := "/v1/webhook_endpoints/" + b.do("POST", "/v1/webhook_endpoints", of([]string{w.campaign}, []string{w.flow})).is(201).id()
+	if diff := cmp.Diff(want, pointers(b.do("PATCH", endpoint, object{"subscriptions": bad["subscriptions"]}))); diff != "" {
+		t.Error(diff)
+	}
+	b.WantCount(1, `select count(*) from webhook_subscriptions where cardinality(campaign_ids) = 1`)
 }
 
 // The items of an event are read by keys with the scope of the items only.

@@ -53,8 +53,44 @@ func checkSubscriptions(all []Subscription) error {
 	return nil
 }
 
+// checkOrigins returns a fault for each campaign and flow that the workspace does not have.
+func checkOrigins(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []Subscription) error {
+	var pointers []string
+	var campaigns, flows []uuid.NullUUID // one of them is null
+	for i, s := range all {
+		for j, id := range s.CampaignIDs {
+			pointers = append(pointers, fmt.Sprintf("/subscriptions/%d/campaign_ids/%d", i, j))
+			campaigns, flows = append(campaigns, uuid.NullUUID{UUID: id, Valid: true}), append(flows, uuid.NullUUID{})
+		}
+		for j, id := range s.FlowIDs {
+			pointers = append(pointers, fmt.Sprintf("/subscriptions/%d/flow_ids/%d", i, j))
+			campaigns, flows = append(campaigns, uuid.NullUUID{}), append(flows, uuid.NullUUID{UUID: id, Valid: true})
+		}
+	}
+	rows, _ := tx.Query(ctx, `
+		select o.pointer from unnest($2::text[], $3::uuid[], $4::uuid[]) with ordinality as o (pointer, campaign, flow, n)
+		where not exists (select from campaigns c where c.workspace_id = $1 and c.id = o.campaign)
+		  and not exists (select from flows f where f.workspace_id = $1 and f.id = o.flow)
+		order by o.n`, ws, pointers, campaigns, flows)
+	unknown, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("read the campaigns and flows of subscriptions: %w", err)
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	faults := &lemma.Error{Kind: lemma.Invalid}
+	for _, at := range unknown {
+		faults.Fields = append(faults.Fields, lemma.Field{Pointer: at, Code: "unknown_id", Detail: "the workspace has no such campaign or flow"})
+	}
+	return faults
+}
+
 // writeSubscriptions replaces the rows of webhook_subscriptions of an endpoint.
 func writeSubscriptions(ctx context.Context, tx pgx.Tx, ws, endpoint uuid.UUID, all []Subscription) error {
+	if err := checkOrigins(ctx, tx, ws, all); err != nil {
+		return err
+	}
 	batch := &pgx.Batch{}
 	batch.Queue(`delete from webhook_subscriptions where workspace_id = $1 and endpoint_id = $2`, ws, endpoint)
 	for i, s := range all {
