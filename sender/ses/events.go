@@ -14,10 +14,13 @@ import (
 	"lemma/sender/ses/sns"
 )
 
-// event is a record of event publishing, as Amazon SES publishes it to Amazon SNS.
+// event is a record of event publishing, or a feedback notification of an identity, as Amazon
+// SES publishes it to Amazon SNS. Both have the same objects. A notification has no tags, so
+// that it names no message of Lemma.
 type event struct {
-	EventType string
-	Mail      struct {
+	EventType        string
+	NotificationType string // of a feedback notification
+	Mail             struct {
 		MessageID string              `json:"messageId"`
 		Tags      map[string][]string `json:"tags"`
 		To        []string            `json:"destination"`
@@ -65,6 +68,9 @@ func reports(m *sns.Message) ([]events.Report, error) {
 	var e event
 	if err := json.Unmarshal([]byte(m.Message), &e); err != nil {
 		return nil, fmt.Errorf("not an event of Amazon SES: %w", sender.ErrUnreadable)
+	}
+	if e.EventType = cmp.Or(e.EventType, e.NotificationType); e.EventType == "" {
+		return nil, fmt.Errorf("an event without a type: %w", sender.ErrUnreadable)
 	}
 	list := e.list()
 	for i := range list {

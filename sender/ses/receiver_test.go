@@ -149,10 +149,16 @@ func TestReportsOfOthers(t *testing.T) {
 	if got, err = reports(m); err != nil || len(got) != 1 || got[0].Address != "" {
 		t.Errorf("any of two recipients: %+v, %v", got, err)
 	}
+	m.Message = `{"notificationType":"Delivery","delivery":{"recipients":["a@example.test"]},"mail":{"messageId":"1"}}`
+	if got, err = reports(m); err != nil || len(got) != 1 || got[0].Type != events.TypeDelivered || got[0].CarrierID != "1" ||
+		got[0].Notification != "" {
+		t.Errorf("a feedback notification: %+v, %v", got, err)
+	}
 	for text, want := range map[string]error{
 		"Successfully validated SNS topic for Amazon SES event publishing.": nil,
-		"hello": sender.ErrUnreadable, `{"mail":1}`: sender.ErrUnreadable, `{`: sender.ErrUnreadable, `{}`: nil,
-		`{"eventType":"Open","open":{"timestamp":"today"}}`: sender.ErrUnreadable,
+		"hello": sender.ErrUnreadable, `{"mail":1}`: sender.ErrUnreadable, `{`: sender.ErrUnreadable, `{}`: sender.ErrUnreadable,
+		`{"notificationType":"AmazonSnsSubscriptionSucceeded","message":"Notifications are published."}`: nil,
+		`{"eventType":"Open","open":{"timestamp":"today"}}`:                                              sender.ErrUnreadable,
 	} {
 		if got, err := reports(&sns.Message{Message: text}); !errors.Is(err, want) || len(got) != 0 {
 			t.Errorf("%q: %+v, %v", text, got, err)
