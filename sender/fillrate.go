@@ -127,32 +127,34 @@ func (s *Sender) makeNextDue(ctx context.Context, p idleProvider) (n int, err er
 // the time at which a batch that was never claimed and is due later was written. Rows that others
 // have locked are left to the next run, so that no deadlock is possible. The range of one provider keeps a planner
 // from the indexes of due batches, in which it would read those of other providers. A lease that
-// was neither taken nor renewed lately may be that of a process that was killed.
+// was neither taken nor renewed lately may be that of a process that was killed. now() is the begin
+// of this transaction: a batch that another one, begun later, has made due would be due later. The
+// same is true of the begin of the statement for a row that is read again when it is locked.
 const lockNext = `
 	with idle as materialized (
 		select p.rate_per_second as rate from providers p
 		left join provider_meters m on m.workspace_id = p.workspace_id and m.provider_id = p.id
-		where p.workspace_id = $1 and p.id = $2 and m.open_until is null and coalesce(m.next_free_at <= now(), true)
-		  and (select due_at from batches
-			where workspace_id = $1 and provider_id between $2 and $2 and ` + neverClaimed + ` order by provider_id, due_at limit 1) > now()
+		where p.workspace_id = $1 and p.id = $2 and m.open_until is null and coalesce(m.next_free_at <= statement_timestamp(), true)
+		  and statement_timestamp() < (select due_at from batches
+			where workspace_id = $1 and provider_id between $2 and $2 and ` + neverClaimed + ` order by provider_id, due_at limit 1)
 		  and not exists (select from batches
 			where workspace_id = $1 and provider_id = $2 and status = 'leased' and called_through = -1
-			  and lease_until > now() + $6::interval)
+			  and lease_until > statement_timestamp() + $6::interval)
 	), later as (
 		select b.origin_id, b.id, b.due_at, idle.rate, sum(b.size) over (order by b.due_at, b.id) - b.size as before
 		from idle cross join lateral (
 			select origin_id, id, size, due_at, content_id, enqueued_at from batches
-			where workspace_id = $1 and provider_id between $2 and $2 and ` + neverClaimed + ` and due_at > now()
+			where workspace_id = $1 and provider_id between $2 and $2 and ` + neverClaimed + ` and due_at > statement_timestamp()
 			order by provider_id, due_at limit $3) b
 		where not exists (
 			select from iterations i join iteration_variants v on v.workspace_id = i.workspace_id and v.iteration_id = i.id
 			where i.workspace_id = $1 and i.campaign_id = b.origin_id and v.content_id = b.content_id
-			  and b.enqueued_at + v.send_offset > now())
+			  and b.enqueued_at + v.send_offset > statement_timestamp())
 	), next as (
 		select origin_id, id from later where rate is null or before < rate * $4::float8 order by due_at, id limit $5
 	)
 	select b.workspace_id, b.origin_id, b.id from next cross join lateral (
 		select workspace_id, origin_id, id from batches
 		where workspace_id = $1 and origin_id = next.origin_id and id = next.id and ` + isReady + ` and gate = 'open'
-		  and open is null and due_at > now()
+		  and open is null and due_at > clock_timestamp()
 		limit 1 for update skip locked) b`

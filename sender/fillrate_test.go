@@ -157,6 +157,27 @@ func TestProcessesThatFillTheRateAtOnce(t *testing.T) {
 	b.WantCount(40, `select count(*) from river_job`)
 }
 
+// A process whose transaction is older than that of one that has made batches due makes none of
+// them due again.
+func TestATransactionThatBeganBeforeAnotherProcess(t *testing.T) {
+	b := setup(t)
+	b.later(4, 1000)
+	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `select now()`); err != nil {
+			return err
+		}
+		if n, err := b.sender().FillRate(t.Context()); err != nil || n != 4 {
+			t.Errorf("made %d due, %v", n, err)
+		}
+		rows, _ := tx.Query(t.Context(), lockNext, b.Workspace, b.provider, fillAmong, fillFor.Seconds(), fillMost, time.Minute)
+		again, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+		if len(again) > 0 {
+			t.Errorf("%d batches are made due again", len(again))
+		}
+		return err
+	}))
+}
+
 // Batches that another transaction has locked, such as a pause, are left to the next run.
 func TestAnUnusedRateWaitsForNoLock(t *testing.T) {
 	b := setup(t)

@@ -35,6 +35,8 @@ var session = map[string]string{
 	"timezone": "UTC",
 	// A statement whose cost is overestimated would be compiled each time.
 	"jit": "off",
+	// Patterns have backslashes, and pgx sends some statements only with this setting.
+	"standard_conforming_strings": "on",
 }
 
 // sessionSettings are set by a statement when a connection has been opened. A pooler refuses
