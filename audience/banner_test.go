@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lemma"
+	"lemma/audience/wire"
 )
 
 // A server of another protocol is not a database, and the error names that.
@@ -36,5 +37,32 @@ func TestAnotherProtocolIsNoDatabase(t *testing.T) {
 				t.Errorf("%q as %s: %s, %v", greeting, kind, got, err)
 			}
 		}
+	}
+}
+
+// When a login breaks, the driver dials again to cancel what it was doing, while the session
+// reads the state of the connection that broke. The second connection does not replace it.
+func TestACancelIsNoLogin(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a := New(nil, nil, Options{AllowPrivate: true})
+	target := wire.Target{Kind: Postgres, Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port), TLS: "disable"}
+	p := &pgSession{}
+	login, err := p.dial(context.WithValue(t.Context(), loginKey{}, true), a, target, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer login.Close()
+	cancel, err := p.dial(t.Context(), a, target, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancel.Close()
+	if p.meter != login {
+		t.Error("the session has another connection than that of its login")
 	}
 }

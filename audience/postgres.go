@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -69,23 +68,15 @@ func (a *Audiences) connectPostgres(ctx context.Context, t wire.Target, s span) 
 		return nil, err
 	}
 	p := &pgSession{link: link{texts: noTexts}, types: map[uint32]value.Type{}, settings: pgSettings(s)}
-	var connected atomic.Bool
 	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
 	c.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		return pgproto3.NewFrontend(wire.NewPostgres(r, p.meter), w)
 	}
-	c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		m, err := a.dialMetered(ctx, t, s.bytes)
-		if err != nil {
-			return nil, err
-		}
-		if !connected.Load() { // later the driver dials only to cancel a query, from its own goroutine
-			p.link = link{m, textsFor(ctx)}
-		}
-		return m, nil
-	}
-	err = lemma.Recovered(func() (err error) { p.conn, err = pgconn.ConnectConfig(ctx, c); return err })
-	connected.Store(true)
+	c.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx, a, t, s.bytes) }
+	err = lemma.Recovered(func() (err error) {
+		p.conn, err = pgconn.ConnectConfig(context.WithValue(ctx, loginKey{}, true), c)
+		return err
+	})
 	if err != nil {
 		if p.meter != nil {
 			p.meter.Close()
@@ -97,6 +88,23 @@ func (a *Audiences) connectPostgres(ctx context.Context, t wire.Target, s span) 
 		return nil, err
 	}
 	return p, nil
+}
+
+// loginKey marks the context of a login.
+type loginKey struct{}
+
+// dial opens the connection of a login, which becomes that of the session. Without the mark the
+// driver dials from a goroutine of its own, at any time, to cancel what a connection that has
+// broken was doing.
+func (p *pgSession) dial(ctx context.Context, a *Audiences, t wire.Target, bytes int64) (net.Conn, error) {
+	m, err := a.dialMetered(ctx, t, bytes)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Value(loginKey{}) != nil {
+		p.link = link{m, textsFor(ctx)}
+	}
+	return m, nil
 }
 
 // pgSettings fix the text forms of values and bound a transaction. The limit of a
