@@ -202,7 +202,18 @@ func settingGuards(ctx context.Context, q querier, o GuardOptions) ([]Guard, err
 		g.Why = fmt.Sprintf("it is %s: a statement that waited for a lock would not see what was committed in the meantime; "+
 			"remove it from DATABASE_URL, or set it to %s", level, Isolation)
 	}
-	return append(guards, g), nil
+	encoded, err := encodingGuard(ctx, q)
+	return append(guards, g, encoded), err
+}
+
+func encodingGuard(ctx context.Context, q querier) (Guard, error) {
+	encoding, err := scalar[string](ctx, q, "select current_setting('server_encoding')")
+	g := Guard{Name: "server_encoding", OK: encoding == "UTF8", Promise: "the texts of every recipient can be stored"}
+	if !g.OK {
+		g.Why = fmt.Sprintf("the encoding of the database is %s, which lacks characters or does not check them: "+
+			"create a database with `encoding 'UTF8'`, and restore a dump of this one there", encoding)
+	}
+	return g, err
 }
 
 func versionGuard(ctx context.Context, q querier, _ GuardOptions) ([]Guard, error) {

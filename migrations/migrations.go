@@ -37,13 +37,21 @@ const lockKey = 0x6c656d6d61 // "lemma"
 
 // Up migrates the database to the newest schema: Lemma's migrations, River's,
 // and the partitions of the next months. It uses its own connections, without a
-// statement timeout. Processes that start at once wait for each other.
+// statement timeout. Processes that start at once wait for each other. A database of another
+// encoding than UTF-8 is refused.
 func Up(ctx context.Context, pool *pgxpool.Pool) error {
 	own, err := ownPool(ctx, pool)
 	if err != nil {
 		return err
 	}
 	defer own.Close()
+	encoding, err := encodingGuard(ctx, own)
+	if err == nil {
+		err = Red([]Guard{encoding})
+	}
+	if err != nil {
+		return err
+	}
 	return locked(ctx, own, func() error {
 		if err := upOurs(ctx, own); err != nil {
 			return err
