@@ -28,8 +28,8 @@ test: deps specs tests ## Check the specs, and run all tests against real Postgr
 tests: deps
 	$(GO) test -vet=off -timeout 20m ./chaos ./...
 
-race: deps ## Run all tests with the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test -race -timeout 40m ./...
+race: deps ## Run the tests with the race detector, except those of time and memory (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 40m ./...
 
 # vet and staticcheck run in golangci-lint. The tests are also a part of make test.
 verify: deps lint lint-api ## Check format, vet, linters, architecture rules, contract, migrations, licences

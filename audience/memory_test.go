@@ -63,6 +63,9 @@ func TestMemoryOfPostgresRows(t *testing.T) {
 // TestMemoryOfMySQLRows has servers whose rows need more memory than bytes. It is not
 // parallel, since it measures allocations.
 func TestMemoryOfMySQLRows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector allocates more")
+	}
 	a := New(nil, nil, memoryOptions)
 	nulls := mysqlRows4096(2000)
 	long := "GRANT " + strings.Repeat("a,", 400_000) + "a ON `shop`.* TO `u`@`%`"

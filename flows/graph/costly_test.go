@@ -9,6 +9,9 @@ import (
 
 // A document with nothing but faults is checked as quickly as another.
 func TestCheckingIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector takes longer")
+	}
 	t.Parallel()
 	fill := func(head string, unit func(i int) string, tail string) string {
 		var b strings.Builder
