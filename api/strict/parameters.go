@@ -84,9 +84,16 @@ func distinct(fields []lemma.Field) (kept []lemma.Field) {
 	return kept
 }
 
-// parseQuery refuses parts of a query that net/url would drop without an error, and texts
-// that Postgres cannot store.
+// maxParameters is how many parameters a query has at most. Checking thousands takes much
+// time, and no slot bounds how many requests are checked together.
+const maxParameters = 100
+
+// parseQuery refuses queries with too many parameters, parts of a query that net/url would
+// drop without an error, and texts that Postgres cannot store.
 func parseQuery(r *http.Request) (map[string][]string, error) {
+	if strings.Count(r.URL.RawQuery, "&") >= maxParameters {
+		return nil, lemma.Fault("?", "bad_query", "the query string must have at most %d parameters", maxParameters)
+	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, lemma.Fault("?", "bad_query", "the query string cannot be read")

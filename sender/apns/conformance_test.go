@@ -56,7 +56,7 @@ func accountAt(t *testing.T, s *sendertest.HTTPServer, more string) *carrier {
 	t.Helper()
 	c, err := open(sender.Account{Trace: s.Trace, Secrets: secrets(), Config: fmt.Appendf(nil,
 		`{"key_id":%q,"team_id":%q,"topic":%q,"endpoint":%q,"timeout_seconds":4%s}`, testKeyID, testTeam, testTopic, s.URL, more)},
-		wire.Operator{AllowPrivate: true, ShowPrivate: true, Roots: s.Roots, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		wire.Operator{AllowPrivate: true, ShowPrivate: !s.Hides, Roots: s.Roots, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

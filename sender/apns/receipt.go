@@ -58,7 +58,7 @@ func receiptFor(a *wire.Answer, m *sender.Message) sender.Receipt {
 	if r.Outcome == sender.Accepted {
 		return r
 	}
-	r.Code, r.RetryAfter, r.Detail = a.Status, a.RetryAfter(), sender.Detail(body.Reason, m.To)
+	r.Code, r.RetryAfter, r.Detail = a.Status, a.RetryAfter(), a.Text(body.Reason, m.To)
 	return r
 }
 

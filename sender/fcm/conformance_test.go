@@ -124,7 +124,7 @@ func accountAt(t *testing.T, s *sendertest.HTTPServer, tokens *tokenServer, more
 	t.Helper()
 	account := sender.Account{Trace: s.Trace, Config: fmt.Appendf(nil, `{"endpoint":%q,"timeout_seconds":4%s}`, s.URL, more),
 		Secrets: fmt.Appendf(nil, `{"service_account":%s}`, serviceFile(tokens.URL+"/token"))}
-	c, err := open(account, wire.Operator{AllowPrivate: true, ShowPrivate: true, Roots: s.Roots,
+	c, err := open(account, wire.Operator{AllowPrivate: true, ShowPrivate: !s.Hides, Roots: s.Roots,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)

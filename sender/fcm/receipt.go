@@ -92,7 +92,7 @@ func receiptFor(a *wire.Answer, m *sender.Message) sender.Receipt {
 	f := failureOf(a)
 	r := classify(a, f)
 	r.Code, r.RetryAfter, r.At = a.Status, a.RetryAfter(), time.Now()
-	r.Detail = sender.Detail(strings.TrimPrefix(f.code()+": "+f.Message, ": "), m.To)
+	r.Detail = a.Text(strings.TrimPrefix(f.code()+": "+f.Message, ": "), m.To)
 	return r
 }
 

@@ -132,7 +132,7 @@ func (t *tokens) fetch(ctx context.Context) (token string, lasts time.Duration, 
 	if a.Status < 300 && readable && isToken(body.Token) && strings.EqualFold(body.Type, "bearer") && body.Expires > 0 {
 		return body.Token, time.Duration(min(body.Expires, mostLasts)) * time.Second, sender.Receipt{}
 	}
-	r = failedToken(tokenReason(a.Status, body.Description), strings.TrimPrefix(body.Error+": "+body.Description, ": "))
+	r = failedToken(tokenReason(a.Status, body.Description), a.Text(strings.TrimPrefix(body.Error+": "+body.Description, ": "), ""))
 	r.Code, r.RetryAfter, r.Definite = a.Status, a.RetryAfter(), r.Reason == "credentials_refused"
 	return "", 0, r
 }

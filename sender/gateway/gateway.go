@@ -33,8 +33,9 @@
 //	2xx with a value that maps to not accepted   not accepted   no        request_refused
 //	2xx with a value that is not mapped          unknown        no        protocol_error
 //
-// A receipt shows of an answer only the status, and the text at the error's JSON
-// pointer, without the recipient's address.
+// A receipt shows of an answer only the status, and the text at the JSON pointer of the id
+// or the error, without the recipient's address. Of a server at a private address it shows
+// no text (wire.Answer.Text).
 package gateway
 
 import (

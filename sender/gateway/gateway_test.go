@@ -30,7 +30,7 @@ func accountAt(t *testing.T, s *sendertest.HTTPServer, channel lemma.Channel, mo
 	c, err := open(sender.Account{Channel: channel, Trace: s.Trace,
 		Config:  fmt.Appendf(nil, `{"url":%q,"timeout_seconds":4,"headers":{"X-Tenant":"a"}%s}`, s.URL+"/send?a=b", more),
 		Secrets: fmt.Appendf(nil, `{"signing_secret":%q,"headers":{"Authorization":"Bearer x"}}`, testSecret),
-	}, wire.Operator{AllowPrivate: true, ShowPrivate: true, Roots: s.Roots})
+	}, wire.Operator{AllowPrivate: true, ShowPrivate: !s.Hides, Roots: s.Roots})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +146,20 @@ func TestRequests(t *testing.T) {
 		}
 		if got.Header.Get("X-Tenant") != "a" || got.Header.Get("Authorization") != "Bearer x" || got.Path != "/send" || got.Query != "a=b" {
 			t.Errorf("%+v", got)
+		}
+	}
+}
+
+// The id is found by a pointer that the settings name, so that any value could be read.
+func TestIDsOfPrivateServersAreHidden(t *testing.T) {
+	t.Parallel()
+	for _, hides := range []bool{false, true} {
+		s := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply { return sendertest.Reply{Body: `{"id":7}`} })
+		s.Hides = hides
+		m := sender.Message{Notification: "ntf_0abc", Attempt: 1, To: addressOf(1), Text: "x"}
+		r := accountAt(t, s, lemma.SMS, "").Send(t.Context(), []sender.Message{m})[0]
+		if r.Outcome != sender.Accepted || (r.CarrierID == "") != hides {
+			t.Errorf("answers are hidden: %v; %+v", hides, r)
 		}
 	}
 }

@@ -91,10 +91,10 @@ func (r *responses) receipt(a *wire.Answer, m *sender.Message) sender.Receipt {
 	one := r.classify(a, body)
 	one.At = time.Now()
 	if one.Outcome == sender.Accepted {
-		one.CarrierID = sender.Detail(scalar(body, r.id), m.To)
+		one.CarrierID = a.Text(scalar(body, r.id), m.To)
 		return one
 	}
-	one.Code, one.RetryAfter, one.Detail = a.Status, a.RetryAfter(), sender.Detail(scalar(body, r.failure), m.To)
+	one.Code, one.RetryAfter, one.Detail = a.Status, a.RetryAfter(), a.Text(scalar(body, r.failure), m.To)
 	return one
 }
 

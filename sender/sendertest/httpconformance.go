@@ -63,6 +63,10 @@ func HTTPConformance(t *testing.T, h HTTPHarness) {
 				t.Parallel()
 				h.retryAfter(t, proto)
 			})
+			t.Run("a private address", func(t *testing.T) {
+				t.Parallel()
+				h.hides(t, proto)
+			})
 			t.Run("trace", func(t *testing.T) {
 				t.Parallel()
 				h.trace(t, proto)
@@ -186,6 +190,18 @@ func (h HTTPHarness) retryAfter(t *testing.T, proto string) {
 	got := h.open(t, server).Send(t.Context(), Harness{Address: h.Address}.messages(1, 1))[0]
 	if got.Outcome != sender.NotAccepted || got.RetryAfter != 7*time.Second {
 		t.Errorf("%+v, want not accepted and a wait of 7 s", got)
+	}
+}
+
+// hides: a receipt has no text of a server at a private address, unless the operator allows it.
+func (h HTTPHarness) hides(t *testing.T, proto string) {
+	for _, hides := range []bool{false, true} {
+		server := ServeHTTPS(t, proto == "HTTP/2.0", func(Received) Reply { return h.Replies[Reject] })
+		server.Hides = hides
+		got := h.open(t, server).Send(t.Context(), Harness{Address: h.Address}.messages(1, 1))[0]
+		if got.Outcome != sender.Rejected || (got.Detail == "") != hides {
+			t.Errorf("answers are hidden: %v; %+v", hides, got)
+		}
 	}
 }
 

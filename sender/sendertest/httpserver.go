@@ -44,6 +44,7 @@ type HTTPServer struct {
 	URL   string
 	Roots *x509.CertPool // trusts the server
 	Trace *trace.Trace   // of the accounts at the server; nil: none
+	Hides bool           // accounts at the server are opened without Operator.ShowPrivate
 
 	written atomic.Int64 // bytes of endless bodies
 

@@ -31,7 +31,7 @@ func accountAt(t *testing.T, s *sendertest.HTTPServer, more string) *carrier {
 		Config:  fmt.Appendf(nil, `{"region":"eu-central-1","endpoint":%q,"timeout_seconds":4%s}`, s.URL, more),
 		Secrets: fmt.Appendf(nil, `{"access_key_id":%q,"secret_access_key":%q,"session_token":%q}`, testKeyID, testSecret, testToken),
 	}
-	c, err := open(account, wire.Operator{AllowPrivate: true, ShowPrivate: true, Roots: s.Roots,
+	c, err := open(account, wire.Operator{AllowPrivate: true, ShowPrivate: !s.Hides, Roots: s.Roots,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)

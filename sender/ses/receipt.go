@@ -58,7 +58,7 @@ func receiptFor(a *wire.Answer, m *sender.Message) sender.Receipt {
 		return r
 	}
 	r.Code, r.RetryAfter = a.Status, a.RetryAfter()
-	r.Detail = sender.Detail(strings.TrimPrefix(kind+": "+text, ": "), m.To)
+	r.Detail = a.Text(strings.TrimPrefix(kind+": "+text, ": "), m.To)
 	return r
 }
 

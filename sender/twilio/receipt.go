@@ -64,7 +64,7 @@ func receiptFor(a *wire.Answer, m *sender.Message) sender.Receipt {
 	if f.Code != 0 {
 		text = strconv.Itoa(f.Code) + ": " + text
 	}
-	r.Detail = sender.Detail(text, m.To)
+	r.Detail = a.Text(text, m.To)
 	return r
 }
 
@@ -86,7 +86,7 @@ func created(a *wire.Answer, m *sender.Message) sender.Receipt {
 	case "failed", "undelivered", "canceled":
 		r := wire.Rejected("message_rejected")
 		r.Code, r.CarrierID = a.Status, body.SID
-		r.Detail = sender.Detail(strconv.Itoa(body.Code)+": "+body.Message, m.To)
+		r.Detail = a.Text(strconv.Itoa(body.Code)+": "+body.Message, m.To)
 		return r
 	}
 	return sender.Receipt{Outcome: sender.Accepted, CarrierID: body.SID}

@@ -1,6 +1,7 @@
 package webpush
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"path"
@@ -15,16 +16,18 @@ func receiptFor(a *wire.Answer, s subscription) sender.Receipt {
 	r := classify(a.Status)
 	r.At = time.Now()
 	if r.Outcome == sender.Accepted {
-		r.CarrierID = clean(a.Header.Get("Location"), s)
+		r.CarrierID = clean(a, a.Header.Get("Location"), s)
 		return r
 	}
-	var body struct{ Message, Reason string }
-	_ = json.Unmarshal(a.Body, &body) // the status decides
-	if body.Message == "" {
-		body.Message = body.Reason
-	}
-	r.Code, r.RetryAfter, r.Detail = a.Status, a.RetryAfter(), clean(body.Message, s)
+	r.Code, r.RetryAfter, r.Detail = a.Status, a.RetryAfter(), clean(a, reason(a.Body), s)
 	return r
+}
+
+// reason is the text of an answer that refuses a message.
+func reason(answer []byte) string {
+	var body struct{ Message, Reason string }
+	_ = json.Unmarshal(answer, &body) // the status decides
+	return cmp.Or(body.Message, body.Reason)
 }
 
 func classify(status int) sender.Receipt {
@@ -74,8 +77,8 @@ func ofEndpoint(r sender.Receipt) sender.Receipt {
 
 // clean is a text of a push service without the endpoint and its last part, which is a
 // secret of the subscription.
-func clean(text string, s subscription) string {
-	text = sender.Detail(text, s.endpoint.String())
+func clean(a *wire.Answer, text string, s subscription) string {
+	text = a.Text(text, s.endpoint.String())
 	if last := path.Base(s.endpoint.Path); len(last) > 1 {
 		text = sender.Detail(text, last)
 	}

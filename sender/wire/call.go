@@ -29,6 +29,18 @@ type Answer struct {
 	Header http.Header
 	Body   []byte
 	Whole  bool // the body is complete; otherwise its beginning is there
+
+	private bool // the server has a private address, and its answers are not shown (Operator.ShowPrivate)
+}
+
+// Text is a text of the answer as a receipt has it (sender.Detail). It is empty for a server at
+// a private address: a tenant that chooses the server could read the answers of any service in
+// the operator's network.
+func (a *Answer) Text(text, address string) string {
+	if a.private {
+		return ""
+	}
+	return sender.Detail(text, address)
 }
 
 // Post sends a request. It returns the answer, or the receipt of a call without one.
@@ -151,7 +163,7 @@ func (c *call) read(response *http.Response) (*Answer, *failure) {
 	if response.StatusCode < 200 {
 		return nil, &failure{Receipt: sender.Receipt{Outcome: sender.Unknown, Code: response.StatusCode, Reason: "protocol_error"}}
 	}
-	a := &Answer{Status: response.StatusCode, Header: response.Header}
+	a := &Answer{Status: response.StatusCode, Header: response.Header, private: c.server.private.Load()}
 	var err error
 	a.Body, err = io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
 	a.Whole = err == nil && len(a.Body) <= mostAnswer

@@ -29,7 +29,7 @@ func open(t *testing.T, server *sendertest.HTTPServer, o wire.Options) *plain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.AllowPrivate, o.ShowPrivate, o.Roots, o.Trace = true, true, server.Roots, server.Trace
+	o.AllowPrivate, o.ShowPrivate, o.Roots, o.Trace = true, !server.Hides, server.Roots, server.Trace
 	if o.Timeout == 0 {
 		o.Timeout = 4 * time.Second
 	}
@@ -49,7 +49,7 @@ func (p *plain) send(ctx context.Context, m *sender.Message) sender.Receipt {
 	if failure != nil {
 		return *failure
 	}
-	r := sender.Receipt{Code: a.Status, At: time.Now(), Detail: sender.Detail(string(a.Body), m.To), RetryAfter: a.RetryAfter()}
+	r := sender.Receipt{Code: a.Status, At: time.Now(), Detail: a.Text(string(a.Body), m.To), RetryAfter: a.RetryAfter()}
 	switch {
 	case a.Status == 200 && a.Whole && string(a.Body) == "ok":
 		r.Outcome = sender.Accepted

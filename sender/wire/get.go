@@ -26,7 +26,7 @@ func (c *Client) Get(ctx context.Context, u *url.URL, header http.Header) (*Answ
 	if err != nil {
 		return nil, fmt.Errorf("read from the provider: %w", err)
 	}
-	call := call{Client: c}
+	call := call{Client: c, server: server}
 	a, failure := call.read(response)
 	if failure != nil {
 		return nil, fmt.Errorf("read from the provider: %s", failure.Reason)

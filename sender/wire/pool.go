@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,8 @@ const mostDials = 8
 type pool struct {
 	dial  func(context.Context) (*http.ClientConn, error)
 	users int // guarded by the client
+
+	private atomic.Bool // a connection led to a private address, whose answers are not shown
 
 	ctx  context.Context //nolint:containedctx // ends the dials of a closed pool
 	stop context.CancelFunc

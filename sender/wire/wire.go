@@ -55,7 +55,7 @@ type Operator struct {
 	AllowPrivate bool           // also connect to loopback and private addresses: for development, and the operator's own network
 	Roots        *x509.CertPool // certificate authorities; nil: the machine's
 	PublicURL    func() string  // under which carriers reach this Lemma, without a slash at its end; nil or empty: they cannot
-	ShowPrivate  bool           // tests of providers show what servers at such addresses answer
+	ShowPrivate  bool           // receipts, and tests of providers, show what servers at such addresses answer
 	Log          *slog.Logger   // for the full errors of connections; nil: none
 }
 
@@ -145,6 +145,9 @@ func newTransport(o Options, log *recorder) *http.Transport {
 			if err != nil {
 				return nil, dialError{err}
 			}
+			if p, ok := ctx.Value(dialled{}).(*pool); ok && !o.ShowPrivate && dial.IsPrivate(conn) {
+				p.private.Store(true)
+			}
 			log.connected(address, conn)
 			return conn, nil
 		},
@@ -158,6 +161,9 @@ func newTransport(o Options, log *recorder) *http.Transport {
 		},
 	}
 }
+
+// dialled is the key of the pool for which a connection is opened.
+type dialled struct{}
 
 // dialError distinguishes errors before TLS from those of TLS.
 type dialError struct{ error }
@@ -193,7 +199,7 @@ func (c *Client) pool(o origin) (*pool, error) {
 			c.closeUnused()
 		}
 		p = newPool(func(ctx context.Context) (*http.ClientConn, error) {
-			ctx, cancel := context.WithTimeout(ctx, c.options.Timeout/2)
+			ctx, cancel := context.WithTimeout(context.WithValue(ctx, dialled{}, p), c.options.Timeout/2)
 			defer cancel()
 			return c.transport.NewClientConn(ctx, o.scheme, o.address)
 		})
