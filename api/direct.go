@@ -103,8 +103,19 @@ func (s *server) sendNotification(ctx context.Context, c *call, in newNotificati
 		return sentBody{}, err
 	}
 	sent, err := s.Direct.Send(ctx, c.workspace(), r)
-	return sentBody{client.SentNotification{Notification: showNotification(sent.Notification), Filtered: sent.Filtered,
-		Others: othersOf(sent)}}, locked(err)
+	shown := showNotification(sent.Notification)
+	if in.To.AudienceID != nil {
+		c.hideAddress(&shown)
+	}
+	return sentBody{client.SentNotification{Notification: shown, Filtered: sent.Filtered, Others: othersOf(sent)}}, locked(err)
+}
+
+// hideAddress removes an address from the answer to a key that may neither read notifications
+// nor the rows of an audience.
+func (c *call) hideAddress(n *client.Notification) {
+	if !c.key.Has("notifications:read") && !c.key.Has("audiences:query") {
+		n.Address = nil
+	}
 }
 
 // othersOf is null for an earlier notification.
@@ -207,5 +218,7 @@ func (s *server) cancelNotification(ctx context.Context, c *call, _ none) (clien
 		return client.Notification{}, err
 	}
 	found, err := s.Ledger.CancelOne(ctx, c.workspace(), origin, key)
-	return showNotification(found), err
+	shown := showNotification(found)
+	c.hideAddress(&shown)
+	return shown, err
 }

@@ -139,6 +139,54 @@ func TestDirectNotificationsOfAProfile(t *testing.T) {
 	}
 }
 
+// A key that may only send learns nothing of the rows of an audience: neither by its own content,
+// nor by the faults of a template, nor by the address.
+func TestASenderDoesNotReadRows(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	to := object{"profile_key": "c2", "audience_id": w.audience}
+	of := func(change object) object {
+		in := w.newDirect(object{"to": to, "data": nil})
+		for name, value := range change {
+			in[name] = value
+		}
+		return in
+	}
+	inline := object{"subject": "s", "text": "{% if name == 'Bob' %}{{ name.yes }}{% else %}{{ name.no }}{% endif %}"}
+	own := of(object{"content": inline})
+	delete(own, "template_id")
+	header := of(object{"headers": object{"X-A": "{{ name.yes }}"}})
+	b.token = b.key(b.Workspace, "notifications:send")
+	b.do("POST", "/v1/notifications", own).fault(403, "/content", "missing_scope")
+	b.do("POST", "/v1/notifications", header).fault(403, "/headers/X-A", "missing_scope")
+	bulk := b.do("POST", "/v1/notifications/bulk", object{"notifications": []object{own, header, of(nil)}}).is(202)
+	if got := bulk.json["counts"].(object); got["accepted"] != 1.0 || got["invalid"] != 2.0 || strings.Contains(string(bulk.body), "name.yes") {
+		t.Errorf("bulk: %s", bulk.body)
+	}
+	plain := of(object{"content": object{"subject": "s", "text": "t {{ name }}"}, "data": object{"name": "x"}, "send_at": "2026-01-01T00:00:00Z"})
+	delete(plain, "template_id")
+	sent := b.do("POST", "/v1/notifications", plain).is(202).json["notification"].(object)
+	if sent["address"] != nil || sent["profile_key"] != "c2" {
+		t.Errorf("the address of a profile is answered: %v", sent)
+	}
+	if sent := b.do("POST", "/v1/notifications/"+sent["id"].(string)+"/cancel", nil).is(200).json; sent["address"] != nil {
+		t.Errorf("the address of a profile is answered: %v", sent)
+	}
+	if sent := b.do("POST", "/v1/notifications", w.newDirect(nil)).is(202).json["notification"].(object); sent["address"] == nil {
+		t.Errorf("the address of the request is not answered: %v", sent)
+	}
+	b.ExecDB(`update customers set name = E'a\nb' where id = '2' or id = 'c2'`)
+	failed := b.do("POST", "/v1/notifications", of(nil)).fault(422, "/data", "template_error")
+	if strings.Contains(string(failed.body), "subject") || strings.Contains(string(failed.body), "line") {
+		t.Errorf("the fault is of the row: %s", failed.body)
+	}
+	b.token = b.key(b.Workspace, "notifications:send", "audiences:query")
+	if failed := b.do("POST", "/v1/notifications", of(nil)).fault(422, "/data", "template_error"); !strings.Contains(string(failed.body), "line") {
+		t.Errorf("the fault is not shown: %s", failed.body)
+	}
+	b.do("POST", "/v1/notifications", own).fault(422, "/content/text", "template_error")
+}
+
 // Each fault has one answer, and nothing is stored.
 func TestFaultsOfDirectNotifications(t *testing.T) {
 	b := setup(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,8 @@ import (
 
 	"lemma"
 	"lemma/address"
+	"lemma/audience"
+	"lemma/mail"
 	"lemma/message"
 	"lemma/notifications"
 )
@@ -72,6 +75,7 @@ type request struct {
 	over    uuid.UUID // the last token of its key, which is unlocked
 	row     notifications.Direct
 	others  int  // further addresses of the profile
+	hidden  bool // the caller may not read the profile's row
 	done    bool // result is the answer
 	result  result
 }
@@ -128,7 +132,7 @@ func (d *Direct) complete(ctx context.Context, ws uuid.UUID, r *request) error {
 	}
 	r.row.ContentID, r.row.ProviderID = r.content.id, r.content.provider
 	if r.To.AudienceID != nil {
-		return nil
+		return r.mayUseRow(ctx)
 	}
 	to := address.Parse(r.content.channel, r.To.Address)
 	if to.Fault != "" {
@@ -145,6 +149,35 @@ func (d *Direct) complete(ctx context.Context, ws uuid.UUID, r *request) error {
 	return r.render()
 }
 
+// mayUseRow refuses Liquid of a request that uses the row of its profile, for a caller that
+// may not read rows: whether it can be rendered depends on their values.
+func (r *request) mayUseRow(ctx context.Context) error {
+	r.hidden = !audience.MayReadRows(ctx)
+	uses := r.missing()
+	if !r.hidden || len(uses) == 0 {
+		return nil
+	}
+	var fields []lemma.Field
+	refuse := func(pointer string) {
+		fields = append(fields, lemma.Field{Pointer: pointer, Code: missingScope, Detail: "uses data of a profile (" +
+			strings.Join(uses, ", ") + "), which needs the scope audiences:query; use a template, or give the data"})
+	}
+	if r.Inline != nil {
+		refuse("/content")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Email.Headers)) {
+		if mail.HasLiquid(r.Email.Headers[name]) {
+			refuse(mail.HeaderPointer(name))
+		}
+	}
+	if len(fields) == 0 {
+		return nil
+	}
+	return &lemma.Error{Kind: lemma.Forbidden, Code: missingScope, Message: "the key does not have the scope audiences:query", Fields: fields}
+}
+
+const missingScope = "missing_scope"
+
 // render renders the message once, so that what cannot be rendered is refused before
 // anything is stored. A fault of a template is one of the data for it.
 func (r *request) render() error {
@@ -152,6 +185,10 @@ func (r *request) render() error {
 	e, ok := errors.AsType[*lemma.Error](err)
 	if !ok {
 		return err
+	}
+	if r.hidden { // the text of the fault depends on values of the row
+		return &lemma.Error{Kind: e.Kind, Code: e.Code, Message: e.Message, Fields: []lemma.Field{{Pointer: "/data", Code: e.Code,
+			Detail: "the message cannot be rendered with the data of this profile; for a key with the scope audiences:query the answer says why"}}}
 	}
 	shown := *e
 	shown.Fields = slices.Clone(e.Fields)
