@@ -231,6 +231,7 @@ func TestBadInput(t *testing.T) {
 		{"a profile without a campaign", "GET", "/v1/notifications?profile_key=a", nil, 400, "?campaign_id", "required"},
 		{"NUL in a query", "GET", "/v1/notifications?reason=%00", nil, 400, "?", "bad_query"},
 		{"many parameters", "GET", "/v1/notifications?" + strings.Repeat("a&", 100) + "a", nil, 400, "?", "bad_query"},
+		{"a long query", "GET", "/v1/notifications?reason=" + strings.Repeat("a", 16<<10), nil, 400, "?", "bad_query"},
 		{"no UTF-8 in a query", "GET", "/v1/notifications?reason=%ff", nil, 400, "?", "bad_query"},
 		{"a dry_run that is neither true nor false", "POST", campaign + "/send?dry_run=maybe", nil, 400, "?dry_run", "wrong_type"},
 	} {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"mime"
 	"net/http"
 )
 
@@ -35,7 +34,7 @@ func upload[Out any](handle func(context.Context, *call, io.Reader) (Out, error)
 
 // checkCSV refuses a body that is not CSV in UTF-8.
 func checkCSV(h http.Header) error {
-	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	media, _, err := mediaType(h.Get("Content-Type"))
 	if err != nil || media != "text/csv" || h.Get("Content-Encoding") != "" {
 		return &refusal{status: http.StatusUnsupportedMediaType, code: "unsupported_media_type",
 			detail: "send CSV in UTF-8 with Content-Type: text/csv, not compressed"}

@@ -67,7 +67,7 @@ func TestCampaignsOverAPNsAndWebPush(t *testing.T) {
 		fmt.Sprintf(`insert into people values ('anna', '["00aa","00dead"]', '[%s,%s]')`, subscription("web"), subscription("dead"))),
 		shop.Local, nil)
 	s, err := New(Deps{Pool: f.Pool, Box: f.Box, Log: slog.New(slog.DiscardHandler)},
-		Config{Sources: shop.Local, Carriers: wire.Operator{AllowPrivate: true, Roots: carrier.Roots}})
+		Config{Sources: shop.Local, Carriers: wire.Operator{AllowPrivate: true, AllowStrange: true, Roots: carrier.Roots}})
 	f.Must(err)
 	_, token, err := s.Workspaces.CreateKey(ctx, f.Workspace,
 		workspaces.NewKey{ID: lemma.NewID(), Name: "t", Scopes: []string{workspaces.Admin}})

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,6 +42,43 @@ func TestAuthenticationHasConnectionsOfItsOwn(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
+}
+
+// Checks of /readyz need no key. Many of them take one of the connections of authentication.
+func TestChecksOfReadinessAreShared(t *testing.T) {
+	t.Parallel()
+	b := pgtest.NewShop(t)
+	reserved, err := OpenReserved(t.Context(), b.Pool)
+	b.Must(err)
+	t.Cleanup(reserved.Close)
+	s, err := New(Deps{Pool: b.Pool, Reserved: reserved, Box: pgtest.Box(t), Log: slog.New(slog.DiscardHandler)}, Config{})
+	b.Must(err)
+	lock, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	_, err = lock.Exec(t.Context(), `lock table goose_db_version`)
+	b.Must(err)
+	var begun, checked sync.WaitGroup
+	for range 3 * reserved.Config().MaxConns {
+		begun.Add(1)
+		checked.Go(func() {
+			begun.Done()
+			if err := s.ready(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	begun.Wait()
+	b.WaitForLocks(1)
+	if n := reserved.Stat().AcquiredConns(); n != 1 {
+		t.Errorf("%d connections check", n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, err := s.Workspaces.Authenticate(ctx, "lk_"); lemma.KindOf(err) != lemma.Unauthenticated {
+		t.Error(err)
+	}
+	b.Must(lock.Rollback(t.Context()))
+	checked.Wait()
 }
 
 // docs/guides/run-in-production.md and docs/reference/settings.md have the connections of a process.

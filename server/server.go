@@ -15,7 +15,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -109,7 +108,7 @@ type Server struct {
 	repairs      []clock.Repair // of times that are too far ahead
 	clockMetrics *clock.Metrics
 
-	migrated atomic.Int64 // the schema was seen complete, at the moment before this one; 0: it was not
+	readiness readiness
 
 	river     *river.Client[pgx.Tx]
 	loops     sync.WaitGroup
@@ -196,21 +195,6 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 func (s *Server) Close() {
 	s.reserved.Close()
 	s.Pool.Close()
-}
-
-// ready is the check of /readyz: the database answers and has the schema that
-// this version needs. A schema that was complete once is not read again. The
-// other guards are checked once, by Start.
-func (s *Server) ready(ctx context.Context) error {
-	now := int64(s.cfg.History.Now()) + 1
-	if s.migrated.Load() == now {
-		return s.reserved.Ping(ctx)
-	}
-	err := migrations.Behind(ctx, s.reserved)
-	if err == nil {
-		s.migrated.Store(now)
-	}
-	return err
 }
 
 // pause pauses the origin of notifications, which is a flow or a campaign. Direct

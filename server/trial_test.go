@@ -111,7 +111,7 @@ func repeatRequest(r sendertest.Received) sendertest.Reply {
 func TestNoSecretIsInTheAnswerOfAProviderTest(t *testing.T) {
 	t.Parallel()
 	web := sendertest.ServeHTTPS(t, true, repeatRequest)
-	b := newTrials(t, wire.Operator{AllowPrivate: true, ShowPrivate: true, Roots: web.Roots})
+	b := newTrials(t, wire.Operator{AllowPrivate: true, AllowStrange: true, ShowPrivate: true, Roots: web.Roots})
 	const password, token = `p4ss"wörd & <more>/+?`, "tok-5e9e-deadbeef/77"
 	for _, mechanism := range []string{"PLAIN", "LOGIN"} {
 		t.Run("smtp "+mechanism, func(t *testing.T) {

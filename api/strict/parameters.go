@@ -84,15 +84,18 @@ func distinct(fields []lemma.Field) (kept []lemma.Field) {
 	return kept
 }
 
-// maxParameters is how many parameters a query has at most. Checking thousands takes much
-// time, and no slot bounds how many requests are checked together.
-const maxParameters = 100
+// Limits of a query. Checking thousands of parameters, or a long one, takes much time, and no
+// slot bounds how many requests are checked together.
+const (
+	maxParameters = 100
+	maxQuery      = 16 << 10 // bytes
+)
 
 // parseQuery refuses queries with too many parameters, parts of a query that net/url would
 // drop without an error, and texts that Postgres cannot store.
 func parseQuery(r *http.Request) (map[string][]string, error) {
-	if strings.Count(r.URL.RawQuery, "&") >= maxParameters {
-		return nil, lemma.Fault("?", "bad_query", "the query string must have at most %d parameters", maxParameters)
+	if len(r.URL.RawQuery) > maxQuery || strings.Count(r.URL.RawQuery, "&") >= maxParameters {
+		return nil, lemma.Fault("?", "bad_query", "the query string must have at most %d parameters and %d bytes", maxParameters, maxQuery)
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

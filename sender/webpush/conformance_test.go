@@ -71,7 +71,7 @@ func accountAt(t *testing.T, s *sendertest.HTTPServer, more string) at {
 	t.Helper()
 	c, err := open(sender.Account{Trace: s.Trace, Secrets: fmt.Appendf(nil, `{"vapid_private_key":%q}`, testKey), Config: fmt.Appendf(nil,
 		`{"subject":"mailto:push@shop.example","vapid_public_key":%q,"timeout_seconds":4%s}`, testPublic, more)},
-		wire.Operator{AllowPrivate: true, ShowPrivate: !s.Hides, Roots: s.Roots, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		wire.Operator{AllowStrange: true, ShowPrivate: !s.Hides, Roots: s.Roots, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func open(t *testing.T, server *sendertest.HTTPServer, o wire.Options) *plain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.AllowPrivate, o.ShowPrivate, o.Roots, o.Trace = true, !server.Hides, server.Roots, server.Trace
+	o.AllowPrivate, o.AllowStrange, o.ShowPrivate, o.Roots, o.Trace = true, true, !server.Hides, server.Roots, server.Trace
 	if o.Timeout == 0 {
 		o.Timeout = 4 * time.Second
 	}

@@ -53,6 +53,7 @@ import (
 // Operator has the settings of the operator for all accounts of a kind.
 type Operator struct {
 	AllowPrivate bool           // also connect to loopback and private addresses: for development, and the operator's own network
+	AllowStrange bool           // the same for servers that recipients choose (Options.Strange): for tests and lemma dev only
 	Roots        *x509.CertPool // certificate authorities; nil: the machine's
 	PublicURL    func() string  // under which carriers reach this Lemma, without a slash at its end; nil or empty: they cannot
 	ShowPrivate  bool           // receipts, and tests of providers, show what servers at such addresses answer
@@ -130,6 +131,9 @@ func newTransport(o Options, log *recorder) *http.Transport {
 	protocols.SetHTTP2(true)
 	protocols.SetHTTP1(!o.OnlyH2)
 	dialer := dial.Dialer{AllowPrivate: o.AllowPrivate}
+	if o.Strange {
+		dialer.AllowPrivate = o.AllowStrange // a relay in the operator's network opens it to no recipient
+	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots}
 	config.VerifyConnection = func(s tls.ConnectionState) error {
 		log.secured(s)
