@@ -25,7 +25,8 @@ select pg_catalog.current_setting('server_version'),
                                'pg_write_all_data', 'pg_create_subscription', 'pg_maintain', 'pg_checkpoint', 'pg_signal_autovacuum_worker')
             then 'has the powers of ' || r.rolname
             else '' end,
-       case when r.rolname like 'pg\_%' then pg_catalog.format('revoke %I from %I', r.rolname, session_user)
+       case when r.rolsuper then '' -- another login is needed: this one may be that of the administrator
+            when r.rolname like 'pg\_%' then pg_catalog.format('revoke %I from %I', r.rolname, session_user)
             else pg_catalog.format('alter role %I nosuperuser nocreaterole nocreatedb noreplication nobypassrls', r.rolname) end
   from pg_catalog.pg_roles r
  where pg_catalog.pg_has_role(session_user, r.oid, 'member')
@@ -42,7 +43,11 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 	r := role{version: "PostgreSQL " + sqltext.Printable(string(rows[0][0]))}
 	for _, row := range rows {
 		if power := string(row[4]); power != "" {
-			r.powers = append(r.powers, finding{sqltext.Printable(power), []string{sqltext.Printable(string(row[5]))}})
+			f := finding{text: sqltext.Printable(power)}
+			if statement := string(row[5]); statement != "" {
+				f.revoke = []string{sqltext.Printable(statement)}
+			}
+			r.powers = append(r.powers, f)
 		}
 	}
 	if len(r.powers) > 0 {

@@ -6,7 +6,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
-	"net/url"
+	"strings"
 	"time"
 )
 
@@ -98,17 +98,17 @@ func (c *Client) DeleteExport(ctx context.Context, id string, options ...CallOpt
 	return err
 }
 
-// Open opens the file. It does not send the API key.
+// downloads begins the path of links to files, as exports.DownloadPath does.
+const downloads = "/downloads/"
+
+// Open opens the file, at the server that the client calls: the link has its public URL, which
+// may lead elsewhere, or be out of reach. It does not send the API key.
 func (d ExportDownload) Open(ctx context.Context, c *Client) (io.ReadCloser, error) {
-	base, err := url.Parse(c.base)
-	if err != nil {
-		return nil, err
+	i := strings.LastIndex(d.URL, downloads)
+	if i < 0 {
+		return nil, fmt.Errorf("the link of an export has no %s", downloads)
 	}
-	from, err := base.Parse(d.URL)
-	if err != nil {
-		return nil, fmt.Errorf("the link of an export: %w", err)
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+d.URL[i:], nil)
 	if err != nil {
 		return nil, err
 	}

@@ -206,6 +206,30 @@ func TestIDsAreEscaped(t *testing.T) {
 	}
 }
 
+// The limits of the server count what is sent: an escape of < has six bytes.
+func TestBodiesAreNotEscaped(t *testing.T) {
+	t.Parallel()
+	s := serve(t, fails(0, nil))
+	_, err := s.client(t).RecordEvent(t.Context(), NewEvent{ProfileKey: "a", Event: "b", Properties: json.RawMessage(`{"html":"<b>&"}`)})
+	if got := string(s.requests()[0].body); err != nil || !strings.Contains(got, `"<b>&"`) {
+		t.Errorf("sent %s: %v", got, err)
+	}
+}
+
+// A link to a file has the public URL, which may lead elsewhere.
+func TestFilesAreReadFromTheSameServer(t *testing.T) {
+	t.Parallel()
+	s := serve(t, fails(0, nil))
+	file, err := ExportDownload{URL: "https://elsewhere.invalid/lemma/downloads/abc"}.Open(t.Context(), s.client(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = file.Close()
+	if got := s.requests()[0].path; got != "/downloads/abc" {
+		t.Errorf("requests %s", got)
+	}
+}
+
 func TestPublishHasNoDryRun(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fails(0, nil))
