@@ -46,7 +46,8 @@ type Config struct {
 	Grace      time.Duration // period of Sweep, which enqueues fan-outs that have no job; 30 s
 	CountFor   time.Duration // how long the profiles of a push campaign may be counted; 15 min
 
-	CutOffGrace   time.Duration // between a cut-off and its evaluation: events of open transactions may have an earlier time; 5 s
+	CutOffGrace   time.Duration // between a cut-off and its evaluation by SQL; 5 s
+	EventGrace    time.Duration // the same by events, opens and clicks, which may have an earlier time than their commit; a minute
 	EvaluateLease time.Duration // of an evaluation, renewed at a third of it; 1 min
 	MeasureEvery  time.Duration // least time between two measurements of an experiment; 2 s
 
@@ -93,6 +94,7 @@ func (c Config) withDefaults() Config {
 	wait(&c.Grace, 30*time.Second)
 	wait(&c.CountFor, 15*time.Minute)
 	wait(&c.CutOffGrace, 5*time.Second)
+	wait(&c.EventGrace, time.Minute)
 	wait(&c.EvaluateLease, time.Minute)
 	wait(&c.MeasureEvery, 2*time.Second)
 	wait(&c.RecheckTimeout, 15*time.Minute)

@@ -15,9 +15,12 @@ import (
 	"lemma/fence"
 )
 
-// canBeEvaluated is true of an iteration i of a campaign c whose cut-off is $1 ago, and
-// which no process evaluates. Opens and clicks before the cut-off are applied.
-const canBeEvaluated = `i.metric is not null and i.cut_off_at <= now() - $1::interval and i.retry_at <= now() and c.status = 'sending'
+// canBeEvaluated is true of an iteration i of a campaign c whose cut-off is $1 ago, $2 if it
+// counts rows of Lemma, and which no process evaluates. Their time is that of the begin of their
+// transaction, and these have ended by then (tracking.committed). Opens and clicks before the
+// cut-off are applied.
+const canBeEvaluated = `i.metric is not null and i.retry_at <= now() and c.status = 'sending'
+	and i.cut_off_at <= now() - case i.metric when 'sql' then $1::interval else $2::interval end
 	and i.status in ('running', 'evaluating') and (i.evaluating_until is null or i.evaluating_until < now())
 	and (i.metric not in ('unique_opens', 'unique_clicks') or not exists (
 		select from tracking_queue q
@@ -35,7 +38,8 @@ func (c *Campaigns) startEvaluations(ctx context.Context) (wait func() (int, err
 		select i.workspace_id, i.id from iterations i
 		join campaigns c on c.workspace_id = i.workspace_id and c.id = i.campaign_id
 		where i.status in ('running', 'evaluating') and `+canBeEvaluated+`
-		order by row_number() over (partition by i.workspace_id order by i.cut_off_at), random() limit 100`, c.cfg.CutOffGrace)
+		order by row_number() over (partition by i.workspace_id order by i.cut_off_at), random() limit 100`,
+		c.cfg.CutOffGrace, c.cfg.EventGrace)
 	if err != nil {
 		return nil, fmt.Errorf("find iterations to evaluate: %w", err)
 	}
@@ -76,10 +80,10 @@ func (c *Campaigns) Evaluate(ctx context.Context, workspaceID, id uuid.UUID) err
 // claimEvaluation acquires the right to decide, if no other process has it.
 func (c *Campaigns) claimEvaluation(ctx context.Context, workspaceID, id uuid.UUID, token string) (bool, error) {
 	tag, err := c.pool.Exec(ctx, `
-		update iterations i set status = 'evaluating', evaluating_by = $4, evaluating_until = now() + $5
+		update iterations i set status = 'evaluating', evaluating_by = $5, evaluating_until = now() + $6
 		from campaigns c
-		where i.workspace_id = $2 and i.id = $3 and c.workspace_id = i.workspace_id and c.id = i.campaign_id
-		  and `+canBeEvaluated, c.cfg.CutOffGrace, workspaceID, id, token, c.cfg.EvaluateLease)
+		where i.workspace_id = $3 and i.id = $4 and c.workspace_id = i.workspace_id and c.id = i.campaign_id
+		  and `+canBeEvaluated, c.cfg.CutOffGrace, c.cfg.EventGrace, workspaceID, id, token, c.cfg.EvaluateLease)
 	if err != nil {
 		return false, fmt.Errorf("claim evaluation of %s: %w", id, err)
 	}

@@ -197,8 +197,11 @@ func settle(ctx context.Context, tx pgx.Tx, r ref) (completed bool, err error) {
 	tag, err := tx.Exec(ctx, `
 		update campaigns c set status = 'completed', status_reason = null, status_detail = null,
 			version = version + 1, updated_at = now(),
-			finished_at = coalesce((select max(b.finished_at) from batches b
-				where b.workspace_id = c.workspace_id and b.origin_id = c.id), now())
+			finished_at = greatest(
+				(select max(b.finished_at) from batches b where b.workspace_id = c.workspace_id and b.origin_id = c.id),
+				(select f.finished_at from fanouts f where f.workspace_id = c.workspace_id and f.campaign_id = c.id),
+				(select max(l.at) from iterations i join iteration_log l on l.workspace_id = i.workspace_id and l.iteration_id = i.id
+					where i.workspace_id = c.workspace_id and i.campaign_id = c.id))
 		where c.workspace_id = $1 and c.id = $2 and c.status in ('sending', 'paused')
 		  and `+hasEnded, r.WorkspaceID, r.ID)
 	if err != nil || tag.RowsAffected() == 0 {

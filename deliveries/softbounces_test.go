@@ -161,3 +161,37 @@ func TestADeliveryThatIsDatedAhead(t *testing.T) {
 		})
 	}
 }
+
+// A person who deletes the suppression begins the count anew: a report about a message that was
+// counted before does not suppress the address again, and five further messages do.
+func TestADeletedSuppressionIsCountedAnew(t *testing.T) {
+	b := setup(t)
+	bounce := func(origin uuid.UUID) {
+		b.receive(report(origin, 1, events.TypeSoftBounced, time.Time{}))
+		b.apply()
+	}
+	message := func() uuid.UUID {
+		origin := lemma.NewID()
+		b.insert(origin, "")
+		bounce(origin)
+		return origin
+	}
+	first := message()
+	for range suppression.SoftBounceLimit - 1 {
+		message()
+	}
+	var id uuid.UUID
+	b.Must(b.Pool.QueryRow(t.Context(), `select id from suppressions where workspace_id = $1`, b.Workspace).Scan(&id))
+	b.Must(suppression.New(b.Pool).Delete(t.Context(), b.Workspace, id))
+	bounce(first)
+	for range suppression.SoftBounceLimit - 1 {
+		message()
+	}
+	if diff := cmp.Diff([]string{}, b.list(causes)); diff != "" {
+		t.Error(diff)
+	}
+	message()
+	if diff := cmp.Diff([]string{"email p1@shop.example soft_bounces"}, b.list(causes)); diff != "" {
+		t.Error(diff)
+	}
+}

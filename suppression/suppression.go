@@ -124,9 +124,17 @@ func (s *Suppressions) Get(ctx context.Context, ws, id uuid.UUID) (Suppression, 
 	return found, pgerr.Row(err, "suppression", "get suppression")
 }
 
-// Delete removes a suppression. The address is sent to again when no other cause is left.
+// Delete removes a suppression. The address is sent to again when no other cause is left. Soft
+// bounces before then do not count any more, as before a delivery.
 func (s *Suppressions) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	tag, err := fence.Exec(ctx, s.pool, `delete from suppressions where workspace_id = $1 and id = $2`, ws, id)
+	tag, err := fence.Exec(ctx, s.pool, `
+		with deleted as (
+			delete from suppressions where workspace_id = $1 and id = $2 returning workspace_id, key, cause
+		), forgotten as (
+			update soft_bounces b set delivered_at = greatest(b.delivered_at, now()) from deleted d
+			where b.workspace_id = $1 and b.key = d.key and d.cause = $3
+		)
+		select from deleted`, ws, id, SoftBounces)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = pgx.ErrNoRows
 	}
