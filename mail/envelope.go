@@ -22,7 +22,7 @@ var (
 	SingleLineRule = Rule{"single_line", "must be one line, without line breaks or NUL", isSingleLine}
 	HeaderNameRule = Rule{"header_name", "must be a header name: 1 to 60 letters, digits and hyphens, no white space or colon",
 		isHeaderName}
-	NotReservedRule = Rule{"not_reserved", "must not be a header that Lemma writes itself", isNotReserved}
+	NotReservedRule = Rule{"not_reserved", "must not be a header that Lemma writes itself, or by which a service sends to others", isNotReserved}
 	NotLiquidRule   = Rule{"not_rendered", "must not contain Liquid; only templates and values of headers are rendered", hasNoLiquid}
 )
 
@@ -113,8 +113,8 @@ func isHeaderName(text string) bool {
 	return true
 }
 
-// reserved are the headers that Lemma or the mail server writes. A second one
-// would make the message ambiguous.
+// reserved are the headers that Lemma or the mail server writes, of which a second one would make
+// the message ambiguous, and those by which a service sends a message to others.
 var reserved = []string{
 	"from", "sender", "reply-to", "to", "cc", "bcc", "subject", "date", "message-id", "in-reply-to", "references", "return-path",
 	"received",
@@ -123,6 +123,7 @@ var reserved = []string{
 	"content-description", "delivered-to", "apparently-to", "envelope-to",
 	"resent-from", "resent-sender", "resent-to", "resent-cc", "resent-bcc",
 	"resent-date", "resent-message-id", "domainkey-signature", "arc-seal", "arc-message-signature", "arc-authentication-results",
+	"x-smtpapi", "x-msys-api", "x-mc-bccaddress", // SendGrid, SparkPost and Mandrill send to further addresses that these name
 }
 
 func isNotReserved(name string) bool { return !slices.Contains(reserved, strings.ToLower(name)) }

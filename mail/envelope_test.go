@@ -26,6 +26,7 @@ func TestEnvelope(t *testing.T) {
 		"a value of two lines": {func(e *mail.Envelope) { e.Headers = headers("X-A", "a\r\nBcc: b") },
 			[]string{"/headers/X-A single_line"}},
 		"a value with NUL": {func(e *mail.Envelope) { e.Headers = headers("X-A", "a\x00") }, []string{"/headers/X-A single_line"}},
+		"of a service":     {func(e *mail.Envelope) { e.Headers = headers("X-SMTPAPI", "{}") }, []string{"/headers/X-SMTPAPI not_reserved"}},
 		"a reserved name":  {func(e *mail.Envelope) { e.Headers = headers("bCC", "a\nb") }, []string{"/headers/bCC not_reserved"}},
 		"no name":          {func(e *mail.Envelope) { e.Headers = headers("", "a") }, []string{"/headers/ header_name"}},
 		"a colon, escaped": {func(e *mail.Envelope) { e.Headers = headers("X:/~", "a") }, []string{"/headers/X:~1~0 header_name"}},
