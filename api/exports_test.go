@@ -56,5 +56,11 @@ func TestExportsOfOthers(t *testing.T) {
 		fault(422, "/filters/campaign_id", "unknown_id")
 	b.do("POST", "/v1/exports", object{"type": "events", "format": "csv", "filters": object{"campaign_id": w.campaign}}).
 		fault(422, "/filters/campaign_id", "not_allowed")
+	for kind, filter := range map[string]object{"notifications": {"status": "waiting"}, "enrollments": {"status": "waiting"},
+		"attempts": {"outcome": "sent"}} {
+		for name := range filter {
+			b.do("POST", "/v1/exports", object{"type": kind, "format": "csv", "filters": filter}).fault(422, "/filters/"+name, "invalid_choice")
+		}
+	}
 	b.do("POST", "/v1/exports", object{"type": "secrets", "format": "csv"}).is(422)
 }

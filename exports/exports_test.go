@@ -210,7 +210,7 @@ func everyFilter(kind string) (f Filters) {
 	for name := range types[kind].filters {
 		switch name {
 		case "status":
-			f.Status = "sent"
+			f.Status = map[string]string{"notifications": "sent", "enrollments": "completed"}[kind]
 		case "outcome":
 			f.Outcome = "accepted"
 		case "reason":

@@ -18,6 +18,7 @@ var types = map[string]rowType{
 		filters: map[string]string{"campaign_id": "n.origin_id = ?", "flow_id": "c.flow_id = ?", "status": "o.status = ?",
 			"channel": "c.channel = ?", "profile_key": "n.profile_key = ?", "created_after": "n.created_at >= ?",
 			"created_before": "n.created_at < ?"},
+		values: map[string]string{"status": "pending processing sent failed orphaned skipped cancelled"},
 		columns: slices.Concat(of(format.Notification, "id"), []format.Column{campaignID, flowID, enrollmentID}, texts("node", "channel",
 			"profile_key", "address", "status", "reason"), of(format.Int, "attempts", "code"), texts("carrier_id", "detail", "delivery"),
 			of(format.Time, "created_at", "ended_at", "delivery_at")),
@@ -27,6 +28,7 @@ var types = map[string]rowType{
 		scope: "notifications:read", created: "n.at",
 		filters: map[string]string{"campaign_id": "p.origin_id = ?", "outcome": "n.outcome = ?", "profile_key": "n.profile_key = ?",
 			"created_after": "n.at >= ?", "created_before": "n.at < ?"},
+		values: map[string]string{"outcome": "accepted rejected refused unknown skipped"},
 		columns: slices.Concat(of(format.Notification, "notification_id"), []format.Column{campaignID, enrollmentID}, texts("profile_key"),
 			of(format.Int, "attempt"), texts("outcome"), of(format.Bool, "final"), texts("basis", "reason"), of(format.Int, "code"),
 			texts("carrier_id", "detail"), of(format.Time, "created_at")),
@@ -36,6 +38,7 @@ var types = map[string]rowType{
 		scope: "enrollments:read", created: "n.enrolled_at",
 		filters: map[string]string{"flow_id": "n.flow_id = ?", "status": "n.status = ?", "profile_key": "n.profile_key = ?",
 			"created_after": "n.enrolled_at >= ?", "created_before": "n.enrolled_at < ?"},
+		values: map[string]string{"status": "active completed exited refused"}, // active: also those that wait
 		columns: slices.Concat([]format.Column{id("id", lemma.PrefixEnrollment), flowID}, of(format.Int, "version"), texts("profile_key",
 			"status", "node"), of(format.Int, "step"), texts("source", "exit_reason", "blocked_reason"),
 			of(format.Time, "created_at", "resume_at", "ended_at")),

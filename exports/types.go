@@ -62,6 +62,7 @@ func (f Filters) set() map[string]any {
 type rowType struct {
 	scope   string            // that a caller needs, besides that of exports
 	filters map[string]string // the condition of each filter, with ? for its value
+	values  map[string]string // of a filter with a closed list: its values, divided by blanks
 	created string            // the time of a row
 	columns []format.Column
 	parts   []part
@@ -82,10 +83,14 @@ func (e *Exports) check(ctx context.Context, ws uuid.UUID, n NewExport) error {
 	if !slices.Contains(format.Formats, n.Format) {
 		return lemma.Fault("/format", "invalid_choice", "must be one of %s", strings.Join(format.Formats, ", "))
 	}
-	for _, name := range slices.Sorted(maps.Keys(n.Filters.set())) {
+	set := n.Filters.set()
+	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if _, ok := kind.filters[name]; !ok {
 			return lemma.Fault("/filters"+lemma.Pointer(name), "not_allowed", "must not be given for %s, whose filters are %s", n.Type,
 				strings.Join(slices.Sorted(maps.Keys(kind.filters)), ", "))
+		}
+		if values := strings.Fields(kind.values[name]); len(values) > 0 && !slices.Contains(values, set[name].(string)) {
+			return lemma.Fault("/filters"+lemma.Pointer(name), "invalid_choice", "must be one of %s", strings.Join(values, ", "))
 		}
 	}
 	if f := n.Filters; f.CampaignID != nil {

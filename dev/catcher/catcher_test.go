@@ -258,7 +258,7 @@ func TestPage(t *testing.T) {
 		{"/?q=%3Cscript%3E", 200, "&lt;script&gt;", "<script>"},
 		{"/messages/3", 200, "&lt;m3@test&gt;", "no longer kept"},
 		{"/messages/1", 200, "no longer kept", "iframe"},
-		{"/messages/3/html", 200, "<p>hi</p>", "Subject"},
+		{"/messages/3/html", 200, `<base target="_blank"><p>hi</p>`, "Subject"},
 		{"/messages/3/source", 200, "</p>\r\n.dot\r\n", "..dot"},
 		{"/messages/9", 404, "no such message", ""},
 		{"/messages/x", 404, "no such message", ""},

@@ -108,12 +108,13 @@ func (c *Catcher) showMessage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// showHTML responds with the HTML of the message, sandboxed: no script, no request.
+// showHTML responds with the HTML of the message, sandboxed: no script, no request. Its links
+// open in another tab: the policy of the page allows no other server in a frame.
 func (c *Catcher) showHTML(w http.ResponseWriter, r *http.Request) {
 	if _, raw, ok := c.find(w, r); ok {
-		w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+		w.Header().Set("Content-Security-Policy", "sandbox allow-popups allow-popups-to-escape-sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:")
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = io.WriteString(w, read(raw).HTML)
+		_, _ = io.WriteString(w, `<base target="_blank">`+read(raw).HTML)
 	}
 }
 
