@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"audience/wire":    {"audience/sqltext", "dial"},
 	"flows/graph":      {"abtest", "mail"},
 	"flows/enrollment": {"eventsout", "fence", "pgerr"},
-	"flows/admission":  {},
+	"flows/admission":  {"loop", "slots"},
 	"flows/execution": {"address", "cache", "flows/graph", "flows/enrollment", "flows/admission", "notifications", "audience", "message",
 		"webhooks", "slots"},
 	"flows/intake": {"clock", "fence", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "audience"},

@@ -52,7 +52,7 @@ func New(r Deps, cfg Config) *Flows {
 		forgetPage: forgetPage, moveTime: moveTime, eraseTime: eraseTime,
 		topics: suppression.New(r.Pool), log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), waker: enrollment.NewWaker(), hook: r.Hook}
 	f.Execution = execution.NewEvaluator(execution.Deps{Pool: r.Pool, Audiences: r.Audiences, Templates: r.Templates,
-		Webhooks: r.Webhooks, Log: r.Log, Hook: r.Hook},
+		Webhooks: r.Webhooks, Log: r.Log, Metrics: r.Metrics, Hook: r.Hook},
 		execution.Config{Workers: f.cfg.Workers, BackOff: f.cfg.BackOff, MaxBackOff: f.cfg.MaxBackOff, ConditionTime: f.cfg.ConditionTime,
 			ChunkBytes: f.cfg.ChunkBytes})
 	f.Intake = intake.New(intake.Deps{Pool: r.Pool, Audiences: r.Audiences, Execution: f.Execution, Waker: f.waker, Log: r.Log,

@@ -68,6 +68,15 @@ func (s *Slots) EnterN(ctx context.Context, r Resource, n int) (leave func(), er
 	return s.enter(ctx, r, n, Wait)
 }
 
+// EnterWithin is Enter for work that waits for at most so long, and for no time if it is not
+// positive.
+func (s *Slots) EnterWithin(ctx context.Context, r Resource, most time.Duration) (leave func(), err error) {
+	if most <= 0 {
+		return s.Try(r)
+	}
+	return s.enter(ctx, r, 1, most)
+}
+
 // Await is Enter for work that waits for as long as ctx lasts.
 func (s *Slots) Await(ctx context.Context, r Resource) (leave func(), err error) {
 	return s.enter(ctx, r, 1, math.MaxInt64)

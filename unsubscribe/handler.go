@@ -70,9 +70,10 @@ func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 }
 
 // answer does what a request asks for. It leaves its slot before the answer is written, since
-// a client may read slowly or not at all.
+// a client may read slowly or not at all. One recipient has few slots, whichever of their links
+// is used, so that who has a link does not keep the others of the workspace from unsubscribing.
 func (p *Pages) answer(ctx context.Context, v visit, method string, form url.Values) (answer, error) {
-	leave, err := p.slots.Enter(ctx, slots.Resource{Workspace: v.workspace})
+	leave, err := p.slots.Enter(ctx, slots.Resource{Workspace: v.workspace, ID: v.recipient})
 	if err != nil {
 		return answer{}, err
 	}
@@ -229,7 +230,9 @@ func (p *Pages) fail(ctx context.Context, w http.ResponseWriter, err error) {
 		plain(w, http.StatusTooManyRequests,
 			"Your preferences were changed too often. You can subscribe again in an hour, and unsubscribe at any time.")
 	default:
-		p.Log.ErrorContext(ctx, "preference page failed", "error", err)
+		if !errors.Is(err, errBusy) { // a metric counts these, since one client can cause many
+			p.Log.ErrorContext(ctx, "preference page failed", "error", err)
+		}
 		w.Header().Set("Retry-After", "10")
 		plain(w, http.StatusServiceUnavailable, "This page is not available now. Please try again in a minute.")
 	}

@@ -52,11 +52,17 @@ const ada = "ada@example.com"
 // path is the path of a link of Ada's in a message of a topic.
 func (f *fixture) path(ws, topic uuid.UUID) string {
 	f.t.Helper()
+	return f.pathOf("Ada@Example.com", ws, topic)
+}
+
+// pathOf is the path of a link of a recipient.
+func (f *fixture) pathOf(address string, ws, topic uuid.UUID) string {
+	f.t.Helper()
 	urls, err := f.pages.URLs(f.t.Context(), ws, unsubscribe.Content{Channel: lemma.Email, TopicID: topic, CreatedAt: time.Now()})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	path, ok := strings.CutPrefix(urls.Of(lemma.NewID(), lemma.NewID(), "Ada@Example.com"), publicURL)
+	path, ok := strings.CutPrefix(urls.Of(lemma.NewID(), lemma.NewID(), address), publicURL)
 	if !ok {
 		f.t.Fatal("the link does not begin with the public URL")
 	}

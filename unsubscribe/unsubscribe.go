@@ -46,14 +46,19 @@ type Deps struct {
 }
 
 // Metrics are documented in docs/reference/metrics.md.
-type Metrics struct{ refused prometheus.Counter }
+type Metrics struct {
+	refused prometheus.Counter
+	busy    *prometheus.CounterVec
+}
 
 // NewMetrics registers the metrics; with nil they are not exported.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_resubscriptions_refused_total",
-		Help: "Forms of the preference page that subscribe again after too many changes by their link in an hour."})}
+		Help: "Forms of the preference page that subscribe again after too many changes by their link in an hour."}),
+		prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_preference_requests_refused_total",
+			Help: "Requests for the preference page that found no place in time, by limit: recipient, workspace, process."}, []string{"limit"})}
 	if r != nil {
-		r.MustRegister(m.refused)
+		r.MustRegister(m.refused, m.busy)
 	}
 	return m
 }
@@ -75,7 +80,13 @@ func New(d Deps) *Pages {
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	return &Pages{d, slots.New(slots.Limits{Workspace: 6, Process: 8}, func(string) error { return errBusy })}
+	return &Pages{d, slots.New(slots.Limits{Process: 8, Workspace: 6, Resource: 2}, func(limit string) error {
+		if limit == "resource" {
+			limit = "recipient"
+		}
+		d.Metrics.busy.WithLabelValues(limit).Inc()
+		return errBusy
+	})}
 }
 
 var errBusy = errors.New("too many requests for the preference page at a time")

@@ -118,11 +118,11 @@ func (w *Webhooks) call(ctx context.Context, m claimed) result {
 	w.metrics.called(time.Since(started))
 	if err != nil {
 		v := classifyError(err)
-		w.limiter.recordAnswer(m.EndpointID, v.final)
+		w.limiter.recordAnswer(m.WorkspaceID, m.EndpointID, v.final)
 		return v
 	}
 	defer answer.Body.Close()
-	w.limiter.recordAnswer(m.EndpointID, true)
+	w.limiter.recordAnswer(m.WorkspaceID, m.EndpointID, true)
 	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer) // the status is known, whatever happens to the rest
 	v := classify(answer)
 	v.final = v.final && (v.delivered() || m.EventID == nil)

@@ -50,7 +50,7 @@ func (m claimed) answer() result {
 
 // claim leases due messages, the oldest of each endpoint first. Workspaces with
 // fewer calls come first, so that many endpoints of one workspace do not use up the
-// calls of the others; then endpoints with fewer calls, then a random order. By age,
+// calls of the others, and have at most PerWorkspace; then endpoints with fewer calls, then a random order. By age,
 // the backlog of a slow endpoint would win each call that it has just released.
 // A message whose lease has expired is due too: its worker crashed, perhaps after the call.
 func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
@@ -62,6 +62,7 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 		return nil, err
 	}
 	free := w.limiter.capacity(all)
+	w.metrics.deferred.Add(float64(free.deferred))
 	if len(free.endpoints) == 0 {
 		return nil, nil
 	}
@@ -80,13 +81,13 @@ func (w *Webhooks) claim(ctx context.Context) ([]claimed, error) {
 							and o.status = 'pending' and not o.waits and o.due_at <= now()
 						order by o.due_at limit l.free) o
 				) o
-			) o order by o.nth_of_workspace, o.nth_of_endpoint, o.tie limit $3
+			) o where o.nth_of_workspace <= $9 order by o.nth_of_workspace, o.nth_of_endpoint, o.tie limit $3
 		), free as materialized (
 			select o.at from due cross join lateral (
 				select o.ctid as at from outbox o
 				where o.workspace_id = due.workspace_id and o.id = due.id and o.finished_at is null and o.due_at <= now()
 				for update skip locked) o
-		)`, free.all, free.workspaces, free.endpoints, free.free, free.busy, free.calls)
+		)`, free.all, free.workspaces, free.endpoints, free.free, free.busy, free.calls, w.limiter.perWorkspace)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -11,7 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"lemma"
 	"lemma/pgtest"
 )
 
@@ -20,7 +23,7 @@ import (
 func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(o *Options) {
-		o.Workers, o.PerEndpoint, o.Timeout = 4, 2, 500*time.Millisecond
+		o.Workers, o.PerWorkspace, o.PerEndpoint, o.Timeout = 4, 4, 2, 500*time.Millisecond
 		o.BackOff = []time.Duration{time.Nanosecond}
 	})
 	b.receiver.answers(func(_ http.ResponseWriter, q *http.Request) {
@@ -69,7 +72,7 @@ func TestUnresponsiveEndpointsDelayNoOther(t *testing.T) {
 // An endpoint with much older messages gets no more calls than another.
 func TestEndpointsGetEqualCalls(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 3 })
+	b := setup(t, func(o *Options) { o.Workers, o.PerWorkspace, o.PerEndpoint = 4, 4, 3 })
 	first, _ := b.endpoint("/first")
 	second, _ := b.endpoint("/second")
 	for range 10 {
@@ -109,7 +112,7 @@ func TestEndpointsGetEqualCalls(t *testing.T) {
 // endpoint with fewer calls.
 func TestFreeCallsGoToEndpointsWithFewer(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 2 })
+	b := setup(t, func(o *Options) { o.Workers, o.PerWorkspace, o.PerEndpoint = 4, 4, 2 })
 	var slow Endpoint
 	for i := range 2 {
 		slow, _ = b.endpoint(fmt.Sprint("/slow", i))
@@ -141,7 +144,7 @@ func TestFreeCallsGoToEndpointsWithFewer(t *testing.T) {
 // next calls are for the workspace with fewer calls.
 func TestFreeCallsGoToWorkspacesWithFewer(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 2 })
+	b := setup(t, func(o *Options) { o.Workers, o.PerWorkspace, o.PerEndpoint = 4, 4, 2 })
 	for i := range 40 {
 		many, _ := b.endpoint(fmt.Sprint("/many", i))
 		b.write(b.message(many), b.message(many))
@@ -165,6 +168,95 @@ func TestFreeCallsGoToWorkspacesWithFewer(t *testing.T) {
 		if len(next) != 1 || next[0].WorkspaceID != other.Workspace {
 			t.Errorf("%d messages were claimed, the first of workspace %s", len(next), next[0].WorkspaceID)
 		}
+	}
+}
+
+// Endpoints of one workspace that answer slowly, with more messages than there are calls, leave
+// calls to another workspace: by claims, and by messages that are called as soon as they are
+// published.
+func TestSlowEndpointsOfAWorkspaceLeaveCallsToOthers(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 4, 2 })
+	b.metrics = NewMetrics(registry)
+	until := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(until) })
+	t.Cleanup(answer)
+	var slow atomic.Int64
+	b.receiver.answers(func(_ http.ResponseWriter, q *http.Request) {
+		if strings.HasPrefix(q.URL.Path, "/slow") {
+			slow.Add(1)
+			<-until
+		}
+	})
+	for i := range 3 {
+		e, _ := b.endpoint(fmt.Sprint("/slow", i))
+		b.write(b.message(e), b.message(e))
+	}
+	other := b
+	other.Workspace = pgtest.Workspace(t, b.Pool)
+	quick, _ := other.endpoint("/quick")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); b.Loop(ctx) }()
+	b.Eventually("the workspace waits for its share", func() bool { return slow.Load() >= 3 && deferred(t, registry) > 0 })
+	for _, e := range []uuid.UUID{lemma.NewID(), lemma.NewID()} {
+		if n := b.limiter.spare(b.Workspace, e); n != 0 || b.limiter.tryAcquire(b.Workspace, e) {
+			t.Errorf("the workspace gets %d more calls", n)
+		}
+	}
+	other.write(other.message(quick))
+	b.Eventually("an endpoint of another workspace is called meanwhile", func() bool {
+		return b.Count(`select count(*) from outbox where status = 'delivered' and endpoint_id = $1`, quick.ID) == 1
+	})
+	if n := slow.Load(); n != 3 {
+		t.Errorf("%d calls of the workspace at a time, want 3", n)
+	}
+	answer()
+	stop()
+	<-ended
+}
+
+// deferred is how often a workspace was left out of a claim.
+func deferred(t *testing.T, registry *prometheus.Registry) float64 {
+	t.Helper()
+	found, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		if f.GetName() == "lemma_webhook_claims_deferred_total" {
+			return f.Metric[0].Counter.GetValue()
+		}
+	}
+	return 0
+}
+
+// Endpoints of one workspace that do not answer leave some of the calls for such endpoints to
+// another workspace.
+func TestUnresponsiveEndpointsOfAWorkspaceLeaveCallsToOthers(t *testing.T) {
+	t.Parallel()
+	l := newLimiter(32, 8, 24)
+	one, other := lemma.NewID(), lemma.NewID()
+	var some []readyEndpoint
+	for range 100 {
+		some = append(some, readyEndpoint{one, lemma.NewID()})
+	}
+	some = append(some, readyEndpoint{other, lemma.NewID()})
+	for _, e := range some {
+		l.recordAnswer(e.workspace, e.endpoint, false)
+	}
+	of := map[uuid.UUID]int{}
+	c := l.capacity(some)
+	for i, ws := range c.workspaces {
+		of[ws.Bytes] += c.free[i]
+		l.acquire(ws.Bytes, c.endpoints[i].Bytes)
+	}
+	if of[one] != 12 || of[other] != 1 {
+		t.Errorf("%d calls of the one and %d of the other, want 12 and 1", of[one], of[other])
+	}
+	if c := l.capacity(some); len(c.endpoints) != 0 {
+		t.Errorf("%d more", len(c.endpoints))
 	}
 }
 

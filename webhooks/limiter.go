@@ -9,22 +9,29 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// limiter limits a process's concurrent calls for each endpoint. An unresponsive
-// endpoint has one call, and all of them together have at most half of the calls:
-// however many do not answer, the others have capacity left.
+// limiter limits a process's concurrent calls for each endpoint and for each workspace, so that
+// endpoints of one workspace that answer slowly leave capacity to the others. An unresponsive
+// endpoint has one call, and all of them together have at most half of the calls, in the same
+// shares: however many do not answer, the others have capacity left.
 type limiter struct {
-	workers, perEndpoint int
+	workers, perEndpoint, perWorkspace int
 
 	mutex        sync.Mutex
-	busy         map[uuid.UUID]int       // current calls by endpoint
-	of           map[uuid.UUID]int       // the same by workspace
-	all          int                     // their sum
-	unresponsive map[uuid.UUID]time.Time // endpoints whose last call had no answer, since when
+	busy         map[uuid.UUID]int    // current calls by endpoint
+	of           map[uuid.UUID]int    // the same by workspace
+	all          int                  // their sum
+	unresponsive map[uuid.UUID]silent // endpoints whose last call had no answer
 }
 
-func newLimiter(workers, perEndpoint int) *limiter {
-	return &limiter{workers: workers, perEndpoint: perEndpoint, busy: map[uuid.UUID]int{}, of: map[uuid.UUID]int{},
-		unresponsive: map[uuid.UUID]time.Time{}}
+// silent is an endpoint that does not answer.
+type silent struct {
+	workspace uuid.UUID
+	since     time.Time
+}
+
+func newLimiter(workers, perEndpoint, perWorkspace int) *limiter {
+	return &limiter{workers: workers, perEndpoint: perEndpoint, perWorkspace: perWorkspace, busy: map[uuid.UUID]int{},
+		of: map[uuid.UUID]int{}, unresponsive: map[uuid.UUID]silent{}}
 }
 
 // unresponsiveFor is when an uncalled endpoint stops to count as unresponsive: it
@@ -37,6 +44,7 @@ type capacity struct {
 	all                   int
 	workspaces, endpoints []pgtype.UUID
 	free, busy, calls     []int
+	deferred              int // workspaces with due messages that have all calls of theirs
 }
 
 // free is how many more calls there may be.
@@ -50,19 +58,23 @@ func (l *limiter) free() int {
 func (l *limiter) capacity(some []readyEndpoint) capacity {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	for id, since := range l.unresponsive {
-		if l.busy[id] == 0 && time.Since(since) > unresponsiveFor {
+	for id, s := range l.unresponsive {
+		if l.busy[id] == 0 && time.Since(s.since) > unresponsiveFor {
 			delete(l.unresponsive, id)
 		}
 	}
 	c := capacity{all: l.workers - l.all}
-	left := l.unresponsiveLeft()
+	probes, full := l.probes(), map[uuid.UUID]bool{}
 	for _, i := range rand.Perm(len(some)) { // each unresponsive endpoint has its chance
 		e := some[i]
+		if l.of[e.workspace] >= l.perWorkspace {
+			full[e.workspace] = true
+			continue
+		}
 		free := l.perEndpoint - l.busy[e.endpoint]
 		if _, unresponsive := l.unresponsive[e.endpoint]; unresponsive {
-			if free = 0; l.busy[e.endpoint] == 0 && left > 0 {
-				free, left = 1, left-1
+			if free = 0; l.busy[e.endpoint] == 0 && probes.take(e.workspace) {
+				free = 1
 			}
 		}
 		if free > 0 {
@@ -70,16 +82,33 @@ func (l *limiter) capacity(some []readyEndpoint) capacity {
 			c.free, c.busy, c.calls = append(c.free, free), append(c.busy, l.busy[e.endpoint]), append(c.calls, l.of[e.workspace])
 		}
 	}
+	c.deferred = len(full)
 	return c
 }
 
-// unresponsiveLeft is how many more calls unresponsive endpoints may have.
-func (l *limiter) unresponsiveLeft() int {
-	left := max(1, l.workers/2)
-	for id := range l.unresponsive {
-		left -= l.busy[id]
+// probes are how many more calls unresponsive endpoints may have.
+type probes struct {
+	left, perWorkspace int
+	of                 map[uuid.UUID]int // by workspace
+}
+
+func (l *limiter) probes() probes {
+	most := max(1, l.workers/2)
+	p := probes{most, max(1, most*l.perWorkspace/l.workers), map[uuid.UUID]int{}}
+	for id, s := range l.unresponsive {
+		p.left -= l.busy[id]
+		p.of[s.workspace] += l.busy[id]
 	}
-	return left
+	return p
+}
+
+func (p *probes) take(workspace uuid.UUID) bool {
+	if p.left <= 0 || p.of[workspace] >= p.perWorkspace {
+		return false
+	}
+	p.left--
+	p.of[workspace]++
+	return true
 }
 
 func (l *limiter) acquire(workspace, endpoint uuid.UUID) {
@@ -96,20 +125,21 @@ func (l *limiter) add(workspace, endpoint uuid.UUID) {
 
 // spare is how many calls an endpoint may have at once, while the process has half of its
 // calls left.
-func (l *limiter) spare(endpoint uuid.UUID) int {
+func (l *limiter) spare(workspace, endpoint uuid.UUID) int {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if _, unresponsive := l.unresponsive[endpoint]; unresponsive || 2*l.all > l.workers {
 		return 0
 	}
-	return l.perEndpoint - l.busy[endpoint]
+	return min(l.perEndpoint-l.busy[endpoint], l.perWorkspace-l.of[workspace])
 }
 
 // tryAcquire acquires a call within the limits, of an endpoint that answers.
 func (l *limiter) tryAcquire(workspace, endpoint uuid.UUID) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if _, unresponsive := l.unresponsive[endpoint]; unresponsive || l.all >= l.workers || l.busy[endpoint] >= l.perEndpoint {
+	if _, unresponsive := l.unresponsive[endpoint]; unresponsive || l.all >= l.workers || l.busy[endpoint] >= l.perEndpoint ||
+		l.of[workspace] >= l.perWorkspace {
 		return false
 	}
 	l.add(workspace, endpoint)
@@ -129,7 +159,7 @@ func (l *limiter) release(workspace, endpoint uuid.UUID) {
 }
 
 // recordAnswer records whether an endpoint answered.
-func (l *limiter) recordAnswer(id uuid.UUID, answered bool) {
+func (l *limiter) recordAnswer(workspace, id uuid.UUID, answered bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	_, known := l.unresponsive[id]
@@ -137,7 +167,7 @@ func (l *limiter) recordAnswer(id uuid.UUID, answered bool) {
 	case answered:
 		delete(l.unresponsive, id)
 	case !known:
-		l.unresponsive[id] = time.Now()
+		l.unresponsive[id] = silent{workspace, time.Now()}
 	}
 }
 

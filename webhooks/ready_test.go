@@ -131,7 +131,7 @@ func TestALockedMessageDelaysNoClaim(t *testing.T) {
 // A workspace whose calls are all of messages that no other message follows has its calls.
 func TestCallsOfAWorkspaceCountWithoutFurtherMessages(t *testing.T) {
 	t.Parallel()
-	b := setup(t, func(o *Options) { o.Workers, o.PerEndpoint = 3, 2 })
+	b := setup(t, func(o *Options) { o.Workers, o.PerWorkspace, o.PerEndpoint = 3, 3, 2 })
 	for i := range 2 {
 		e, _ := b.endpoint(fmt.Sprint("/one", i))
 		b.write(b.message(e))

@@ -38,7 +38,7 @@ func (w *Webhooks) reserve(r *reservation, workspace, endpoint uuid.UUID) {
 	s := &w.buffers
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, mean := w.limiter.spare(endpoint), s.means[endpoint]
+	n, mean := w.limiter.spare(workspace, endpoint), s.means[endpoint]
 	b := s.of[endpoint]
 	if b != nil {
 		mean = b.meanCall

@@ -76,7 +76,7 @@ func TestPublishedMessagesThatAreNotCalled(t *testing.T) {
 func TestPublishedMessagesThatWaitForAClaim(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(b bundle, e Endpoint){
-		"the endpoint does not answer": func(b bundle, e Endpoint) { b.limiter.recordAnswer(e.ID, false) },
+		"the endpoint does not answer": func(b bundle, e Endpoint) { b.limiter.recordAnswer(b.Workspace, e.ID, false) },
 		"the endpoint is disabled": func(b bundle, e Endpoint) {
 			b.Exec(`update webhook_endpoints set status = 'disabled', status_reason = 'x', disabled_at = now()`)
 		},
@@ -106,7 +106,7 @@ func TestPublishedMessagesThatWaitForAClaim(t *testing.T) {
 // Calls of one process to several endpoints of a host keep their connections.
 func TestConcurrentCallsKeepTheirConnections(t *testing.T) {
 	t.Parallel()
-	b := setup(t, nil)
+	b := setup(t, func(o *Options) { o.Workers, o.PerWorkspace = 32, 32 })
 	var dialled atomic.Int64
 	dial := b.client.Transport.(*http.Transport).DialContext
 	b.client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -67,6 +67,7 @@ type Options struct {
 	Lease        time.Duration   // of a claimed message; 60 s, and at least three calls
 	Workers      int             // concurrent calls of one process; 32
 	PerEndpoint  int             // concurrent calls to one endpoint; 8, and 1 while it does not answer
+	PerWorkspace int             // concurrent calls of one workspace in one process; three quarters of Workers: 24
 	GiveUp       time.Duration   // age at which a message fails instead of being retried; 3 days
 	BackOff      []time.Duration // before the second call, the third and so on; the last repeats. 5 s to 1 h
 	Poll         time.Duration   // how often an idle process polls for due messages, and half of how often for events; 500 ms
@@ -135,7 +136,8 @@ type Webhooks struct {
 // New returns Webhooks. Without Log and Metrics both are discarded.
 func New(d Deps, o Options) *Webhooks {
 	o = o.withDefaults()
-	w := &Webhooks{pool: d.Pool, box: d.Box, log: d.Log, metrics: d.Metrics, options: o, limiter: newLimiter(o.Workers, o.PerEndpoint),
+	w := &Webhooks{pool: d.Pool, box: d.Box, log: d.Log, metrics: d.Metrics, options: o,
+		limiter: newLimiter(o.Workers, o.PerEndpoint, o.PerWorkspace),
 		settler: settler{open: make(chan struct{}, maxUnsettled)}, wake: make(chan struct{}, 1),
 		settling: settlingTime, cleanPage: cleanPage}
 	if w.log == nil {
@@ -156,6 +158,7 @@ func (o Options) withDefaults() Options {
 	o.Lease = max(orDefault(o.Lease, time.Minute), 3*o.Timeout)
 	o.Workers = orDefault(o.Workers, 32)
 	o.PerEndpoint = min(orDefault(o.PerEndpoint, 8), o.Workers)
+	o.PerWorkspace = min(orDefault(o.PerWorkspace, max(1, o.Workers*3/4)), o.Workers)
 	o.GiveUp = orDefault(o.GiveUp, 3*24*time.Hour)
 	o.Poll = orDefault(o.Poll, 500*time.Millisecond)
 	o.Keep = orDefault(o.Keep, 7*24*time.Hour)

@@ -11,18 +11,22 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/slots"
 )
 
 // Breakers keep data sources that fail or are slow from delaying enrollments that do not
 // need them. Such a source is not queried for a while, and then by one caller. The callers
-// that wait for one source are bounded, and those that wait for any to half of a process's
-// workers.
+// that wait for one source are bounded. Those that wait for any are bounded to half of a
+// process's workers for one workspace and to three quarters for all, so that the slow sources of
+// one workspace leave places to the others.
 type Breakers struct {
 	mu     sync.Mutex
 	states map[uuid.UUID]*breaker
-	tidyAt int   // the number of states at which those that nothing hangs on are forgotten
-	all    *gate // workers with a query to any source
-	risky  *gate // of these, those whose source was slow or failed recently
+	tidyAt int    // the number of states at which those that nothing hangs on are forgotten
+	all    *share // workers with a query to any source
+	risky  *share // of these, those whose source was slow or failed recently
+
+	refused func(limit string)
 }
 
 type breaker struct {
@@ -48,20 +52,24 @@ const (
 	shutSlow    = 4               // at most so many times as long as a slow answer took: a source that is always slow is still queried
 )
 
-// NewBreakers makes the breakers of a process with so many workers.
-func NewBreakers(workers int) *Breakers {
-	return &Breakers{states: map[uuid.UUID]*breaker{}, all: newGate(max(1, workers/2)), risky: newGate(max(1, workers/4))}
+// NewBreakers makes the breakers of a process with so many workers. refused counts the queries
+// for which a limit left no place: LimitSource, or "workspace" or "process".
+func NewBreakers(workers int, refused func(limit string)) *Breakers {
+	return &Breakers{states: map[uuid.UUID]*breaker{}, refused: refused,
+		all:   newShare(slots.Limits{Process: max(1, workers*3/4), Workspace: max(1, workers/2)}, refused),
+		risky: newShare(slots.Limits{Process: max(1, workers/2), Workspace: max(1, workers/4)}, refused)}
 }
 
 // Query queries a source unless its breaker is open.
 func (b *Breakers) Query(ctx context.Context, source uuid.UUID, question func() error) error {
-	return b.admit(ctx, source, question, nil, nil)
+	return b.admit(ctx, uuid.Nil, source, question)
 }
 
-// QueryForWorker is Query for workers: it also keeps to the process's limits, so that some
-// workers are always free for enrollments that need no source.
-func (b *Breakers) QueryForWorker(ctx context.Context, source uuid.UUID, question func() error) error {
-	return b.admit(ctx, source, question, b.all, b.risky)
+// QueryForWorker is Query for workers: it also keeps to the limits of the process and of the
+// workspace, so that some workers are always free for enrollments that need no source, and
+// others for those of other workspaces. See Later for an error of these limits.
+func (b *Breakers) QueryForWorker(ctx context.Context, workspace, source uuid.UUID, question func() error) error {
+	return b.admit(ctx, workspace, source, question)
 }
 
 // Failing reports whether a source was slow or failed at its last query.
@@ -89,29 +97,31 @@ func (b *Breakers) Reopen() {
 	}
 }
 
-func (b *Breakers) admit(ctx context.Context, source uuid.UUID, question func() error, all, risky *gate) error {
+// admit queries a source within its limit and, for a worker, within those of its workspace. That
+// is uuid.Nil for others.
+func (b *Breakers) admit(ctx context.Context, workspace, source uuid.UUID, question func() error) error {
 	s := b.of(source)
 	blocked, closed := b.state(s)
 	if closed {
 		return leftAlone()
 	}
-	gates := []*gate{s.running, all}
-	var patience <-chan time.Time // none for a failing source: a request that waits for it occupies a worker
-	if blocked {
-		gates = []*gate{s.running, risky, all}
-	} else {
-		timer := time.NewTimer(slotWait)
-		defer timer.Stop()
-		patience = timer.C
+	until := time.Now() // not later for a failing source: a request that waits for it occupies a worker
+	if !blocked {
+		until = until.Add(slotWait)
 	}
-	for _, g := range gates {
-		if g == nil {
-			continue
+	if err := s.running.enter(ctx, until); err != nil {
+		if ctx.Err() == nil {
+			b.refused(LimitSource)
 		}
-		if err := g.enter(ctx, patience); err != nil {
+		return err
+	}
+	defer s.running.leave()
+	for _, limit := range b.limits(workspace, blocked) {
+		leave, err := limit.enter(ctx, workspace, until)
+		if err != nil {
 			return err
 		}
-		defer g.leave()
+		defer leave()
 	}
 	if !b.mayQuery(s) {
 		return leftAlone()
@@ -122,6 +132,16 @@ func (b *Breakers) admit(ctx context.Context, source uuid.UUID, question func() 
 		b.recordAnswer(s, err, time.Since(begun))
 	}
 	return err
+}
+
+func (b *Breakers) limits(workspace uuid.UUID, blocked bool) []*share {
+	switch {
+	case workspace == uuid.Nil:
+		return nil
+	case blocked:
+		return []*share{b.risky, b.all}
+	}
+	return []*share{b.all}
 }
 
 func leftAlone() error {
@@ -192,8 +212,8 @@ func (b *Breakers) recordAnswer(s *breaker, err error, took time.Duration) {
 	s.failures++
 }
 
-// gate admits a bounded number of callers. Others wait for a while; once one has timed
-// out, no other waits until a slot becomes free, so that a source that hangs costs one
+// gate admits a bounded number of callers to one source. Others wait for a while; once one has
+// timed out, no other waits until a slot becomes free, so that a source that hangs costs one
 // wait and not one for each caller.
 type gate struct {
 	places chan struct{}
@@ -202,19 +222,22 @@ type gate struct {
 
 func newGate(places int) *gate { return &gate{places: make(chan struct{}, places)} }
 
-func (g *gate) enter(ctx context.Context, patience <-chan time.Time) error {
+func (g *gate) enter(ctx context.Context, until time.Time) error {
 	select {
 	case g.places <- struct{}{}:
 		return nil
 	default:
 	}
-	if patience == nil || g.stuck.Load() {
+	patience := time.Until(until)
+	if patience <= 0 || g.stuck.Load() {
 		return Busy()
 	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	select {
 	case g.places <- struct{}{}:
 		return nil
-	case <-patience:
+	case <-timer.C:
 		g.stuck.Store(true)
 		return Busy()
 	case <-ctx.Done():
@@ -230,7 +253,10 @@ func (g *gate) leave() {
 // CodeSourceBusy is the code of the error for a query that waits for others.
 const CodeSourceBusy = "source_busy"
 
-// Busy is that error.
-func Busy() error {
-	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeSourceBusy, Message: "too many queries to data sources are running: retry later"}
+// Busy is that error for a source that is slow. See Later for one whose place others have.
+func Busy() error { return busy(nil) }
+
+func busy(cause error) error {
+	return &lemma.Error{Kind: lemma.Unavailable, Code: CodeSourceBusy, Message: "too many queries to data sources are running: retry later",
+		Cause: cause}
 }

@@ -12,16 +12,31 @@ import (
 	"lemma"
 )
 
-// sourceClient queries sources whose delays and answers are given, in simulated time.
+// sourceClient queries sources of a workspace whose delays and answers are given, in simulated
+// time.
 type sourceClient struct {
 	*Breakers
-	t *testing.T
+	t       *testing.T
+	refused map[string]int // by limit
+	ws      uuid.UUID
+}
+
+func newSourceClient(t *testing.T, workers int) sourceClient {
+	t.Helper()
+	refused := map[string]int{}
+	return sourceClient{NewBreakers(workers, func(limit string) { refused[limit]++ }), t, refused, lemma.NewID()}
+}
+
+// another is another workspace in the same process.
+func (a sourceClient) another() sourceClient {
+	a.ws = lemma.NewID()
+	return a
 }
 
 func (a sourceClient) wants(source uuid.UUID, takes time.Duration, answer error, code string, within time.Duration) {
 	a.t.Helper()
 	begun := time.Now()
-	err := a.QueryForWorker(context.Background(), source, func() error { time.Sleep(takes); return answer })
+	err := a.QueryForWorker(context.Background(), a.ws, source, func() error { time.Sleep(takes); return answer })
 	got := ""
 	if e := new(lemma.Error); errors.As(err, &e) {
 		got = e.Code
@@ -34,7 +49,7 @@ func (a sourceClient) wants(source uuid.UUID, takes time.Duration, answer error,
 // hang queries a source that does not answer until the time is over.
 func (a sourceClient) hang(source uuid.UUID, d time.Duration) {
 	go func() {
-		_ = a.QueryForWorker(context.Background(), source, func() error { time.Sleep(d); return sourceGone })
+		_ = a.QueryForWorker(context.Background(), a.ws, source, func() error { time.Sleep(d); return sourceGone })
 	}()
 	synctest.Wait()
 }
@@ -45,7 +60,7 @@ var sourceGone = &lemma.Error{Kind: lemma.Unavailable, Code: codeUnavailable}
 
 func TestASlowSourceIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, slow, other := sourceClient{NewBreakers(4), t}, lemma.NewID(), lemma.NewID()
+		a, slow, other := newSourceClient(t, 4), lemma.NewID(), lemma.NewID()
 		a.wants(slow, 9*time.Second, nil, "", 9*time.Second) // its answer is used
 		a.wants(slow, 0, nil, "source_unavailable", 0)
 		a.wants(other, 0, nil, "", 0)
@@ -72,9 +87,9 @@ func TestASlowSourceIsLeftAlone(t *testing.T) {
 	})
 }
 
-func TestQuestionsAreHalfOfTheWorkers(t *testing.T) {
+func TestQuestionsOfAWorkspaceAreHalfOfTheWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, one, two, three := sourceClient{NewBreakers(4), t}, lemma.NewID(), lemma.NewID(), lemma.NewID()
+		a, one, two, three := newSourceClient(t, 4), lemma.NewID(), lemma.NewID(), lemma.NewID()
 		a.hang(one, 10*time.Second)
 		a.hang(two, 10*time.Second)
 		a.wants(three, 0, nil, "source_busy", slotWait) // it is healthy, and the caller has waited
@@ -96,7 +111,7 @@ func TestQuestionsAreHalfOfTheWorkers(t *testing.T) {
 
 func TestAHungSourceCostsOneWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, hung := sourceClient{NewBreakers(40), t}, lemma.NewID()
+		a, hung := newSourceClient(t, 40), lemma.NewID()
 		a.hang(hung, 10*time.Second)
 		a.hang(hung, 10*time.Second)
 		a.wants(hung, 0, nil, "source_busy", slotWait)
@@ -112,7 +127,7 @@ func TestAHungSourceCostsOneWait(t *testing.T) {
 func TestSourcesThatAnswerAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := NewBreakers(4)
+		b := NewBreakers(4, nil)
 		down := &lemma.Error{Kind: lemma.Unavailable}
 		var failing []uuid.UUID
 		for n := range 20 * leastStates {
@@ -144,7 +159,7 @@ func TestSourcesThatAnswerAreForgotten(t *testing.T) {
 // A query that was refused before it reached its source is no evidence about the source.
 func TestARefusedQueryIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, source := sourceClient{NewBreakers(4), t}, lemma.NewID()
+		a, source := newSourceClient(t, 4), lemma.NewID()
 		a.wants(source, 2*time.Second, overloaded("too many"), CodeOverloaded, 2*time.Second)
 		a.wants(source, 0, nil, "", 0)
 	})

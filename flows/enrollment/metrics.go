@@ -14,6 +14,7 @@ type Metrics struct {
 	Blocked   *prometheus.CounterVec
 	Conflicts prometheus.Counter
 	Cancelled *prometheus.CounterVec
+	Sources   *prometheus.CounterVec
 	Failures  *prometheus.CounterVec
 	chunks    prometheus.Histogram
 	chunkSize prometheus.Histogram
@@ -36,6 +37,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Help: "Enrollments that another transaction moved between the read and the update of a worker."}),
 		Cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_cancelled_total",
 			Help: "Messages of archived flows that were cancelled, by the reason of their provider."}, []string{"reason"}),
+		Sources: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_source_queries_refused_total",
+			Help: "Queries of flows to data sources that found no place and are tried again, by limit: source, workspace, process."},
+			[]string{"limit"}),
 		Failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total",
 			Help: "Failed work on flows that is retried, by kind of work."}, []string{"work"}),
 		chunks: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_seconds",
@@ -44,7 +48,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
 	}
 	if r != nil {
-		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Blocked, m.Conflicts, m.Cancelled, m.Failures, m.chunks, m.chunkSize)
+		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Blocked, m.Conflicts, m.Cancelled, m.Sources, m.Failures, m.chunks, m.chunkSize)
 	}
 	return m
 }
@@ -56,6 +60,9 @@ func (m *Metrics) Triggered(outcome, reason string, n int) {
 	}
 	m.Triggers.WithLabelValues(outcome).Add(float64(n))
 }
+
+// SourceRefused counts a query to a data source for which a limit left no place.
+func (m *Metrics) SourceRefused(limit string) { m.Sources.WithLabelValues(limit).Inc() }
 
 // Failed counts work that is retried.
 func (m *Metrics) Failed(work string) { m.Failures.WithLabelValues(work).Inc() }

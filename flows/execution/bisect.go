@@ -32,7 +32,7 @@ func (e *Evaluator) queryFor(ctx context.Context, source uuid.UUID, about admiss
 	question func([]*Execution) error) {
 	e.Sources.Remember(source, about)
 	var left []unanswered
-	err := e.Sources.QueryForWorker(ctx, source, func() (err error) {
+	err := e.Sources.QueryForWorker(ctx, about.Workspace, source, func() (err error) {
 		left, err = bisect(execs, question)
 		return err
 	})

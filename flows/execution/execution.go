@@ -28,12 +28,13 @@ type Deps struct {
 	Templates *message.Templates
 	Webhooks  *webhooks.Webhooks
 	Log       *slog.Logger
+	Metrics   *enrollment.Metrics
 	Hook      *enrollment.Hook
 }
 
 // Config sets the delays after a source has failed.
 type Config struct {
-	Workers    int           // of the node: half of them may query sources at a time
+	Workers    int           // of the node: three quarters of them may query sources at a time, and half for one workspace
 	BackOff    time.Duration // before a source that failed is queried again, doubled each time
 	MaxBackOff time.Duration
 
@@ -56,6 +57,6 @@ type Evaluator struct {
 
 // NewEvaluator makes an Evaluator.
 func NewEvaluator(d Deps, cfg Config) *Evaluator {
-	return &Evaluator{Versions: newVersions(d.Hook), Sources: admission.NewBreakers(cfg.Workers), pool: d.Pool,
+	return &Evaluator{Versions: newVersions(d.Hook), Sources: admission.NewBreakers(cfg.Workers, d.Metrics.SourceRefused), pool: d.Pool,
 		audiences: d.Audiences, templates: d.Templates, webhooks: d.Webhooks, log: d.Log, cfg: cfg}
 }

@@ -131,11 +131,15 @@ func byRoute(execs []*Execution) map[*Route][]*Execution {
 }
 
 // blockAll blocks executions after a failed source, with jitter and a delay that
-// doubles.
+// doubles. If others have the places for queries, the source has not failed.
 func (e *Evaluator) blockAll(execs []*Execution, cause error) {
-	blocked := BlockedReason(cause)
+	blocked, later := BlockedReason(cause), admission.Later(cause)
 	for _, t := range execs {
-		t.Block(blocked, e.BackOff(t.FailuresBy(blocked)))
+		if later > 0 {
+			t.postpone(blocked, later)
+		} else {
+			t.Block(blocked, e.BackOff(t.FailuresBy(blocked)))
+		}
 	}
 	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
 }

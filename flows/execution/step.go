@@ -210,7 +210,13 @@ func (t *Execution) reached() time.Time {
 
 // Block sets a blocked reason, retries later and changes nothing else.
 func (t *Execution) Block(reason string, after time.Duration) {
-	t.Until, t.Blocked, t.Failures = t.Now.Add(after), reason, t.FailuresBy(reason)+1
+	t.postpone(reason, after)
+	t.Failures++
+}
+
+// postpone is Block for what is no failure: later delays are no longer for it.
+func (t *Execution) postpone(reason string, after time.Duration) {
+	t.Until, t.Blocked, t.Failures = t.Now.Add(after), reason, t.FailuresBy(reason)
 	t.Since, t.WaitsFor = t.waitingSince, t.awaits
 }
 

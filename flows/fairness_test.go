@@ -1,0 +1,111 @@
+package flows_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"lemma"
+	"lemma/flows"
+	"lemma/pgtest"
+)
+
+// The data sources of one workspace hang, with more queries than it has places: an enrollment of
+// another, whose source answers, advances meanwhile.
+func TestSlowSourcesOfAWorkspaceDelayNoOther(t *testing.T) {
+	b := setup(t, 1, func(c *flows.Config) { c.Workers, c.BackOff = 4, time.Minute })
+	audiences, add := b.Patient()
+	b.Deps.Audiences = audiences
+	b.Process = b.Another()
+	const sources, shards = 3, 4
+	for range sources {
+		b.Audience = add(b.Workspace)
+		b.Live(asksProfiles)
+	}
+	for i := range 40 {
+		b.RecordEvent(fmt.Sprint("p", i), "go")
+	}
+	slow := b.Workspace
+	b.Workspace = pgtest.Workspace(t, b.Pool)
+	defer func() { b.Workspace = slow }()
+	b.ExecDB(`insert into orders values ('c1')`)
+	b.Audience = b.NewAudience(b.NewSource(b.DSN), "select customer_id as id, 'c1@shop.example' as email from orders")
+	quick := b.Live(asksProfiles)
+	unlock := b.hangs()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); b.Loop(ctx) }()
+	b.Eventually("the workspace has all places that it gets", func() bool {
+		return b.Count(`select count(distinct (flow_id, shard)) from enrollments where workspace_id = $1 and blocked_reason = 'source_busy'`,
+			slow) >= sources*shards-3
+	})
+	b.RecordEvent("c1", "go")
+	b.Eventually("an enrollment of another workspace advances", func() bool {
+		return b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'completed'`,
+			b.Workspace, quick) == 1
+	})
+	pgtest.WaitForLocks(t, b.DB, 2)
+	stop()
+	unlock()
+	<-ended
+}
+
+// holds takes places of queries to a source, until they are released.
+func holds(n int, query func(question func() error) error) (release func()) {
+	until, begun, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	for range n {
+		go func() {
+			_ = query(func() error { begun <- struct{}{}; <-until; return nil })
+			ended <- struct{}{}
+		}()
+		<-begun
+	}
+	return func() {
+		close(until)
+		for range n {
+			<-ended
+		}
+	}
+}
+
+// Enrollments that find no place, since other workspaces have them, are tried again within
+// seconds, however often that happens. Those whose own source has no place wait for longer.
+func TestAPlaceOfOthersIsNoFailureOfTheSource(t *testing.T) {
+	b := setup(t, 1, func(c *flows.Config) { c.Workers, c.BackOff, c.MaxBackOff = 2, time.Hour, time.Hour })
+	flow := b.Live(asksProfiles)
+	sources := b.Execution.Sources
+	b.RecordEvent("c1", "go")
+	release := holds(1, func(question func() error) error {
+		return sources.QueryForWorker(bg, lemma.NewID(), lemma.NewID(), question)
+	})
+	for range 3 {
+		b.TimeOut()
+		if soon, later := b.soon(); soon != 1 || later != 0 {
+			t.Fatalf("%d are tried again soon, %d later", soon, later)
+		}
+		b.WantCount(0, `select failures from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
+	}
+	release()
+	release = holds(2, func(question func() error) error { return sources.Query(bg, b.Source, question) })
+	b.TimeOut()
+	if soon, later := b.soon(); soon != 0 || later != 1 {
+		t.Errorf("%d are tried again soon, %d later", soon, later)
+	}
+	release()
+	b.TimeOut()
+	b.WantCount(1, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and status = 'completed'`, b.Workspace, flow)
+	r := prometheus.NewRegistry()
+	r.MustRegister(b.Metrics.Sources)
+	found, err := r.Gather()
+	b.Must(err)
+	counted := map[string]float64{}
+	for _, m := range found[0].Metric {
+		counted[m.Label[0].GetValue()] = m.Counter.GetValue()
+	}
+	if counted["process"] < 3 || counted["workspace"] != 0 || counted["source"] != 1 {
+		t.Errorf("refused %v", counted)
+	}
+}
