@@ -107,6 +107,7 @@ create table batches (
     members        smallint[],                -- ordinals that a split batch or a retry batch was made with; never changed; null for a root
     deferred       smallint[] not null default '{}', -- rows of a window under this lease that were not accepted or not called
     refusals       smallint[],                -- by ordinal: how often the carrier refused the row; null while it refused none
+    retry_at       timestamptz[],             -- by ordinal: when a row that the carrier refused may be called again; null as refusals is
     enqueued_at    timestamptz not null default now(), -- when its job was last enqueued
     resumed_at     timestamptz,               -- when its campaign was resumed: its rows are read from the audience again
     sent           smallint not null default 0,
@@ -408,7 +409,8 @@ $$;
 
 create view notification_status as
 select n.workspace_id, n.origin_id, n.key, n.batch_id, n.ordinal, n.profile_key, n.address, n.created_at,
-       b.id as current_batch_id, b.provider_id, b.content_id, b.due_at, b.expires_at,
+       b.id as current_batch_id, b.provider_id, b.content_id,
+       greatest(b.due_at, b.retry_at[n.ordinal + 1]) as due_at, b.expires_at,
        o.attempts, o.status, o.reason, o.ended_at, a.code, a.carrier_id, a.detail,
        r.resolution, r.at as resolved_at,
        n.enrollment_id, c.flow_id, c.node, c.channel, n.metadata, a.outcome
@@ -419,12 +421,14 @@ left join lateral (
     order by a.attempt desc limit 1
 ) a on true
 left join lateral (
-    select f.id, f.status, f.attempt, f.called_through, f.deferred, f.open, f.provider_id, f.content_id, f.due_at, f.expires_at, f.finished_at
+    select f.id, f.status, f.attempt, f.called_through, f.deferred, f.open, f.provider_id, f.content_id, f.due_at, f.retry_at,
+        f.expires_at, f.finished_at
     from batches f where f.workspace_id = n.workspace_id and f.origin_id = n.origin_id and f.id = n.batch_id
     offset 0
 ) first on true
 left join lateral (
-    select r.id, r.status, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.expires_at, r.finished_at from batches r
+    select r.id, r.status, r.attempt, r.called_through, r.deferred, r.open, r.due_at, r.retry_at, r.expires_at, r.finished_at
+    from batches r
     where (not a.final or a.attempt is null and not n.ordinal = any(first.open))
       and r.workspace_id = n.workspace_id and r.origin_id = n.origin_id and r.root_id = n.batch_id and r.id <> r.root_id
       and r.attempt > coalesce(a.attempt, 0) and n.ordinal = any(r.open)
@@ -435,7 +439,9 @@ cross join lateral (
         coalesce(part.attempt, first.attempt) as attempt,
         coalesce(part.called_through, first.called_through) as called_through, coalesce(part.deferred, first.deferred) as deferred,
         coalesce(part.open, first.open) as open, first.provider_id, first.content_id,
-        coalesce(part.due_at, first.due_at) as due_at, coalesce(part.expires_at, first.expires_at) as expires_at,
+        coalesce(part.due_at, first.due_at) as due_at,
+        case when part.id is null then first.retry_at else part.retry_at end as retry_at,
+        coalesce(part.expires_at, first.expires_at) as expires_at,
         case when part.id is null then first.finished_at else part.finished_at end as finished_at
 ) b
 cross join lateral notification_outcome(n.skip_reason, n.created_at, n.ordinal, a.attempt, a.outcome, a.final, a.basis, a.reason, a.at,

@@ -130,6 +130,7 @@ create table batches (
     members smallint[],
     deferred smallint[] not null default '{}'::smallint[],
     refusals smallint[],
+    retry_at timestamp with time zone[],
     enqueued_at timestamp with time zone not null default now(),
     resumed_at timestamp with time zone,
     sent smallint not null default 0,

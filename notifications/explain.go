@@ -131,7 +131,7 @@ var logDetails = map[string]string{
 	"window":     "a window opened that contains the row: from here on it may be called",
 	"finished":   "the batch ended: every row has an outcome",
 	"released":   "the worker gave the rest of the batch back uncalled",
-	"deferred":   "rows that the carrier refused for now are due again later",
+	"deferred":   "rows that the carrier refused for now are called again later, each at its own time",
 	"unresolved": "the outcome of some rows of the batch was unknown when the worker ended: the reaper decides about them after the lease",
 	"reaped":     "the lease had expired, and the reaper decided about the batch",
 	"crashed":    "the lease had expired once more, and the reaper ended what the claims crashed at",

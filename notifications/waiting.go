@@ -20,6 +20,7 @@ type batchState struct {
 	Status, Gate         string
 	Attempt, MaxAttempts int
 	DueAt                time.Time
+	Refused              bool // the carrier refused it for now, and DueAt is its own
 	LeaseUntil           *time.Time
 	Late                 bool // its send deadline has passed
 	Awaits               bool // the reaper waits for events of the carrier
@@ -44,7 +45,8 @@ const AwaitsEvents = "waits for events of the carrier"
 // readBatchState returns nil for a row that was inserted as skipped.
 func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, error) {
 	rows, _ := db.Query(ctx, `
-		select b.status, b.gate, b.attempt::int as attempt, b.max_attempts::int as max_attempts, b.due_at, b.lease_until,
+		select b.status, b.gate, b.attempt::int as attempt, b.max_attempts::int as max_attempts, s.due_at, b.lease_until,
+			coalesce(b.retry_at[s.ordinal + 1] > now(), false) as refused,
 			coalesce(b.expires_at <= now(), false) as late, now() as now,
 			b.attempt < b.max_attempts and coalesce(p.receives and (l.until < now() and b.lease_until > now() or l.detail = $4), false) as awaits,
 			coalesce(m.first_error, '') as first_error, m.failing_since, m.open_until,
@@ -87,6 +89,8 @@ func (b *batchState) waiting(status string) *Waiting {
 		return &Waiting{"answer", b.LeaseUntil, "if its outcome is unknown when the lease expires, the reaper decides"}
 	case status != "pending":
 		return nil
+	case b.Refused && b.Gate == "open" && !b.Late:
+		return &Waiting{"due", &b.DueAt, "the carrier refused it for now, and it is called again then"}
 	case b.Status == "leased" && b.Gate == "cancelled":
 		return &Waiting{"cancel", b.LeaseUntil, "a worker holds its batch and gives it back as cancelled"}
 	case b.Status == "leased":

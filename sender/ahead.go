@@ -166,7 +166,7 @@ func (s *Sender) makeDue(ctx context.Context, ref notifications.Ref) (repaired b
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var after float64
 		err := tx.QueryRow(ctx, `
-			update batches b set enqueued_at = now(), resumed_at = now(),
+			update batches b set enqueued_at = now(), resumed_at = now(), retry_at = null,
 				due_at = now() + case when `+wasGivenBack+` then interval '0' else greatest(due_at - created_at, interval '0') end,
 				created_at = case when created_at > now() then now() else created_at end
 			where workspace_id = $4 and origin_id = $5 and id = $6 and `+isReady+` and `+isAhead+`

@@ -51,12 +51,11 @@ type claim struct {
 	next        int                 // the first row that no window contains
 	through     int16               // called_through, as the last commit set it
 	unknown     []int16             // called, with an unknown outcome
-	free        []int16
-	retryAfter  time.Duration // the longest wait that the carrier asks for, for rows that it did not accept
-	detail      string        // why the claim ended early: for the log of the batch
-	probing     bool          // the circuit is open, and only this claim may call
-	circuitOpen bool          // the circuit has opened: no further window
-	over        bool          // a commit failed or found the lease lost: nothing more is written, and the reaper decides
+	free        []int16             // not accepted, or left to a later claim
+	detail      string              // why the claim ended early: for the log of the batch
+	probing     bool                // the circuit is open, and only this claim may call
+	circuitOpen bool                // the circuit has opened: no further window
+	over        bool                // a commit failed or found the lease lost: nothing more is written, and the reaper decides
 
 	slot       *slot
 	unrecorded *window // called, and its receipts are not recorded yet
@@ -84,7 +83,7 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	var most int // open rows
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.kind, &c.version, &c.rate,
+		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.refusals.times, &c.kind, &c.version, &c.rate,
 			&c.failing, &lasts, &age, &c.resumed, &c.optOuts, &c.suppressions, &c.clock, &most)
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
@@ -143,13 +142,13 @@ const claimBatch = `
 		  and ` + isReady + ` and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
 		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id
 			and m.open_until is not null and m.probe_token is distinct from $4)
-		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, leased_by, lease_until, expires_at, created_at,
-			resumed_at, coalesce(cardinality(open), size) as most
+		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, retry_at, leased_by, lease_until, expires_at,
+			created_at, resumed_at, coalesce(cardinality(open), size) as most
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
 	)
-	select c.root_id, c.provider_id, c.content_id, c.attempt, c.refusals, p.kind, p.version, p.rate_per_second,
+	select c.root_id, c.provider_id, c.content_id, c.attempt, c.refusals, c.retry_at, p.kind, p.version, p.rate_per_second,
 		coalesce(m.failures > 0, false), extract(epoch from least(c.expires_at - now(), interval '100 years'))::float8,
 		extract(epoch from now() - case c.attempt when 1 then c.created_at else
 			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8,

@@ -35,7 +35,8 @@ type ending struct {
 	date    *time.Time    // stateGo in attempt 1: of its messages
 	open    []int16       // stateReady: rows given back
 	split   *split        // stateReady: rows for a batch of their own
-	after   time.Duration // stateReady: until they are due
+	after   time.Duration // stateReady: until they are due ...
+	until   *time.Time    // ... and not before this time, if each of them was refused
 	detail  string        // for the log: why the claim ended early
 }
 
@@ -195,10 +196,12 @@ func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any
 	col := outcomeColumns(done)
 	apart := cmp.Or(e.split, &split{})
 	of := columnsOf(endedOf(c, done))
+	counts, times := c.refusals.changed()
 	return map[string]any{
 		"workspace": c.WorkspaceID, "origin": c.OriginID, "batch": c.BatchID, "token": c.token, "lease": s.cfg.Lease,
 		"clock": c.clock, "step": e.state, "from": e.from, "first": e.first, "through": e.through, "rows": e.rows, "date": e.date,
-		"rest": e.open, "after": e.after, "detail": clip(e.detail), "refused": c.refusals.most > 0, "refusals": c.refusals.changed(),
+		"rest": e.open, "after": e.after, "until": e.until, "detail": clip(e.detail),
+		"refused": c.refusals.added, "refusals": counts, "retry_at": times,
 		"sent": t.sent, "failed": t.failed, "orphaned": t.orphaned, "skipped": t.skipped,
 		"unknown": len(c.unknown), "deferred": append([]int16{}, c.free...),
 		"ordinals": col.ordinals, "kinds": col.kinds, "bases": col.bases, "reasons": col.reasons,
@@ -236,8 +239,8 @@ const commitText = `
 				when @step = 'go' and gate = 'open' and ` + notResumed + ` then @unknown::smallint + @rows::smallint else @unknown end,
 			deferred = case when @step = 'ready' then '{}' else @deferred::smallint[] end,
 			open = case when @step = 'ready' then @rest else open end,
-			due_at = case when @step = 'ready' then now() + @after else due_at end,
-			refusals = coalesce(@refusals, refusals), size = size - @split_size
+			due_at = case when @step = 'ready' then greatest(now() + @after, @until::timestamptz) else due_at end,
+			refusals = coalesce(@refusals, refusals), retry_at = coalesce(@retry_at, retry_at), size = size - @split_size
 		where workspace_id = @workspace and origin_id = @origin and id = @batch and status = 'leased' and leased_by = @token
 		  and (@step <> 'go' or called_through = @from)
 		returning workspace_id, origin_id, id, root_id, provider_id, content_id, attempt, max_attempts,

@@ -73,13 +73,7 @@ func (c *claim) leaveRefused() {
 	}
 	least := c.refusals.of(slices.MinFunc(c.rows,
 		func(a, b row) int { return c.refusals.of(a.Ordinal) - c.refusals.of(b.Ordinal) }).Ordinal)
-	c.rows = slices.DeleteFunc(c.rows, func(r row) bool {
-		left := c.refusals.of(r.Ordinal) > least
-		if left {
-			c.free = append(c.free, r.Ordinal)
-		}
-		return left
-	})
+	c.leave(func(r row) bool { return c.refusals.of(r.Ordinal) > least })
 }
 
 // untilProbe is how long a batch behind an open circuit waits, with jitter.

@@ -99,8 +99,9 @@ type stale struct {
 	Late        bool // its send deadline has passed
 	Token       string
 	Expires     *time.Time
-	Refusals    []int16 // as committed; a second attempt continues from there
+	Refusals    refusals // as committed; a second attempt continues their counts
 	Resumed     *time.Time
+	Now         time.Time
 	Events      eventState
 }
 
@@ -162,7 +163,7 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bool, error) {
 	rows, _ := tx.Query(ctx, `
 		select root_id, provider_id, content_id, attempt, max_attempts, gate,
-			expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals, resumed_at
+			expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals, retry_at, resumed_at, now()
 		from batches
 		where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and lease_until < now()
 		for update skip locked`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
@@ -174,8 +175,8 @@ func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bo
 }
 
 func scanStale(row pgx.CollectableRow) (b stale, err error) {
-	err = row.Scan(&b.Root, &b.ProviderID, &b.ContentID, &b.Attempt, &b.MaxAttempts, &b.Gate, &b.Late, &b.Token, &b.Expires, &b.Refusals,
-		&b.Resumed)
+	err = row.Scan(&b.Root, &b.ProviderID, &b.ContentID, &b.Attempt, &b.MaxAttempts, &b.Gate, &b.Late, &b.Token, &b.Expires,
+		&b.Refusals.counts, &b.Refusals.times, &b.Resumed, &b.Now)
 	return b, err
 }
 
@@ -302,7 +303,8 @@ func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b 
 		}
 		jobs = append(jobs, notifications.Job{Ref: second})
 	}
-	if err := endLease(ctx, tx, ref, b, done, untouched, after); err != nil {
+	until := b.Refusals.next(untouched, b.Now)
+	if err := endLease(ctx, tx, ref, b, done, untouched, after, until); err != nil {
 		return err
 	}
 	var ended []int16
@@ -313,7 +315,7 @@ func (s *Sender) apply(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b 
 		return err
 	}
 	if len(untouched) > 0 && b.Gate == "open" {
-		jobs = append(jobs, notifications.Job{Ref: ref, After: after})
+		jobs = append(jobs, notifications.Job{Ref: ref, After: max(after, left(until, b.Now))})
 	}
 	return s.ledger.Enqueue(ctx, tx, jobs)
 }
@@ -346,12 +348,12 @@ func makeRetry(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale, r
 			gate, expires_at, open, members, refusals, resumed_at)
 		values ($1, $2, $3, $4, $5, $6, $7, $8 + 1, $9, $10, $11, $12, $12, $13, $14)`,
 		second.WorkspaceID, second.OriginID, second.BatchID, b.Root, b.ProviderID, b.ContentID, len(retry), b.Attempt, b.MaxAttempts,
-		b.Gate, b.Expires, retry, b.Refusals, b.Resumed)
+		b.Gate, b.Expires, retry, b.Refusals.counts, b.Resumed)
 	return second, lemma.Wrap(err, "make retry batch")
 }
 
 func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
-	done []outcome, untouched []int16, after time.Duration) error {
+	done []outcome, untouched []int16, after time.Duration, until *time.Time) error {
 	var t tally
 	for _, o := range done {
 		t.add(b.Attempt, &o)
@@ -368,7 +370,7 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
 				finished_at = case when cardinality($8::smallint[]) = 0 or gate = 'cancelled' then now() end,
 				open = case when cardinality($8::smallint[]) = 0 then open else $8 end,
 				deferred = '{}', called_through = -1, calling = 0, leased_by = null, lease_until = null,
-				due_at = now() + $12, enqueued_at = now()
+				due_at = greatest(now() + $12, $14), enqueued_at = now()
 			where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased'
 			returning workspace_id, id
 		)
@@ -377,6 +379,6 @@ func endLease(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale,
 		ref.WorkspaceID, ref.OriginID, ref.BatchID, t.sent, t.failed, t.orphaned, t.retried, untouched, b.Token,
 		fmt.Sprintf("%d uncalled, %d settled or orphaned, %d to a second attempt, %d skipped after crashes",
 			len(untouched), len(done)-t.retried-t.skipped, t.retried, t.skipped), t.skipped, after,
-		slices.ContainsFunc(done, func(o outcome) bool { return o.reason == batchCrashed }))
+		slices.ContainsFunc(done, func(o outcome) bool { return o.reason == batchCrashed }), until)
 	return lemma.Wrap(err, "end lease")
 }

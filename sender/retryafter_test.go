@@ -138,7 +138,7 @@ func TestADeferralRespectsRetryAfter(t *testing.T) {
 			b.carrier.then[address(1)] = []Outcome{NotAccepted}
 			s := b.sender()
 			again, err := s.Work(t.Context(), refs[0])
-			if b.Must(err); again != want {
+			if b.Must(err); again > want || again < want-5*time.Second {
 				t.Errorf("called again after %v, want %v", again, want)
 			}
 			b.WantCount(1, `select count(*) from batches where due_at > now() + $1::interval - interval '5 s'`, want)

@@ -201,7 +201,9 @@ func (b *bundle) expireLeases() {
 }
 
 // makeDue lets time pass for what is due later.
-func (b *bundle) makeDue() { b.Exec(`update batches set due_at = now() where status = 'ready'`) }
+func (b *bundle) makeDue() {
+	b.Exec(`update batches set due_at = now(), retry_at = null where status = 'ready'`)
+}
 
 func (b *bundle) reap(s *Sender) Reaped {
 	b.T.Helper()

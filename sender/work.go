@@ -76,6 +76,7 @@ func (s *Sender) workClaim(ctx context.Context, ref notifications.Ref, p *slot) 
 	if err := s.readDates(ctx, c); err != nil {
 		return 0, err
 	}
+	c.leaveWaiting() // after the whole batch was checked: the check is remembered for the batch
 	c.leaveRefused()
 	return s.windows(ctx, c, carrier, content, append(settled, gone...))
 }
@@ -143,8 +144,8 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		c.slot.busy(time.Time{})
 		p.ended(time.Since(begun), waited)
 		s.at(ctx, "called", c.Ref)
-		if c.detail != "" {
-			return s.giveBack(ctx, c, pending, s.backOff(c))
+		if c.detail != "" { // the provider fails: soon its circuit decides
+			return s.giveBack(ctx, c, pending, s.cfg.CircuitFirst)
 		}
 	}
 	return s.finish(ctx, c, pending)
@@ -207,8 +208,7 @@ func (s *Sender) classify(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 		}
 		s.metrics.putOff()
 		if !r.Provider {
-			c.refusals.add(ordinal)
-			c.retryAfter = max(c.retryAfter, r.wait())
+			c.refusals.add(ordinal, r.At.Add(max(s.backOff(c.refusals.of(ordinal)), r.wait())))
 		}
 		c.free = append(c.free, ordinal)
 	case NotCalled:
@@ -219,41 +219,11 @@ func (s *Sender) classify(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 	return o, false
 }
 
-// refusals count how often each row was refused for itself and not because of the
-// provider. They are stored in the batch by ordinal, so that they outlive the claim.
-type refusals struct {
-	counts []int16 // by ordinal; nil when no row was refused
-	most   int     // of the rows that were refused in this claim; 0 for none
-}
-
-func (r *refusals) of(ordinal int16) int {
-	if int(ordinal) >= len(r.counts) {
-		return 0
-	}
-	return int(r.counts[ordinal])
-}
-
-func (r *refusals) add(ordinal int16) {
-	if missing := int(ordinal) + 1 - len(r.counts); missing > 0 {
-		r.counts = append(r.counts, make([]int16, missing)...)
-	}
-	r.counts[ordinal]++
-	r.most = max(r.most, int(r.counts[ordinal]))
-}
-
-// changed is what a commit stores: nil while no row was refused in this claim.
-func (r *refusals) changed() []int16 {
-	if r.most == 0 {
-		return nil
-	}
-	return r.counts
-}
-
-// finish ends the claim after the last window: the batch is done, or due again later
-// with the refused rows. Rows whose outcome is unknown are left to the reaper.
+// finish ends the claim after the last window: the batch is done, or due again with the rows
+// that were refused, or not called. Rows whose outcome is unknown are left to the reaper.
 func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Duration, error) {
 	if len(c.unknown) > 0 || len(c.free) > 0 {
-		return s.giveBack(ctx, c, done, s.backOff(c))
+		return s.giveBack(ctx, c, done, 0)
 	}
 	_, err := s.commit(ctx, c, done, ending{state: stateDone})
 	s.at(ctx, "finished", c.Ref)
@@ -261,7 +231,8 @@ func (s *Sender) finish(ctx context.Context, c *claim, done []outcome) (time.Dur
 }
 
 // giveBack commits the known outcomes and makes the rest ready: rows that no window
-// contained, and rows that were called and not accepted. Rows whose outcome is unknown
+// contained, and rows that were called and not accepted. The batch is due after the given
+// time, or later if each of its rows waits for a time of its own. Rows whose outcome is unknown
 // stay leased for the reaper, in a batch of their own if there are others. After a
 // failed commit it writes nothing, since the outcomes of that commit are lost: the
 // reaper settles the batch.
@@ -278,32 +249,19 @@ func (s *Sender) giveBack(ctx context.Context, c *claim, done []outcome, after t
 		_, err := s.commit(ctx, c, done, e)
 		return 0, err
 	}
-	gate, err := s.commit(ctx, c, done, ending{state: stateReady, open: rest, split: c.split(), after: after, detail: c.detail})
+	until := c.refusals.next(rest, c.now())
+	gate, err := s.commit(ctx, c, done,
+		ending{state: stateReady, open: rest, split: c.split(), after: after, until: until, detail: c.detail})
 	if err != nil || gate != open {
 		return 0, err
 	}
-	return max(after, time.Millisecond), nil
+	return max(after, left(until, c.now()), time.Millisecond), nil
 }
 
 // giveBackFailed gives a claim back that cannot be worked now.
 func (s *Sender) giveBackFailed(ctx context.Context, c *claim, done []outcome, cause error) (time.Duration, error) {
 	again, err := s.giveBack(ctx, c, done, s.cfg.DeferFor/6)
 	return again, alongside(cause, err)
-}
-
-// backOff is how long until rows that are given back are due: by the refusals of the
-// row that was refused most often, and not before a Retry-After; soon when the provider fails, since its circuit
-// then decides; and at once when only the time for calls was over.
-func (s *Sender) backOff(c *claim) time.Duration {
-	switch {
-	case len(c.free) == 0:
-		return 0
-	case c.refusals.most == 0 && c.detail != "":
-		return s.cfg.CircuitFirst
-	case c.refusals.most == 0:
-		return 0
-	}
-	return max(min(s.cfg.DeferFor<<min(c.refusals.most-1, 20), s.cfg.DeferMost), c.retryAfter)
 }
 
 // windowSize limits a window to half a second of the provider's rate, so that a slow

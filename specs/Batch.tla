@@ -16,7 +16,8 @@
 \* - A call is one step for a whole window. A crash within it is a crash after
 \*   it whose answers are lost, since "timeout" is among the answers of each
 \*   row.
-\* - Due times, jobs and rates: they delay a claim and forbid none.
+\* - Due times other than those of rows that were deferred, jobs and rates: they
+\*   delay a claim and forbid none.
 \* - Tokens: as in SendingEngine.tla, a token is the name of the claim. It is
 \*   reused only when no statement of the claim is in flight any more.
 \* - Statements in flight other than the one that opens the next window: a
@@ -48,6 +49,8 @@ CONSTANTS                \* Guards. TRUE in the design; each is FALSE in its own
   OpensFromLast,         \* a window opens only where the last one ended
   ChecksFirstTry,        \* a second try that does not apply checks what the first has done
   CountsRows,            \* the cap of deferrals counts each row, not its batch
+  RowsWait,              \* a claim calls no row before its time
+  OwnTimes,              \* ... which is its own: a batch is due with the first of its rows
   ClaimReadsDeadline,    \* no batch is claimed after its send deadline
   CallReadsDeadline,     \* no window is called after it
   ExpiresHeld,           \* a batch behind a held gate expires as well
@@ -97,18 +100,21 @@ VARIABLES
   free,             \* claim -> rows that were called and certainly not accepted
   unknown,          \* claim -> rows that were called and whose outcome is unknown
   refused,          \* row -> batches.refusals: how often it was deferred
+  waits,            \* rows whose time in batches.retry_at has not come (only where deferrals are counted)
+  notDue,           \* batches whose due_at has not come
   inFlight,         \* claim -> its statement in flight without an answer: <<batch, from, window, answers, free>>, or none
   faults,           \* faults left
   maybeCalled,      \* history: rows that may have been accepted without a recorded outcome, by what the workers did
   freeMadeUnknown,  \* history: the reaper has taken the outcome of a free row as unknown
   openedBehindGate, \* history: a window has opened behind a closed gate
+  calledEarly,      \* history: a row was called before its time
   begunLate,        \* history: a claim or a call has begun after the send deadline
   abandoned,        \* history: a live claim has left a row leased whose outcome is not unknown
   ended             \* history: row -> its first terminal status
 
 vars == <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
-          requested, snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, refused, inFlight, faults,
-          maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+          requested, snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, refused, waits, notDue, inFlight,
+          faults, maybeCalled, calledEarly, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
 
 N == Cardinality(Rows)
 Batches == 0..(2 * N - 1)      \* 0 is the root; the first N are first attempts, the others second attempts
@@ -152,7 +158,8 @@ Init ==
   /\ pc = [w \in Workers |-> "idle"] /\ batchOf = [w \in Workers |-> 0]
   /\ todo = [w \in Workers |-> {}] /\ window = [w \in Workers |-> {}] /\ free = [w \in Workers |-> {}]
   /\ uncommitted = [w \in Workers |-> [r \in Rows |-> "none"]] /\ unknown = [w \in Workers |-> {}]
-  /\ refused = [r \in Rows |-> 0] /\ inFlight = [w \in Workers |-> {}] /\ faults = Faults
+  /\ refused = [r \in Rows |-> 0] /\ waits = {} /\ notDue = {} /\ calledEarly = FALSE
+  /\ inFlight = [w \in Workers |-> {}] /\ faults = Faults
   /\ maybeCalled = {} /\ freeMadeUnknown = FALSE /\ openedBehindGate = FALSE /\ begunLate = FALSE /\ abandoned = FALSE
   /\ ended = [r \in Rows |-> "none"]
 
@@ -183,6 +190,11 @@ Counted(b, h, kind, k) ==
 \* The counts of refusals with the rows fr of batch b that were deferred under
 \* this lease.
 Refusals(b, fr) == [r \in Rows |-> refused[r] + IF MaxDeferrals > 0 /\ r \in fr \ deferred[b] THEN 1 ELSE 0]
+\* The rows that wait for their time once the rows fr of batch b were deferred.
+Waiting(b, fr) == waits \union (IF MaxDeferrals > 0 THEN fr \ deferred[b] ELSE {})
+\* A batch that is given back with some rows is due later: with the first of them
+\* (mutant OwnTimes: with the last).
+DueLater(some, late) == IF OwnTimes THEN some \subseteq late ELSE \E r \in some : r \in late
 \* The highest count of deferrals among the rows of a batch.
 Most(b) == CHOOSE n \in 0..MaxDeferrals : (\E q \in rows[b] : refused[q] = n) /\ (\A q \in rows[b] : refused[q] <= n)
 \* The count that the cap of a row is compared with: its own, or that of its
@@ -192,22 +204,28 @@ Deferrals(b, r) == IF CountsRows THEN refused[r] ELSE Most(b)
 EndWithoutCall(b, what) == IF Attempt(b) = 2 /\ SecondIsOrphaned THEN "orphaned" ELSE IF what = "expired" THEN "skipped" ELSE "cancelled"
 
 -----------------------------------------------------------------------------
-\* Claim leases a ready batch with an open gate, and reads its open rows.
+\* Claim leases a ready batch with an open gate that is due, and reads its open
+\* rows. It leaves those that wait for their time. (In the code, the commit of
+\* the first window writes them to deferred; through is 0 until then.)
 Claim(w, b) ==
-  /\ pc[w] = "idle" /\ inFlight[w] = {} /\ status[b] = "ready" /\ gate[b] = "open" /\ (~deadlinePassed \/ ~ClaimReadsDeadline)
+  /\ pc[w] = "idle" /\ inFlight[w] = {} /\ status[b] = "ready" /\ gate[b] = "open" /\ b \notin notDue
+  /\ (~deadlinePassed \/ ~ClaimReadsDeadline)
   /\ status' = [status EXCEPT ![b] = "leased"] /\ leasedBy' = [leasedBy EXCEPT ![b] = w] /\ expired' = [expired EXCEPT ![b] = FALSE]
-  /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
-  /\ pc' = [pc EXCEPT ![w] = "between"] /\ batchOf' = [batchOf EXCEPT ![w] = b] /\ todo' = [todo EXCEPT ![w] = open[b]]
+  /\ through' = [through EXCEPT ![b] = 0]
+  /\ \E left \in {{r \in open[b] : RowsWait /\ r \in waits}} :
+       /\ deferred' = [deferred EXCEPT ![b] = left] /\ free' = [free EXCEPT ![w] = left]
+       /\ todo' = [todo EXCEPT ![w] = open[b] \ left]
+  /\ pc' = [pc EXCEPT ![w] = "between"] /\ batchOf' = [batchOf EXCEPT ![w] = b]
   /\ UNCHANGED <<gate, rows, open, count, ledger, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry,
-                 window, uncommitted, free, unknown, faults, maybeCalled, freeMadeUnknown, openedBehindGate, ended, refused, inFlight,
-                 abandoned>>
+                 window, uncommitted, unknown, faults, maybeCalled, freeMadeUnknown, openedBehindGate, ended, refused, inFlight,
+                 abandoned, waits, notDue, calledEarly>>
   /\ begunLate' = (begunLate \/ deadlinePassed)
 
 \* Commit that continues: one statement writes the answers h of the last window
 \* and opens the window next. Behind a closed gate no window opens.
 GateClosed(b) == gate[b] # "open" /\ OpenReadsGate
 OpenWindow(b, next, h, fr) ==
-  /\ ledger' = Written(b, h) /\ count' = Counted(b, h, "sent", 0) /\ refused' = Refusals(b, fr)
+  /\ ledger' = Written(b, h) /\ count' = Counted(b, h, "sent", 0) /\ refused' = Refusals(b, fr) /\ waits' = Waiting(b, fr)
   /\ deferred' = [deferred EXCEPT ![b] = fr] /\ expired' = [expired EXCEPT ![b] = FALSE]
   /\ through' = [through EXCEPT ![b] = IF GateClosed(b) THEN @ ELSE Last(next)]
   /\ maybeCalled' = (maybeCalled \ fr) \union (IF GateClosed(b) THEN {} ELSE next)
@@ -221,8 +239,8 @@ Continue(w, closed) == \E next \in {NextWindow(todo[w])} :
 Open(w) ==
   /\ pc[w] = "between" /\ todo[w] # {} /\ MayCommit(w)
   /\ OpenWindow(batchOf[w], NextWindow(todo[w]), uncommitted[w], free[w]) /\ Continue(w, GateClosed(batchOf[w]))
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry,
-                 batchOf, free, unknown, inFlight, faults, freeMadeUnknown, begunLate, abandoned>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite,
+                 toRetry, batchOf, free, unknown, inFlight, faults, freeMadeUnknown, begunLate, abandoned, notDue, calledEarly>>
   /\ RecordEnds
 
 \* LoseConnection: as Open, but the connection breaks and the answer never
@@ -232,9 +250,9 @@ LoseConnection(w) ==
   /\ ConnectionsBreak /\ pc[w] = "between" /\ todo[w] # {} /\ Fault
   /\ inFlight' = [inFlight EXCEPT ![w] = {<<batchOf[w], LastWindowEnd(w), NextWindow(todo[w]), uncommitted[w], free[w]>>}]
   /\ pc' = [pc EXCEPT ![w] = "disconnected"]
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
-                 requested, snapshot, gateWrite, toRetry, batchOf, todo, window, uncommitted, free, unknown, refused, maybeCalled,
-                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered,
+                 deadlinePassed, requested, snapshot, gateWrite, toRetry, batchOf, todo, window, uncommitted, free, unknown,
+                 refused, maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 \* The conditions of the statement: the token, the end of the last window, the
 \* primary key.
 Applies(w, b, from, h) ==
@@ -245,10 +263,11 @@ Applies(w, b, from, h) ==
 Arrive(w) ==
   /\ \E f \in inFlight[w] :
        \/ Applies(w, f[1], f[2], f[4]) /\ OpenWindow(f[1], f[3], f[4], f[5])
-       \/ UNCHANGED <<ledger, count, refused, deferred, expired, through, maybeCalled, openedBehindGate>>
+       \/ UNCHANGED <<ledger, count, refused, deferred, expired, through, maybeCalled, openedBehindGate, waits>>
   /\ inFlight' = [inFlight EXCEPT ![w] = {}]
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry,
-                 pc, batchOf, todo, window, uncommitted, free, unknown, faults, freeMadeUnknown, begunLate, abandoned>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite,
+                 toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, freeMadeUnknown, begunLate, abandoned,
+                 notDue, calledEarly>>
   /\ RecordEnds
 \* What the worker reads of the first try: its outcomes, or the window if there
 \* are none.
@@ -262,22 +281,22 @@ CheckFirstTry(w) ==
   /\ pc[w] = "disconnected" /\ MayCommit(w)
   /\ \/ FirstTryDone(w) /\ Continue(w, ~WindowOpened(w))
      \/ ~FirstTryDone(w) /\ pc' = [pc EXCEPT ![w] = "checked"] /\ UNCHANGED <<uncommitted, window, todo>>
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
-                 requested, snapshot, gateWrite, toRetry, batchOf, free, unknown, refused, inFlight, faults, maybeCalled,
-                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered,
+                 deadlinePassed, requested, snapshot, gateWrite, toRetry, batchOf, free, unknown, refused, inFlight, faults,
+                 maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 \* SecondTry: if it does not apply, the first try was executed before it.
 SecondTry(w) ==
   /\ pc[w] = "checked" /\ MayCommit(w)
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry,
-                 inFlight, faults, freeMadeUnknown, begunLate>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, currentBatch, delivered, deadlinePassed, requested, snapshot, gateWrite,
+                 toRetry, inFlight, faults, freeMadeUnknown, begunLate, notDue, calledEarly>>
   /\ \E b \in {batchOf[w]} : \E applies \in {Applies(w, batchOf[w], LastWindowEnd(w), uncommitted[w])} :
        \/ /\ applies /\ OpenWindow(b, NextWindow(todo[w]), uncommitted[w], free[w]) /\ Continue(w, GateClosed(b))
           /\ UNCHANGED <<batchOf, free, unknown, abandoned>> /\ RecordEnds
        \/ /\ ~applies /\ ChecksFirstTry /\ Continue(w, ~WindowOpened(w))
           /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, maybeCalled, openedBehindGate, batchOf, free, unknown,
-                         abandoned, ended>>
+                         abandoned, ended, waits>>
        \/ /\ ~applies /\ ~ChecksFirstTry /\ EndClaim(w) /\ abandoned' = TRUE
-          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, maybeCalled, openedBehindGate, ended>>
+          /\ UNCHANGED <<ledger, count, refused, deferred, expired, through, maybeCalled, openedBehindGate, ended, waits>>
 
 \* Send calls the rows of the window, outside any transaction, unless the send
 \* deadline has passed in the meantime. A row at its cap ends as refused.
@@ -291,17 +310,17 @@ Send(w) ==
        /\ free' = [free EXCEPT ![w] = @ \union {r \in window[w] \ capped : got[r] = "deferred"}]
        /\ unknown' = [unknown EXCEPT ![w] = @ \union {r \in window[w] : got[r] \in {"lost", "timeout"}}]
   /\ pc' = [pc EXCEPT ![w] = "between"] /\ window' = [window EXCEPT ![w] = {}]
-  /\ begunLate' = (begunLate \/ deadlinePassed)
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, deadlinePassed, requested,
-                 snapshot, gateWrite, toRetry, batchOf, todo, refused, inFlight, faults, maybeCalled, freeMadeUnknown, openedBehindGate,
-                 abandoned, ended>>
+  /\ begunLate' = (begunLate \/ deadlinePassed) /\ calledEarly' = (calledEarly \/ (\E r \in window[w] : r \in waits))
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, deadlinePassed,
+                 requested, snapshot, gateWrite, toRetry, batchOf, todo, refused, inFlight, faults, maybeCalled, freeMadeUnknown,
+                 openedBehindGate, abandoned, ended, waits, notDue>>
 \* TooLate: the deadline has passed, and the open window is not called.
 TooLate(w) ==
   /\ pc[w] = "open" /\ deadlinePassed /\ CallReadsDeadline
   /\ pc' = [pc EXCEPT ![w] = "closed"] /\ todo' = [todo EXCEPT ![w] = @ \union window[w]] /\ window' = [window EXCEPT ![w] = {}]
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
-                 requested, snapshot, gateWrite, toRetry, batchOf, uncommitted, free, unknown, refused, inFlight, faults, maybeCalled,
-                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered,
+                 deadlinePassed, requested, snapshot, gateWrite, toRetry, batchOf, uncommitted, free, unknown, refused, inFlight,
+                 faults, maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 
 \* Commit that ends the claim (giveBack and finish in the code): after the last
 \* window, behind a closed gate, or because the process shuts down (a fault).
@@ -319,7 +338,8 @@ Release(w) ==
      \E after \in {IF stay THEN "leased" ELSE IF left = {} THEN "done"
                     ELSE IF gate[batchOf[w]] = "cancelled" THEN "cancelled" ELSE "ready"} :
      \E own \in {NewBatch(IF SplitKeepsAttempt THEN Attempt(batchOf[w]) ELSE 1)} :
-       /\ ledger' = Written(b, uncommitted[w]) /\ refused' = Refusals(b, free[w])
+       /\ ledger' = Written(b, uncommitted[w]) /\ refused' = Refusals(b, free[w]) /\ waits' = Waiting(b, free[w])
+       /\ notDue' = IF after = "ready" /\ DueLater(left, Waiting(b, free[w])) THEN notDue \union {b} ELSE notDue \ {b}
        /\ count' = Counted(b, uncommitted[w], EndWithoutCall(b, "cancelled"), IF after = "cancelled" THEN Cardinality(left) ELSE 0)
        /\ rows' = [x \in Batches |-> IF split /\ x = own THEN kept
                                     ELSE IF split /\ x = b /\ SplitMovesRows THEN rows[b] \ kept ELSE rows[x]]
@@ -339,20 +359,20 @@ Release(w) ==
      \/ ~(todo[w] = {} \/ pc[w] = "closed") /\ Fault
   /\ EndClaim(w)
   /\ UNCHANGED <<delivered, deadlinePassed, requested, snapshot, gateWrite, toRetry, freeMadeUnknown, openedBehindGate, inFlight,
-                 begunLate>>
+                 begunLate, calledEarly>>
   /\ RecordEnds
 
 \* Without the token nothing is written; the definite answers become evidence.
 LoseLease(w) ==
   /\ pc[w] \in {"between", "closed", "disconnected", "checked"} /\ ~MayCommit(w) /\ EndClaim(w)
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
-                 requested, snapshot, gateWrite, toRetry, faults, refused, inFlight, maybeCalled, freeMadeUnknown, openedBehindGate,
-                 begunLate, abandoned, ended>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered,
+                 deadlinePassed, requested, snapshot, gateWrite, toRetry, faults, refused, inFlight, maybeCalled, freeMadeUnknown,
+                 openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 Crash(w) ==
   /\ pc[w] # "idle" /\ Fault /\ EndClaim(w)
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
-                 requested, snapshot, gateWrite, toRetry, refused, inFlight, maybeCalled, freeMadeUnknown, openedBehindGate, begunLate,
-                 abandoned, ended>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered,
+                 deadlinePassed, requested, snapshot, gateWrite, toRetry, refused, inFlight, maybeCalled, freeMadeUnknown,
+                 openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 
 -----------------------------------------------------------------------------
 \* LeaseEnds: lease_until passes, also while the holder is alive (a fault).
@@ -363,7 +383,7 @@ LeaseEnds(b) ==
         \/ ~live /\ UNCHANGED faults
   /\ UNCHANGED <<status, gate, rows, open, leasedBy, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
                  requested, snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, refused, inFlight,
-                 maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+                 maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 
 \* Open rows without an outcome, and those of them whose outcome is unknown.
 WithoutOutcome(b) == {r \in open[b] : ledger[r][Attempt(b)] = "none"}
@@ -400,12 +420,13 @@ Reap(b) ==
                         + (IF x = "retried" THEN Cardinality(retry) ELSE 0)
                         + (IF x = EndWithoutCall(b, "expired") THEN Cardinality(crashed) ELSE 0)
                         + (IF x = EndWithoutCall(b, "cancelled") /\ after = "cancelled" THEN Cardinality(rest) ELSE 0)]]
+       /\ notDue' = IF after = "ready" /\ DueLater(rest, waits) THEN notDue \union {b} ELSE notDue \ {b}
        /\ freeMadeUnknown' = (freeMadeUnknown \/ ~(called \subseteq maybeCalled))
   /\ leasedBy' = [leasedBy EXCEPT ![b] = NoToken] /\ expired' = [expired EXCEPT ![b] = FALSE]
   /\ through' = [through EXCEPT ![b] = 0] /\ deferred' = [deferred EXCEPT ![b] = {}]
   /\ maybeCalled' = maybeCalled \ open[b]
   /\ UNCHANGED <<delivered, deadlinePassed, requested, snapshot, gateWrite, pc, batchOf, todo, window, uncommitted, free, unknown,
-                 faults, openedBehindGate, refused, inFlight, begunLate, abandoned>>
+                 faults, openedBehindGate, refused, inFlight, begunLate, abandoned, waits, calledEarly>>
   /\ RecordEnds
 
 \* MakeRetry: a second transaction of the reaper (mutant RetryInSameTx only),
@@ -416,9 +437,9 @@ MakeRetry ==
      IN /\ status' = [status EXCEPT ![new] = "ready"] /\ rows' = [rows EXCEPT ![new] = toRetry] /\ open' = [open EXCEPT ![new] = toRetry]
         /\ currentBatch' = [r \in Rows |-> IF r \in toRetry THEN new ELSE currentBatch[r]]
   /\ toRetry' = {}
-  /\ UNCHANGED <<gate, leasedBy, expired, through, deferred, count, ledger, delivered, deadlinePassed, requested, snapshot, gateWrite,
-                 pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight, maybeCalled, freeMadeUnknown,
-                 openedBehindGate, begunLate, abandoned, ended>>
+  /\ UNCHANGED <<gate, leasedBy, expired, through, deferred, count, ledger, delivered, deadlinePassed, requested, snapshot,
+                 gateWrite, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight, maybeCalled,
+                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 
 -----------------------------------------------------------------------------
 \* Gates. Each is one transaction, and its guarantee begins with the commit.
@@ -432,9 +453,9 @@ TakeSnapshot(what) ==
      \/ what = "unhold" /\ requested = "held"
      \/ what = "cancel" /\ "cancel" \in Requests /\ requested # "cancelled"
   /\ gateWrite' = what /\ snapshot' = {b \in Batches : Live(b)}
-  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
-                 requested, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight, maybeCalled,
-                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered,
+                 deadlinePassed, requested, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused,
+                 inFlight, maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 SeenBatches == IF GateLocksFirst THEN {b \in Batches : Live(b)} ELSE {b \in snapshot : Live(b)}
 MayWrite(what) == IF GateLocksFirst THEN TRUE ELSE gateWrite = what
 \* Hold closes the gates of all live batches.
@@ -444,7 +465,7 @@ Hold ==
   /\ snapshot' = {} /\ gateWrite' = "nothing"
   /\ UNCHANGED <<status, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
                  toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight, maybeCalled,
-                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 \* Unhold opens them again.
 Unhold ==
   /\ Resumes /\ requested = "held" /\ MayWrite("unhold") /\ requested' = "resumed"
@@ -452,7 +473,7 @@ Unhold ==
   /\ snapshot' = {} /\ gateWrite' = "nothing"
   /\ UNCHANGED <<status, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
                  toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight, maybeCalled,
-                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+                 freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 \* Cancel ends batches that are ready and closes the gates of those that are
 \* leased.
 Cancel ==
@@ -465,14 +486,14 @@ Cancel ==
   /\ snapshot' = {} /\ gateWrite' = "nothing"
   /\ UNCHANGED <<rows, open, leasedBy, expired, through, deferred, ledger, currentBatch, delivered, deadlinePassed, toRetry, pc,
                  batchOf, todo, window, uncommitted, free, unknown, faults, maybeCalled, freeMadeUnknown, openedBehindGate, refused,
-                 inFlight, begunLate, abandoned>>
+                 inFlight, begunLate, abandoned, waits, notDue, calledEarly>>
   /\ RecordEnds
 \* DeadlinePasses: expires_at has passed.
 DeadlinePasses ==
   /\ Deadline /\ ~deadlinePassed /\ deadlinePassed' = TRUE
   /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, requested,
                  snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight,
-                 maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
+                 maybeCalled, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended, waits, notDue, calledEarly>>
 \* Expire ends a batch that was not claimed in time, also behind a held gate.
 Expire(b) ==
   /\ deadlinePassed /\ status[b] = "ready" /\ (gate[b] = "open" \/ ExpiresHeld)
@@ -480,8 +501,15 @@ Expire(b) ==
   /\ count' = [count EXCEPT ![b] = [@ EXCEPT ![EndWithoutCall(b, "expired")] = @ + Cardinality(open[b])]]
   /\ UNCHANGED <<gate, rows, open, leasedBy, expired, through, deferred, ledger, currentBatch, delivered, deadlinePassed, requested,
                  snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, maybeCalled,
-                 freeMadeUnknown, openedBehindGate, refused, inFlight, begunLate, abandoned>>
+                 freeMadeUnknown, openedBehindGate, refused, inFlight, begunLate, abandoned, waits, notDue, calledEarly>>
   /\ RecordEnds
+\* TimePasses: the time of a row that was deferred has come.
+TimePasses(r) ==
+  /\ r \in waits /\ waits' = waits \ {r}
+  /\ notDue' = {b \in notDue : DueLater(open[b], waits \ {r})}
+  /\ UNCHANGED <<status, gate, rows, open, leasedBy, expired, through, deferred, count, ledger, currentBatch, delivered, deadlinePassed,
+                 requested, snapshot, gateWrite, toRetry, pc, batchOf, todo, window, uncommitted, free, unknown, faults, refused, inFlight,
+                 maybeCalled, calledEarly, freeMadeUnknown, openedBehindGate, begunLate, abandoned, ended>>
 
 Next ==
   \/ \E w \in Workers : \E b \in Batches : Claim(w, b)
@@ -504,6 +532,7 @@ Next ==
   \/ Cancel
   \/ DeadlinePasses
   \/ \E b \in Batches : Expire(b)
+  \/ \E r \in Rows : TimePasses(r)
 
 \* Lemma's own steps are taken, time passes, and a hold is followed by an
 \* unhold.
@@ -512,7 +541,7 @@ Fairness ==
   /\ \A w \in Workers : /\ WF_vars(Open(w)) /\ WF_vars(Send(w)) /\ WF_vars(TooLate(w)) /\ WF_vars(LoseLease(w))
                         /\ WF_vars(Arrive(w)) /\ WF_vars(CheckFirstTry(w)) /\ WF_vars(SecondTry(w))
                         /\ WF_vars(Release(w) /\ todo[w] = {}) /\ WF_vars(Release(w) /\ pc[w] = "closed")
-  /\ WF_vars(Unhold) /\ WF_vars(TakeSnapshot("unhold"))
+  /\ (\A r \in Rows : WF_vars(TimePasses(r))) /\ WF_vars(Unhold) /\ WF_vars(TakeSnapshot("unhold"))
 Spec == Init /\ [][Next]_vars /\ Fairness
 
 -----------------------------------------------------------------------------
@@ -551,6 +580,10 @@ NothingBeginsLate == ~begunLate
 NoRowAbandoned == ~abandoned
 \* A row that ends as refused was deferred as often as the cap allows.
 RefusedAtCap == \A r \in Rows : (ledger[r][1] = "refused" \/ ledger[r][2] = "refused") => refused[r] >= MaxDeferrals
+\* No row is called before its time.
+NoRowIsCalledEarly == ~calledEarly
+\* A batch is due as soon as one of its rows may be called.
+NoRowWaitsForAnother == \A b \in notDue : status[b] = "ready" => open[b] \subseteq waits
 \* After the send deadline every row ends, also behind a gate that stays held.
 LateRowsEnd == deadlinePassed ~> (\A r \in Rows : RowStatus(r) \in Ends)
 \* Every row ends.
@@ -572,5 +605,6 @@ NeverOneSkipped == ~\E r, q \in Rows : ledger[r][1] = "skipped" /\ RowStatus(q) 
 NeverArrivesAfterCheck == ~\E w \in Workers : pc[w] = "checked" /\ MayCommit(w) /\ ~Applies(w, batchOf[w], LastWindowEnd(w), uncommitted[w])
 NeverInFlightAfterAll == ~(\E w \in Workers : inFlight[w] # {} /\ pc[w] = "between" /\ todo[w] = {})
 NeverRefused == ~\E r \in Rows : ledger[r][1] = "refused"
+NeverCalledBesideWaiting == ~\E w \in Workers : pc[w] = "open" /\ (\E r \in free[w] : r \in waits) /\ count[batchOf[w]]["sent"] = 0
 NeverHeldThenSent == ~(requested = "resumed" /\ \E r \in Rows : RowStatus(r) = "sent")
 =============================================================================
