@@ -328,7 +328,9 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*execution.Execution) *p
 		if t.MatchedEvent != nil {
 			matched[i] = enrollment.PgUUID(*t.MatchedEvent)
 		}
-		due[i] = pgtype.Timestamptz{Time: t.Arrived, Valid: t.Blocked != "" || t.MatchedEvent != nil || t.Overdue}
+		if at, is := t.FirstDue(); is {
+			due[i] = pgtype.Timestamptz{Time: at, Valid: true}
+		}
 		awaits[i], blockedReasons[i], failures[i], answers[i] = t.WaitsFor, t.Blocked, int16(min(t.Failures, 1000)), int32(t.AnswerStep)
 	}
 	return batch.Queue(`

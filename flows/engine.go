@@ -50,6 +50,9 @@ type shardLease struct {
 	token    string
 	now      time.Time // the database's
 
+	// Of the last pause, if it has ended:
+	pauseEnded, caughtUp *time.Time // caughtUp: all that became due in it had been released, or will be
+
 	// During the release of enrollments that became due in a pause:
 	resumedAt *time.Time // when the pause ended
 	release   *int       // how many of them may advance now
@@ -102,7 +105,8 @@ func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardL
 	}
 	err := f.pool.QueryRow(ctx, `
 		with next as (
-			select t.workspace_id, t.flow_id, t.shard, case when f.catch_up_until > now() then f.resumed_at end as resumed_at, r.n as release
+			select t.workspace_id, t.flow_id, t.shard, case when f.catch_up_until > now() then f.resumed_at end as resumed_at, r.n as release,
+				f.resumed_at as pause_ended, greatest(f.catch_up_until, f.resumed_at) as caught_up
 			from flow_shards t
 			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
 			cross join lateral (select `+mayRelease+` as n) r
@@ -123,8 +127,8 @@ func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardL
 		)
 		update flow_shards t set leased_by = $1, lease_until = now() + $2
 		from next n where t.workspace_id = n.workspace_id and t.flow_id = n.flow_id and t.shard = n.shard
-		returning t.workspace_id, t.flow_id, t.shard, now(), n.resumed_at, n.release`, args...).
-		Scan(&t.ws, &t.flow, &t.shard, &t.now, &t.resumedAt, &t.release)
+		returning t.workspace_id, t.flow_id, t.shard, now(), n.resumed_at, n.release, n.pause_ended, n.caught_up`, args...).
+		Scan(&t.ws, &t.flow, &t.shard, &t.now, &t.resumedAt, &t.release, &t.pauseEnded, &t.caughtUp)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -236,6 +240,9 @@ func (f *Flows) readDue(ctx context.Context, t *shardLease) ([]*execution.Execut
 	var chunk []*execution.Execution
 	routes := map[int]*execution.Route{}
 	for _, d := range found {
+		if t.pauseEnded != nil {
+			d.Release(*t.pauseEnded, *t.caughtUp)
+		}
 		r := routes[d.Version]
 		if r == nil {
 			if r, err = f.routeFor(ctx, *t, d.Version); err != nil {

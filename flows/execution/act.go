@@ -55,7 +55,7 @@ func (t *Execution) send(node *graph.Compiled) need {
 	if skip := out[0].Skip; skip != "" {
 		t.leave(node.Next, enrollment.StepSkipped, append(data, "reason", skip)...)
 	} else {
-		t.wrote = true
+		t.delayed = t.Now
 		t.leave(node.Next, enrollment.StepSent, data...)
 	}
 	return nothing

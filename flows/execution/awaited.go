@@ -39,22 +39,23 @@ func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution, b
 		return nil
 	}
 	rows, _ := e.pool.Query(ctx, `
-		select key, name, source_id, occurred_at, case when total <= $3 or key = $4 then properties end from (
-			select key, name, coalesce(source_id, '') as source_id, occurred_at, properties,
+		select key, name, source_id, occurred_at, received_at, case when total <= $3 or key = $4 then properties end from (
+			select key, name, coalesce(source_id, '') as source_id, occurred_at, received_at, properties,
 				sum(octet_length(properties)) over (rows unbounded preceding) as total
 			from trigger_events where workspace_id = $1 and key = any($2)
 		) e`, execs[0].WorkspaceID, keys, b.left(needMatchedEvent), keys[0])
 	var key pgtype.UUID
 	var name, id string
 	var properties *string
-	var at time.Time
-	_, err := pgx.ForEachRow(rows, []any{&key, &name, &id, &at, &properties}, func() error {
+	var at, received time.Time
+	_, err := pgx.ForEachRow(rows, []any{&key, &name, &id, &at, &received, &properties}, func() error {
 		for _, t := range waiting[key.Bytes] {
 			if properties == nil {
 				t.leaveForNextChunk()
 				continue
 			}
 			t.matchedData = eventFact(name, id, at, *properties)
+			t.delayed, t.Arrived = t.reached(), received // see FirstDue
 		}
 		if properties != nil {
 			b.facts[needMatchedEvent] += len(*properties)

@@ -34,6 +34,8 @@ type Execution struct {
 	// When it became due, or enrolled, or when its awaited event arrived: a later event
 	// arrived while it was on this node, however late the worker is.
 	Arrived time.Time
+	// Until when a wait could not begin, although it was on its node: see reached.
+	delayed time.Time
 
 	// Facts, read when they are needed.
 	trigger     *fact
@@ -54,7 +56,6 @@ type Execution struct {
 	Since    *time.Time
 	WaitsFor string
 	Overdue  bool // Until is now, since the wait was over at Arrived, before a worker read it
-	wrote    bool // it has just written a message
 	Blocked  string
 	Left     bool // it was left for the next chunk, and is as it was read
 	Log      []Logged

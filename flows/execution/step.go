@@ -200,12 +200,22 @@ func (t *Execution) waitFor(until time.Time, event string) {
 }
 
 // reached is when the time of a wait begins: when the node was reached, however late a
-// worker is, or when the message before it was written, since nothing could answer before.
+// worker is. It is later if something else kept the enrollment from it (see delayedUntil),
+// and not before a message was written, since nothing could answer that before.
 func (t *Execution) reached() time.Time {
-	if t.wrote {
-		return t.Now
+	if t.delayed.After(t.Arrived) {
+		return t.delayed
 	}
 	return t.Arrived
+}
+
+// FirstDue is when an execution that is due again first became due, as its next chunk reads
+// it; false if that is Until. After an event it is when the next wait begins at the earliest.
+func (t *Execution) FirstDue() (at time.Time, is bool) {
+	if t.MatchedEvent != nil {
+		return t.reached(), true
+	}
+	return t.Arrived, t.Blocked != "" || t.Overdue
 }
 
 // Block sets a blocked reason, retries later and changes nothing else.

@@ -27,7 +27,8 @@ const selectEnrollment = `
 		case when status = 'active' and waiting_since is not null and resume_at > now() then 'waiting' else status end as status,
 		coalesce(exit_reason, '') as exit_reason, node, step, resume_at,
 		coalesce(case when ` + waits + ` then awaits end, '') as awaits, coalesce(awaits, '') as awaited, matched_event is not null as matched,
-		coalesce(first_due_at, resume_at) as due_at, coalesce(blocked_reason, '') as blocked_reason,
+		coalesce((select v.received_at from trigger_events v where v.workspace_id = enrollments.workspace_id and v.key = matched_event),
+			first_due_at, resume_at) as due_at, coalesce(blocked_reason, '') as blocked_reason,
 		case when blocked_reason is not null then first_due_at end as blocked_since,
 		failures::int as failures, source, enrolled_at, ended_at
 	from enrollments`
