@@ -48,7 +48,8 @@ type shardLease struct {
 	ws, flow uuid.UUID
 	shard    int16
 	token    string
-	now      time.Time // the database's
+	now      time.Time  // the database's
+	resumed  *time.Time // the last resume of the flow before its enrollments were read; nil: none
 
 	// During the release of enrollments that became due in a pause:
 	resumedAt *time.Time // when the pause ended
@@ -85,8 +86,9 @@ func (f *Flows) runOnce(ctx context.Context, where enrollment.Shard) (n int, cla
 }
 
 // mayRelease is the number of enrollments that became due in a pause which shard t of flow
-// f may release now; null without a pause.
-const mayRelease = `case when f.catch_up_until > now() then
+// f may release now; null without a pause. A release of no length is over, also if the clock
+// was set back since.
+const mayRelease = `case when f.catch_up_until > greatest(now(), f.resumed_at) then
 	ceil(t.held * extract(epoch from now() - f.resumed_at) / extract(epoch from f.catch_up_until - f.resumed_at))::bigint - t.released end`
 
 // claimShard is one statement. It leases a free shard with due enrollments: of a workspace
@@ -102,7 +104,8 @@ func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardL
 	}
 	err := f.pool.QueryRow(ctx, `
 		with next as (
-			select t.workspace_id, t.flow_id, t.shard, case when f.catch_up_until > now() then f.resumed_at end as resumed_at, r.n as release
+			select t.workspace_id, t.flow_id, t.shard, f.resumed_at as resumed,
+				case when r.n is not null then f.resumed_at end as resumed_at, r.n as release
 			from flow_shards t
 			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
 			cross join lateral (select `+mayRelease+` as n) r
@@ -123,8 +126,8 @@ func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardL
 		)
 		update flow_shards t set leased_by = $1, lease_until = now() + $2
 		from next n where t.workspace_id = n.workspace_id and t.flow_id = n.flow_id and t.shard = n.shard
-		returning t.workspace_id, t.flow_id, t.shard, now(), n.resumed_at, n.release`, args...).
-		Scan(&t.ws, &t.flow, &t.shard, &t.now, &t.resumedAt, &t.release)
+		returning t.workspace_id, t.flow_id, t.shard, now(), n.resumed, n.resumed_at, n.release`, args...).
+		Scan(&t.ws, &t.flow, &t.shard, &t.now, &t.resumed, &t.resumedAt, &t.release)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -186,7 +189,7 @@ func (f *Flows) moveChunk(ctx context.Context, t *shardLease, chunk []*execution
 	one := execution.Again(chunk)[0]
 	one.Block(string(lemma.Internal), f.Execution.BackOff(one.FailuresBy(string(lemma.Internal))))
 	f.metrics.Blocked.WithLabelValues(one.Blocked).Inc()
-	_, err = f.commit(ctx, t.ws, t.flow, t.shard, []*execution.Execution{one})
+	_, err = f.commit(ctx, t, []*execution.Execution{one})
 	t.countReleased([]*execution.Execution{one})
 	return err
 }
@@ -207,7 +210,7 @@ func (f *Flows) tryChunk(ctx context.Context, t *shardLease, chunk []*execution.
 	}
 	f.hook.At("evaluated")
 	chunk = execution.Evaluated(chunk)
-	moved, err := f.commit(ctx, t.ws, t.flow, t.shard, chunk)
+	moved, err := f.commit(ctx, t, chunk)
 	if err != nil {
 		return err
 	}
