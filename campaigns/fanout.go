@@ -18,8 +18,8 @@ import (
 	"lemma/notifications"
 )
 
-// errStopped ends a fan-out without a failure: the campaign was paused, cancelled
-// or failed meanwhile.
+// errStopped ends a fan-out without a failure: the campaign was paused, resumed,
+// cancelled or failed meanwhile.
 var errStopped = errors.New("campaign is not being sent any more")
 
 // Key is the uniqueness key of one recipient within a campaign: channel and
@@ -110,6 +110,7 @@ type plan struct {
 	lease
 	channel lemma.Channel
 	columns []string
+	resumed *time.Time   // the last resume of the campaign before the audience was read; nil: none
 	batches atomic.Int64 // made so far; determines when the next ones are due
 	copies  copyPolicy
 	optOuts atomic.Bool // the audience has rows that are opted out
@@ -145,7 +146,8 @@ func (c *Campaigns) plan(ctx context.Context, now Campaign, l lease, run int) (*
 		if err := c.begin(ctx, tx, now, p); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `select now()`).Scan(&p.ReadAt)
+		return tx.QueryRow(ctx, `select now(), resumed_at from campaigns where workspace_id = $1 and id = $2`, now.WorkspaceID, now.ID).
+			Scan(&p.ReadAt, &p.resumed)
 	})
 }
 
@@ -284,7 +286,9 @@ func (c *Campaigns) writeWhenFree(ctx context.Context, p *plan, recipients []not
 // WriteChunk writes some thousands of recipients in one transaction. Its shared
 // lock on the campaign makes cancel, pause and endExpired wait: a chunk is committed
 // before them or not written. A run that has lost its lease, or let it expire, writes
-// nothing, since profiles may have opted out after it read them.
+// nothing, since profiles may have opted out after it read them. Nor does one that was
+// paused and resumed in between: the next run reads the audience again. Resumes are
+// compared for equality, so that it does not matter whether the clock was set back.
 func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifications.Recipient) error {
 	chunk := p.Chunk
 	chunk.Recipients, chunk.OptOuts = recipients, p.optOuts.Load()
@@ -298,16 +302,16 @@ func (c *Campaigns) WriteChunk(ctx context.Context, p *plan, recipients []notifi
 			return err
 		}
 		var now Status
-		var held bool
+		var held, resumed bool
 		err = tx.QueryRow(ctx, `
-			select c.status, coalesce(f.leased_by = $3 and f.lease_until >= now(), false)
+			select c.status, coalesce(f.leased_by = $3 and f.lease_until >= now(), false), c.resumed_at is distinct from $4
 			from campaigns c join fanouts f on f.workspace_id = c.workspace_id and f.campaign_id = c.id
 			where c.workspace_id = $1 and c.id = $2 for share of c`,
-			chunk.WorkspaceID, chunk.OriginID, p.token).Scan(&now, &held)
+			chunk.WorkspaceID, chunk.OriginID, p.token, p.resumed).Scan(&now, &held, &resumed)
 		if err != nil {
 			return fmt.Errorf("lock campaign %s: %w", chunk.OriginID, err)
 		}
-		if now != Sending || !held {
+		if now != Sending || !held || resumed {
 			return errStopped
 		}
 		c.at(ctx, "held", chunk.OriginID)

@@ -23,7 +23,8 @@ import (
 	"lemma/webhooks"
 )
 
-// errNotMoving: the flow was paused or archived after its enrollments were read.
+// errNotMoving: the flow was paused or archived after its enrollments were read. They stay
+// due, and are read again after a resume.
 var errNotMoving = errors.New("the flow was paused or archived")
 
 // commit writes the results of executions in one transaction. It needs no token of the
@@ -32,11 +33,11 @@ var errNotMoving = errors.New("the flow was paused or archived")
 // written. The others were moved by another transaction and count as conflicts. The update
 // that moves enrollments also locks them, in the order of their ids; those that enter a
 // wait for an event are locked first.
-func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
-	all []*execution.Execution) (moved []*execution.Execution, err error) {
+func (f *Flows) commit(ctx context.Context, t *shardLease, all []*execution.Execution) (moved []*execution.Execution, err error) {
+	ws, flow := t.ws, t.flow
 	var again intake.Reoffered
 	err = f.Execution.Versions.Transact(ctx, f.pool, ws, execution.Request{}, func(tx pgx.Tx, versions *execution.Ready) (err error) {
-		if err = f.lockMoving(ctx, tx, ws, flow); err != nil {
+		if err = f.lockMoving(ctx, tx, t); err != nil {
 			return err
 		}
 		if err = f.Intake.LockProfiles(ctx, tx, ws, profilesRefused(all)); err != nil {
@@ -62,7 +63,7 @@ func (f *Flows) commit(ctx context.Context, ws, flow uuid.UUID, shard int16,
 			return err
 		}
 		f.hook.At("acted")
-		if err = writeSteps(ctx, tx, ws, flow, shard, moved); err != nil {
+		if err = writeSteps(ctx, tx, ws, flow, t.shard, moved); err != nil {
 			return err
 		}
 		again, err = f.Intake.Reoffer(ctx, tx, versions, ws, flow, refusedAmong(moved))
@@ -97,17 +98,21 @@ func refusedAmong(all []*execution.Execution) (ids []uuid.UUID) {
 }
 
 // lockMoving locks a flow in share mode in a status in which enrollments advance: a pause
-// waits for this transaction, or this one finds the flow paused.
-func (f *Flows) lockMoving(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
-	if err := enrollment.ShareFlow(ctx, tx, flow); err != nil {
+// waits for this transaction, or this one finds the flow paused. If the flow was paused and
+// resumed after its enrollments were read, their profiles may have opted out in between.
+// Resumes are compared for equality, so that it does not matter whether the clock was set back.
+func (f *Flows) lockMoving(ctx context.Context, tx pgx.Tx, t *shardLease) error {
+	if err := enrollment.ShareFlow(ctx, tx, t.flow); err != nil {
 		return err
 	}
 	var status Status
-	err := tx.QueryRow(ctx, `select status from flows where workspace_id = $1 and id = $2 for share`, ws, flow).Scan(&status)
+	var resumed bool
+	err := tx.QueryRow(ctx, `select status, resumed_at is distinct from $3 from flows where workspace_id = $1 and id = $2 for share`,
+		t.ws, t.flow, t.pauseEnded).Scan(&status, &resumed)
 	switch {
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("lock flow %s: %w", flow, err)
-	case status != Live && status != Draining:
+		return fmt.Errorf("lock flow %s: %w", t.flow, err)
+	case status != Live && status != Draining, resumed:
 		return errNotMoving
 	}
 	return nil

@@ -50,7 +50,7 @@ type shardLease struct {
 	token    string
 	now      time.Time // the database's
 
-	// Of the last pause, if it has ended:
+	// Of the last pause before the enrollments were read; nil: none.
 	pauseEnded, caughtUp *time.Time // caughtUp: all that became due in it had been released, or will be
 
 	// During the release of enrollments that became due in a pause:
@@ -88,8 +88,9 @@ func (f *Flows) runOnce(ctx context.Context, where enrollment.Shard) (n int, cla
 }
 
 // mayRelease is the number of enrollments that became due in a pause which shard t of flow
-// f may release now; null without a pause.
-const mayRelease = `case when f.catch_up_until > now() then
+// f may release now; null without a pause. A release of no length is over, also if the clock
+// was set back since.
+const mayRelease = `case when f.catch_up_until > greatest(now(), f.resumed_at) then
 	ceil(t.held * extract(epoch from now() - f.resumed_at) / extract(epoch from f.catch_up_until - f.resumed_at))::bigint - t.released end`
 
 // claimShard is one statement. It leases a free shard with due enrollments: of a workspace
@@ -105,7 +106,7 @@ func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardL
 	}
 	err := f.pool.QueryRow(ctx, `
 		with next as (
-			select t.workspace_id, t.flow_id, t.shard, case when f.catch_up_until > now() then f.resumed_at end as resumed_at, r.n as release,
+			select t.workspace_id, t.flow_id, t.shard, case when r.n is not null then f.resumed_at end as resumed_at, r.n as release,
 				f.resumed_at as pause_ended, greatest(f.catch_up_until, f.resumed_at) as caught_up
 			from flow_shards t
 			join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id
@@ -190,7 +191,7 @@ func (f *Flows) moveChunk(ctx context.Context, t *shardLease, chunk []*execution
 	one := execution.Again(chunk)[0]
 	one.Block(string(lemma.Internal), f.Execution.BackOff(one.FailuresBy(string(lemma.Internal))))
 	f.metrics.Blocked.WithLabelValues(one.Blocked).Inc()
-	_, err = f.commit(ctx, t.ws, t.flow, t.shard, []*execution.Execution{one})
+	_, err = f.commit(ctx, t, []*execution.Execution{one})
 	t.countReleased([]*execution.Execution{one})
 	return err
 }
@@ -211,7 +212,7 @@ func (f *Flows) tryChunk(ctx context.Context, t *shardLease, chunk []*execution.
 	}
 	f.hook.At("evaluated")
 	chunk = execution.Evaluated(chunk)
-	moved, err := f.commit(ctx, t.ws, t.flow, t.shard, chunk)
+	moved, err := f.commit(ctx, t, chunk)
 	if err != nil {
 		return err
 	}

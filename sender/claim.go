@@ -25,7 +25,7 @@ type claim struct {
 	opened       time.Time     // the database's, when the last window was opened
 	openedAt     time.Time     // of this process, when it was opened; not before opened
 	age          time.Duration // since its rows were read from their audience
-	resumed      *float64      // seconds since its campaign was resumed; nil: it was not
+	resumed      *time.Time    // when its campaign or flow was last resumed, by the database's clock; nil: it was not
 	optOuts      bool          // its origin has notifications that were written before their opt-out
 	crashes      int           // claims before it, in a row, that crashed
 	suppressions bool          // its workspace has suppressions, or recipients that have unsubscribed from a topic
@@ -131,13 +131,10 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 // known.
 const isReady = `status || '' = 'ready'`
 
-// claimBatch checks, leases and logs a batch in one statement. A resume before the claim is
-// not after it: a time in the future was written by a clock that was set back since, and no
-// window would open until it has passed.
+// claimBatch checks, leases and logs a batch in one statement.
 const claimBatch = `
 	with claimed as (
-		update batches set status = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}',
-			resumed_at = case when resumed_at > now() then now() else resumed_at end
+		update batches set status = 'leased', leased_by = $4, lease_until = now() + $5, called_through = -1, calling = 0, deferred = '{}'
 		where workspace_id = $1 and origin_id = $2 and id = $3
 		  and ` + isReady + ` and gate = 'open' and due_at <= now() and (expires_at is null or expires_at > now())
 		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id
@@ -152,7 +149,7 @@ const claimBatch = `
 		coalesce(m.failures > 0, false), extract(epoch from least(c.expires_at - now(), interval '100 years'))::float8,
 		extract(epoch from now() - case c.attempt when 1 then c.created_at else
 			(select r.created_at from batches r where r.workspace_id = $1 and r.origin_id = $2 and r.id = c.root_id) end)::float8,
-		extract(epoch from now() - c.resumed_at)::float8,
+		c.resumed_at,
 		exists (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2),
 		exists (select from suppressions s where s.workspace_id = $1) or exists (select from topic_unsubscribes t where t.workspace_id = $1),
 		now(), c.most

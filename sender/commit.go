@@ -199,7 +199,7 @@ func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any
 	counts, times := c.refusals.changed()
 	return map[string]any{
 		"workspace": c.WorkspaceID, "origin": c.OriginID, "batch": c.BatchID, "token": c.token, "lease": s.cfg.Lease,
-		"clock": c.clock, "step": e.state, "from": e.from, "first": e.first, "through": e.through, "rows": e.rows, "date": e.date,
+		"resumed": c.resumed, "step": e.state, "from": e.from, "first": e.first, "through": e.through, "rows": e.rows, "date": e.date,
 		"rest": e.open, "after": e.after, "until": e.until, "detail": clip(e.detail),
 		"refused": c.refusals.added, "refusals": counts, "retry_at": times,
 		"sent": t.sent, "failed": t.failed, "orphaned": t.orphaned, "skipped": t.skipped,
@@ -212,8 +212,9 @@ func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any
 }
 
 // notResumed is false when the campaign was paused and resumed since the claim: no window
-// opens, and the next claim reads the audience again.
-const notResumed = `(resumed_at is null or resumed_at <= @clock)`
+// opens, and the next claim reads the audience again. Resumes are compared for equality, so
+// that it does not matter whether the clock was set back.
+const notResumed = `(resumed_at is not distinct from @resumed)`
 
 // commitText ends a window. The update is the fence: everything else reads from it,
 // so that a lost lease writes nothing.

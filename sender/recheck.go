@@ -62,7 +62,7 @@ func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (
 			detail: fmt.Sprintf("the audience was read again after %s", c.age.Round(time.Second))})
 	}
 	if len(gone) == 0 {
-		s.rechecks.record(c.BatchID, s.cfg.RecheckAfter)
+		s.rechecks.record(c.BatchID, c.resumed, s.cfg.RecheckAfter)
 	}
 	c.rows = left
 	return gone, 0, nil
@@ -73,14 +73,13 @@ func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (
 func (s *Sender) mustReadAgain(c *claim) bool {
 	bound := s.cfg.RecheckAfter
 	switch {
-	case c.resumed != nil:
-		bound = min(bound, time.Duration(*c.resumed*float64(time.Second)))
+	case c.resumed != nil: // unless they were read since
 	case c.age < 0: // its rows were written by a clock that was set back since
 		bound = 0
 	case c.age < bound:
 		return false
 	}
-	return !s.rechecks.fresh(c.BatchID, bound)
+	return !s.rechecks.fresh(c.BatchID, c.resumed, bound)
 }
 
 // skipOptedOut ends the rows of a claim whose profile or address a later run of
@@ -221,8 +220,19 @@ func (s *Sender) whenDraining(ctx context.Context, cancel context.CancelFunc) (s
 // origin, so that a failing data source does not hold all senders.
 type rechecks struct {
 	mu      sync.Mutex
-	checked map[uuid.UUID]time.Time      // by batch: the last check that ended no row
+	checked map[uuid.UUID]check          // by batch: the last check that ended no row
 	reads   map[uuid.UUID]*audienceReads // by origin
+}
+
+// check is when the rows of a batch were checked, and the last resume before: they are checked
+// again after the next one, whatever the clock of the database does.
+type check struct {
+	at      time.Time
+	resumed *time.Time
+}
+
+func (k check) since(resumed *time.Time) bool {
+	return resumed == nil || k.resumed != nil && k.resumed.Equal(*resumed)
 }
 
 const (
@@ -234,28 +244,28 @@ const (
 	mostChecked = 10_000
 )
 
-func (r *rechecks) fresh(batch uuid.UUID, bound time.Duration) bool {
+func (r *rechecks) fresh(batch uuid.UUID, resumed *time.Time, bound time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at, ok := r.checked[batch]
-	return ok && time.Since(at) < bound
+	last, ok := r.checked[batch]
+	return ok && time.Since(last.at) < bound && last.since(resumed)
 }
 
-func (r *rechecks) record(batch uuid.UUID, bound time.Duration) {
+func (r *rechecks) record(batch uuid.UUID, resumed *time.Time, bound time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.checked == nil {
-		r.checked = map[uuid.UUID]time.Time{}
+		r.checked = map[uuid.UUID]check{}
 	}
 	if len(r.checked) >= mostChecked {
-		for id, at := range r.checked {
-			if time.Since(at) >= bound {
+		for id, last := range r.checked {
+			if time.Since(last.at) >= bound {
 				delete(r.checked, id)
 			}
 		}
 	}
 	if len(r.checked) < mostChecked { // a batch that is not in the map is checked once more
-		r.checked[batch] = time.Now()
+		r.checked[batch] = check{time.Now(), resumed}
 	}
 }
 

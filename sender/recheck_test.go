@@ -173,7 +173,7 @@ func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	b.carrier.then[address(0)] = []Outcome{NotAccepted}
 	b.work(s)
 	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
-	s.rechecks.checked[refs[0].BatchID] = time.Now().Add(-61 * time.Minute)
+	s.rechecks.checked[refs[0].BatchID] = check{at: time.Now().Add(-61 * time.Minute)}
 	b.makeDue()
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 1})

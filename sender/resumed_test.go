@@ -2,11 +2,14 @@ package sender
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma"
 	"lemma/notifications"
 )
 
@@ -42,23 +45,79 @@ func TestAResumeReadsTheAudienceAgain(t *testing.T) {
 	}
 }
 
+// What a clock of the database that was changed makes of the time of a resume.
+var clocks = map[string]string{"": "0", ", and the clock goes back": "-1 day", ", and the clock was ahead": "1 day"}
+
 // A worker that holds a batch during a pause opens no further window after the resume:
 // its rows are claimed and read again.
 func TestAClaimFromBeforeAPauseOpensNoWindow(t *testing.T) {
-	b := setup(t)
-	refs := b.insert(3, 3, 2)
-	s, a := b.readAgain(3, anHour)
-	finish := b.pausedWork(s, refs[0], "rated", 1)
-	b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{address(1)}, OptedOut: true}) })
-	finish()
-	if n := b.carrier.called(address(0)); n != 0 {
-		t.Errorf("%d calls by the claim", n)
+	for name, change := range clocks {
+		t.Run("it is resumed"+name, func(t *testing.T) {
+			b := setup(t)
+			refs := b.insert(3, 3, 2)
+			s, a := b.readAgain(3, anHour)
+			finish := b.pausedWork(s, refs[0], "rated", 1)
+			b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{address(1)}, OptedOut: true}) })
+			b.Exec(`update batches set resumed_at = resumed_at + $1::interval`, change)
+			finish()
+			if n := b.carrier.called(address(0)); n != 0 {
+				t.Errorf("%d calls by the claim", n)
+			}
+			b.work(s)
+			b.wantCounts(notifications.Counts{Sent: 2, Skipped: 1})
+		})
 	}
-	b.work(s)
-	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 1})
 }
 
-// The same holds for second attempts of rows that were being called meanwhile.
+// What a process has read before a pause it does not take as read after the resume.
+func TestAResumeEndsWhatAProcessRemembers(t *testing.T) {
+	for name, change := range clocks {
+		t.Run("it is resumed"+name, func(t *testing.T) {
+			b := setup(t)
+			b.insert(2, 2, 2)
+			s, a := b.readAgain(2, anHour)
+			b.carrier.then[address(0)] = []Outcome{NotAccepted}
+			b.carrier.then[address(1)] = []Outcome{NotAccepted}
+			b.pauseAndResume(func() {})
+			b.work(s)
+			b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{address(1)}, OptedOut: true}) })
+			b.Exec(`update batches set resumed_at = resumed_at + $1::interval`, change)
+			b.makeDue()
+			b.work(s)
+			if a.reads != 2 || b.carrier.called(address(1)) != 1 {
+				t.Errorf("the audience was read %d times, and %d calls", a.reads, b.carrier.called(address(1)))
+			}
+			b.wantCounts(notifications.Counts{Sent: 1, Skipped: 1})
+		})
+	}
+}
+
+// What was read before a pause does not count as read after the resume, though the reading ended
+// after it.
+func TestAResumeWhileTheAudienceIsRead(t *testing.T) {
+	b := setup(t)
+	b.insert(2, 2, 2)
+	s, a := b.readAgain(2, anHour)
+	b.pauseAndResume(func() {})
+	var once sync.Once
+	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string,
+		yield func(string, AudienceRow)) (bool, error) {
+		known, err := a.again(ctx, ws, origin, content, channel, profiles, yield)
+		once.Do(func() {
+			b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{address(1)}, OptedOut: true}) })
+		})
+		return known, err
+	}
+	b.work(s)
+	if n := b.calls(); n != 0 {
+		t.Errorf("%d calls by the claim", n)
+	}
+	b.makeDue()
+	b.work(s)
+	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 1})
+}
+
+// A resume also ends what was read of second attempts of rows that were being called meanwhile.
 func TestASecondAttemptAfterAResumeIsReadAgain(t *testing.T) {
 	for name, call := range map[string]func(b *bundle, s *Sender) (finish func()){
 		"of a batch": func(b *bundle, s *Sender) func() {
