@@ -88,14 +88,16 @@ func TestTextsOfValuesDoNotDependOnTheSource(t *testing.T) {
 	b := setup(t, dev)
 	name := pgtest.One[string](t, b.DB, "select quote_ident(current_database())")
 	for _, setting := range []string{"timezone = 'Asia/Tokyo'", "datestyle = 'German, DMY'", "intervalstyle = 'sql_standard'",
-		"bytea_output = 'escape'", "extra_float_digits = -5", "standard_conforming_strings = off"} {
+		"bytea_output = 'escape'", "extra_float_digits = -5", "standard_conforming_strings = off", "xmlbinary = 'hex'",
+		"quote_all_identifiers = on", "transform_null_equals = on", "array_nulls = off"} {
 		pgtest.Exec(t, b.DB, "alter database "+name+" set "+setting)
 	}
 	x := b.keyed(t, `select '1' as k, 'a@shop.example' as email, concat_ws(' ', '2024-03-01T12:00:00Z'::timestamptz, '2024-03-02'::date,
- interval '1 day 2 hours', '\x41ff'::bytea, 0.1::float8 + 0.2, 'a\b') as forms`)
+ interval '1 day 2 hours', '\x41ff'::bytea, 0.1::float8 + 0.2, 'a\b',
+ xmlelement(name x, '\x41'::bytea), quote_ident('a'), num_nulls(1 = null), num_nulls(('{null}'::text[])[1])) as forms`)
 	for range 2 {
 		got, err := b.lookup(t, x.ID, []string{"forms"}, []string{"1"})
-		want := `{"forms":"2024-03-01 12:00:00+00 2024-03-02 P1DT2H \\x41ff 0.30000000000000004 a\\b"}`
+		want := `{"forms":"2024-03-01 12:00:00+00 2024-03-02 P1DT2H \\x41ff 0.30000000000000004 a\\b <x>QQ==</x> a 1 1"}`
 		if err != nil || got["1"].Payload != want {
 			t.Errorf("%s, %v, want %s", got["1"].Payload, err, want)
 		}

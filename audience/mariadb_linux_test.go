@@ -73,20 +73,20 @@ func mariadbd() (string, error) {
 	return exec.LookPath("/usr/sbin/mariadbd")
 }
 
-func startMariaDB() (*server, error) {
+func startMariaDB(options ...string) (*server, error) {
 	folder, err := os.MkdirTemp("", "lemma-mariadb-")
 	if err != nil {
 		return nil, err
 	}
 	s := &server{folder: folder}
-	if err := s.start(); err != nil {
+	if err := s.start(options); err != nil {
 		s.stop()
 		return nil, fmt.Errorf("start mariadbd: %w", err)
 	}
 	return s, nil
 }
 
-func (s *server) start() error {
+func (s *server) start(options []string) error {
 	if err := s.bootstrap(); err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (s *server) start() error {
 	if err := s.certify(); err != nil {
 		return err
 	}
-	s.cmd = s.command("--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--socket="+s.socket(), "--ssl-cert="+s.file("cert"),
-		"--ssl-key="+s.file("key"))
+	s.cmd = s.command(append(options, "--bind-address=127.0.0.1", "--port="+strconv.Itoa(port), "--socket="+s.socket(),
+		"--ssl-cert="+s.file("cert"), "--ssl-key="+s.file("key"))...)
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}

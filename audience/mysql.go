@@ -30,13 +30,14 @@ type mysqlConn interface {
 type mysqlSession struct {
 	link
 	login     func(context.Context) (mysqlConn, *wire.MySQL, error)
+	database  string // of the DSN
 	conn      mysqlConn
 	stream    *wire.MySQL
 	id        string // of the connection at the server
 	version   string
 	private   bool   // over a socket or TLS
 	reading   bool   // a result has not been read to its end
-	collation string // of the keys of people, once it is known
+	collation string // of the keys of people: that of the database if it is one of Unicode
 }
 
 // mysqlConfig depends only on the target: no files are sent to the server, one
@@ -55,7 +56,7 @@ func mysqlConfig(t wire.Target, w *wire.MySQL) *mysql.Config {
 }
 
 func (a *Audiences) connectMySQL(ctx context.Context, t wire.Target, s span) (session, error) {
-	m := &mysqlSession{link: link{texts: noTexts}}
+	m := &mysqlSession{link: link{texts: noTexts}, database: t.Database}
 	m.login = func(ctx context.Context) (mysqlConn, *wire.MySQL, error) { return a.loginMySQL(ctx, t, s.bytes) }
 	var err error
 	if m.conn, m.stream, err = m.login(ctx); err != nil {
@@ -99,11 +100,10 @@ func (a *Audiences) loginMySQL(ctx context.Context, t wire.Target, budget int64)
 	return conn.(mysqlConn), w, nil
 }
 
-// begin bounds the session and opens its first transaction. The SQL mode is fixed,
-// since it defines the meaning of quotes and backslashes. Texts that a query makes,
-// such as of numbers, have the collation of the database, so that they compare.
+// begin sets and bounds the session, and opens its first transaction. The limit is that
+// of the first statement, since a server may have one of 0 rows.
 func (m *mysqlSession) begin(ctx context.Context, s span) error {
-	rows, err := m.query(ctx, "select connection_id(), version()")
+	rows, err := m.query(ctx, "select connection_id(), version() limit 1")
 	if err != nil {
 		return err
 	}
@@ -111,25 +111,19 @@ func (m *mysqlSession) begin(ctx context.Context, s span) error {
 		return malformed(nil)
 	}
 	m.id, m.version = rows[0][0], rows[0][1]
-	longest := fmt.Sprintf("max_execution_time = %d", s.total.Milliseconds())
-	if m.isMariaDB() {
-		longest = fmt.Sprintf("max_statement_time = %.3f", s.total.Seconds())
-	}
-	err = m.exec(ctx,
-		"set collation_connection = if(@@collation_database like 'utf8mb4\\_%', @@collation_database, @@collation_connection)",
-		"set session sql_mode = 'STRICT_TRANS_TABLES', session time_zone = '+00:00', "+
-			"session lock_wait_timeout = 10, session net_write_timeout = 600, session "+longest,
-		"set session transaction isolation level repeatable read, read only")
-	if err != nil {
+	if err := m.set(ctx, append(m.settings(), m.bounds(s)...)); err != nil {
 		return err
 	}
 	return m.again(ctx)
 }
 
-// again opens another transaction. The settings of begin are those of the session,
-// and a query cannot change them.
+// again opens another transaction. A query cannot change the settings of begin, but a
+// proxy may have lost them.
 func (m *mysqlSession) again(ctx context.Context) error {
-	return m.exec(ctx, "start transaction with consistent snapshot, read only")
+	if err := m.exec(ctx, "start transaction with consistent snapshot, read only"); err != nil {
+		return err
+	}
+	return m.verify(ctx)
 }
 
 func (m *mysqlSession) end(ctx context.Context) error { return m.exec(ctx, "rollback") }
@@ -226,7 +220,7 @@ func (m *mysqlSession) prepare(ctx context.Context, text string) (driver.Stmt, m
 // estimate multiplies the planner's estimates for the tables of the outermost select,
 // which is rough.
 func (m *mysqlSession) estimate(ctx context.Context, sql string) (int64, error) {
-	c, err := m.start(ctx, "explain "+wrapHead+sql+wrapTail)
+	c, err := m.start(ctx, "explain format = traditional "+wrapHead+sql+wrapTail)
 	if err != nil {
 		return 0, err
 	}

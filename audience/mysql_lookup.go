@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -52,29 +51,12 @@ const (
 	mysqlPeople     = "profile_key varchar(255) character set utf8mb4 collate %s path '$[0]', enrolled_at datetime(6) path '$[1]'"
 )
 
-var collationName = regexp.MustCompile(`^utf8mb4_[a-z0-9_]+$`)
-
-// peopleColumns gives the keys the collation of the database if that is one of
-// Unicode, so that comparisons need no collate and can use an index.
-func (m *mysqlSession) peopleColumns(ctx context.Context) (string, error) {
-	if m.collation == "" {
-		rows, err := m.query(ctx, "select @@collation_database")
-		if err != nil {
-			return "", err
-		}
-		m.collation = "utf8mb4_bin"
-		if len(rows) == 1 && collationName.MatchString(rows[0][0]) {
-			m.collation = rows[0][0]
-		}
-	}
-	return fmt.Sprintf(mysqlPeople, m.collation), nil
-}
+// peopleColumns gives the keys the collation of the database, so that comparisons need
+// no collate and can use an index.
+func (m *mysqlSession) peopleColumns() string { return fmt.Sprintf(mysqlPeople, m.collation) }
 
 func (m *mysqlSession) describeMatching(ctx context.Context, sql string) ([]Column, error) {
-	people, err := m.peopleColumns(ctx)
-	if err != nil {
-		return nil, err
-	}
+	people := m.peopleColumns()
 	_, parameters, err := m.prepared(ctx, fmt.Sprintf(mysqlAloneHead, people)+sql+mysqlAloneTail)
 	if err != nil || parameters > 0 {
 		return nil, withoutFirstLine(orParameter(err, "the query must not have parameters (?); the profiles are in the relation people"))
@@ -93,12 +75,8 @@ func withoutFirstLine(err error) error {
 }
 
 func (m *mysqlSession) matching(ctx context.Context, sql string, people []Person) (cursor, []Column, error) {
-	columns, err := m.peopleColumns(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
 	text := func(known mysqlColumns) string {
-		return fmt.Sprintf(mysqlPeopleHead, columns) + "select " + known.all() + " from (\n" + sql + wrapTail
+		return fmt.Sprintf(mysqlPeopleHead, m.peopleColumns()) + "select " + known.all() + " from (\n" + sql + wrapTail
 	}
 	c, err := m.read(ctx, text, func(mysqlColumns) []driver.Value { return []driver.Value{peopleJSON(people)} })
 	if err != nil {

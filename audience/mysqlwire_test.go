@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -167,10 +168,31 @@ func validReply(text string, command byte) []byte {
 	case strings.HasPrefix(text, "select connection_id"):
 		return slicesOf(packet(1, []byte{2}), packet(2, column("id", 253)), packet(3, column("version", 253)),
 			packet(4, []byte("\x011\x058.0.0")), packet(5, end))
+	case strings.HasPrefix(text, "select @@"):
+		return keptSettings(strings.Count(text, "<=>"), "shop")
 	case strings.HasPrefix(text, "select"):
 		return slicesOf(twoColumns(), packet(4, end))
 	}
 	return packet(1, []byte{0, 0, 0, 2, 0, 0, 0})
+}
+
+// keptSettings is the answer of a session that keeps so many settings, except those at
+// the given positions.
+func keptSettings(settings int, database string, lost ...int) []byte {
+	row := make([]string, settings+1, settings+3) // with the clock
+	for i := range row {
+		row[i] = "1"
+		if slices.Contains(lost, i) {
+			row[i] = "0"
+		}
+	}
+	row = append(row, "utf8mb4_general_ci", database)
+	bodies, values := [][]byte{{byte(len(row))}}, []byte(nil)
+	for _, value := range row {
+		bodies = append(bodies, column("kept", 253))
+		values = append(append(values, byte(len(value))), value...)
+	}
+	return packetsOf(append(bodies, values, []byte{0xfe, 0, 0, 2, 0, 0, 0}))
 }
 
 func twoColumns() []byte {
@@ -254,8 +276,8 @@ func TestRepliesThatMySQLServersMustNotSend(t *testing.T) {
 			on("select audience", append(packet(1, []byte{0, 0, 0, 8, 0, 0, 0}), packet(2, huge[4:])...)), CodeMalformed},
 		"no columns in three bytes": {nil, on("select audience", append(packet(1, []byte{0xfc, 0, 0}), packet(2, huge[4:])...)),
 			CodeMalformed},
-		"a success that is cut":            {nil, on("set session", packet(1, []byte{0})), CodeMalformed},
-		"an error that is cut":             {nil, on("set session", packet(1, []byte{0xff})), CodeMalformed},
+		"a success that is cut":            {nil, on("set session sql", packet(1, []byte{0})), CodeMalformed},
+		"an error that is cut":             {nil, on("set session sql", packet(1, []byte{0xff})), CodeMalformed},
 		"a number of columns that is cut":  {nil, on("select audience", packet(1, []byte{0xfe, 1})), CodeMalformed},
 		"a prepared statement that is cut": {nil, func(_ string, command byte) []byte { return cutPrepare(command) }, CodeMalformed},
 		"a column that is cut": {nil,

@@ -116,3 +116,15 @@ const pgDefiners = functionsHead + `
     p.prosecdef and p.provolatile = 'v' and p.proowner not in (select oid from held)
     and p.pronamespace <> 'pg_catalog'::pg_catalog.regnamespace
 ` + functionsTail
+
+// pgFiltered finds tables of which the login sees only some rows. Such policies may be what
+// the customer wants, so they are no reason to refuse the role, and none to set row_security
+// off: a query of such a table would then fail, whatever its policies allow.
+const pgFiltered = `
+select pg_catalog.format('%I.%I', n.nspname, c.relname), ''
+  from pg_catalog.pg_class c
+  join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+ where c.relrowsecurity and pg_catalog.row_security_active(c.oid)
+   and pg_catalog.has_schema_privilege(n.oid, 'usage') and pg_catalog.has_any_column_privilege(c.oid, 'select')
+ order by 1
+ limit 100`

@@ -70,11 +70,16 @@ func (p *pgSession) risks(ctx context.Context) ([]finding, error) {
 		return nil, err
 	}
 	more, err := p.findings(ctx, "may call %s with the rights of another role", pgDefiners)
-	return append(found, more...), err
+	if err != nil {
+		return nil, err
+	}
+	filtered, err := p.findings(ctx,
+		"reads of %s only the rows that policies of row security allow: others, also opt-outs, are missing without an error", pgFiltered)
+	return append(append(found, more...), filtered...), err
 }
 
 // findings runs a statement that returns, for each privilege of the role, the name of
-// its object and the statement that revokes it.
+// its object and the statement that revokes it, or an empty text.
 func (p *pgSession) findings(ctx context.Context, format, statement string) ([]finding, error) {
 	rows, err := p.query(ctx, statement)
 	if err != nil || len(rows) == 0 {
@@ -89,7 +94,9 @@ func (p *pgSession) findings(ctx context.Context, format, statement string) ([]f
 		if name := strings.TrimPrefix(sqltext.Printable(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		f.revoke = append(f.revoke, sqltext.Printable(string(row[1])))
+		if revoke := sqltext.Printable(string(row[1])); revoke != "" {
+			f.revoke = append(f.revoke, revoke)
+		}
 	}
 	const most = 30
 	text := strings.Join(names[:min(len(names), most)], ", ")
