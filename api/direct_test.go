@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -147,9 +148,7 @@ func TestASenderDoesNotReadRows(t *testing.T) {
 	to := object{"profile_key": "c2", "audience_id": w.audience}
 	of := func(change object) object {
 		in := w.newDirect(object{"to": to, "data": nil})
-		for name, value := range change {
-			in[name] = value
-		}
+		maps.Copy(in, change)
 		return in
 	}
 	inline := object{"subject": "s", "text": "{% if name == 'Bob' %}{{ name.yes }}{% else %}{{ name.no }}{% endif %}"}
@@ -160,10 +159,12 @@ func TestASenderDoesNotReadRows(t *testing.T) {
 	b.do("POST", "/v1/notifications", own).fault(403, "/content", "missing_scope")
 	b.do("POST", "/v1/notifications", header).fault(403, "/headers/X-A", "missing_scope")
 	bulk := b.do("POST", "/v1/notifications/bulk", object{"notifications": []object{own, header, of(nil)}}).is(202)
-	if got := bulk.json["counts"].(object); got["accepted"] != 1.0 || got["invalid"] != 2.0 || strings.Contains(string(bulk.body), "name.yes") {
+	if got := bulk.json["counts"].(object); got["accepted"] != 1.0 || got["invalid"] != 2.0 ||
+		strings.Contains(string(bulk.body), "name.yes") {
 		t.Errorf("bulk: %s", bulk.body)
 	}
-	plain := of(object{"content": object{"subject": "s", "text": "t {{ name }}"}, "data": object{"name": "x"}, "send_at": "2026-01-01T00:00:00Z"})
+	plain := of(object{"content": object{"subject": "s", "text": "t {{ name }}"}, "data": object{"name": "x"},
+		"send_at": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
 	delete(plain, "template_id")
 	sent := b.do("POST", "/v1/notifications", plain).is(202).json["notification"].(object)
 	if sent["address"] != nil || sent["profile_key"] != "c2" {
@@ -181,7 +182,8 @@ func TestASenderDoesNotReadRows(t *testing.T) {
 		t.Errorf("the fault is of the row: %s", failed.body)
 	}
 	b.token = b.key(b.Workspace, "notifications:send", "audiences:query")
-	if failed := b.do("POST", "/v1/notifications", of(nil)).fault(422, "/data", "template_error"); !strings.Contains(string(failed.body), "line") {
+	failed = b.do("POST", "/v1/notifications", of(nil)).fault(422, "/data", "template_error")
+	if !strings.Contains(string(failed.body), "line") {
 		t.Errorf("the fault is not shown: %s", failed.body)
 	}
 	b.do("POST", "/v1/notifications", own).fault(422, "/content/text", "template_error")

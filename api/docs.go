@@ -75,7 +75,7 @@ func (d *docs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(d.page)
+	_, _ = w.Write(d.page) //nolint:gosec // it is rendered at the start from settings that are constant
 }
 
 // serveFile serves a file as it is stored, compressed, or decompressed to clients that do not

@@ -17,8 +17,8 @@ func TestNoiseFromMySQLServers(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	phases := []string{
-		"greeting", "login", "select connection_id", "set session sql", "start transaction", "select @@", "show grants", "select id", "select audience",
-		"execution", "rows",
+		"greeting", "login", "select connection_id", "set session sql", "start transaction", "select @@", "show grants", "select id",
+		"select audience", "execution", "rows",
 	}
 	rounds := 40
 	if testing.Short() {

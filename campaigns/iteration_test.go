@@ -28,7 +28,8 @@ func ab(change ...func(*Experiment)) *Experiment {
 // experiments is setup with timings for tests.
 func experiments(t *testing.T, n int, change ...func(*Config)) *bundle {
 	t.Helper()
-	return setup(t, n, append([]func(*Config){func(cfg *Config) { cfg.CutOffGrace, cfg.EventGrace = time.Nanosecond, time.Nanosecond }}, change...)...)
+	atOnce := func(cfg *Config) { cfg.CutOffGrace, cfg.EventGrace = time.Nanosecond, time.Nanosecond }
+	return setup(t, n, append([]func(*Config){atOnce}, change...)...)
 }
 
 // experiment sends a campaign with an experiment. The plan is by the random id of the iteration:

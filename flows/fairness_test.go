@@ -102,8 +102,8 @@ func TestAPlaceOfOthersIsNoFailureOfTheSource(t *testing.T) {
 	found, err := r.Gather()
 	b.Must(err)
 	counted := map[string]float64{}
-	for _, m := range found[0].Metric {
-		counted[m.Label[0].GetValue()] = m.Counter.GetValue()
+	for _, m := range found[0].GetMetric() {
+		counted[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
 	}
 	if counted["process"] < 3 || counted["workspace"] != 0 || counted["source"] != 1 {
 		t.Errorf("refused %v", counted)

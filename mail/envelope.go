@@ -22,7 +22,8 @@ var (
 	SingleLineRule = Rule{"single_line", "must be one line, without line breaks or NUL", isSingleLine}
 	HeaderNameRule = Rule{"header_name", "must be a header name: 1 to 60 letters, digits and hyphens, no white space or colon",
 		isHeaderName}
-	NotReservedRule = Rule{"not_reserved", "must not be a header that Lemma writes itself, or by which a service sends to others", isNotReserved}
+	NotReservedRule = Rule{"not_reserved", "must not be a header that Lemma writes itself, or by which a service sends to others",
+		isNotReserved}
 	NotLiquidRule   = Rule{"not_rendered", "must not contain Liquid; only templates and values of headers are rendered", hasNoLiquid}
 )
 

@@ -226,7 +226,7 @@ func deferred(t *testing.T, registry *prometheus.Registry) float64 {
 	}
 	for _, f := range found {
 		if f.GetName() == "lemma_webhook_claims_deferred_total" {
-			return f.Metric[0].Counter.GetValue()
+			return f.GetMetric()[0].GetCounter().GetValue()
 		}
 	}
 	return 0

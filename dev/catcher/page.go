@@ -112,7 +112,8 @@ func (c *Catcher) showMessage(w http.ResponseWriter, r *http.Request) {
 // open in another tab: the policy of the page allows no other server in a frame.
 func (c *Catcher) showHTML(w http.ResponseWriter, r *http.Request) {
 	if _, raw, ok := c.find(w, r); ok {
-		w.Header().Set("Content-Security-Policy", "sandbox allow-popups allow-popups-to-escape-sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+		w.Header().Set("Content-Security-Policy",
+			"sandbox allow-popups allow-popups-to-escape-sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:")
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = io.WriteString(w, `<base target="_blank">`+read(raw).HTML)
 	}

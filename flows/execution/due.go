@@ -106,8 +106,8 @@ func (t *Execution) asRead() *Execution {
 	if d.at.NodeID == "" {
 		arrived = d.enrolledAt
 	}
-	return &Execution{Arrived: arrived, delayed: d.delayedUntil(), Route: t.Route, ID: d.ID, Shard: t.Shard, ProfileKey: d.key, Source: d.source,
-		EnrolledAt: d.enrolledAt, Failures: d.failures, moved: d.moved,
+	return &Execution{Arrived: arrived, delayed: d.delayedUntil(), Route: t.Route, ID: d.ID, Shard: t.Shard, ProfileKey: d.key,
+		Source: d.source, EnrolledAt: d.enrolledAt, Failures: d.failures, moved: d.moved,
 		waitingSince: d.waitingSince, awaits: d.awaits, MatchedEvent: d.matchedEvent, AnswerStep: d.AnswerStep, Now: d.now, Read: d,
 		From: d.at, FromWaiting: d.waitingSince != nil, FromMatched: d.matchedEvent != nil, Place: d.at, Status: enrollment.Active}
 }

@@ -40,8 +40,8 @@ func accountAt(t *testing.T, s *sendertest.HTTPServer, config, secrets, public s
 	t.Helper()
 	account := sender.Account{ProviderID: testProvider, Trace: s.Trace, Secrets: []byte(secrets),
 		Config: fmt.Appendf(nil, `{"account_sid":%q,"endpoint":%q,"timeout_seconds":4,%s}`, testAccount, s.URL, config)}
-	c, err := open(account, wire.Operator{AllowPrivate: true, ShowPrivate: !s.Hides, Roots: s.Roots, PublicURL: func() string { return public },
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	c, err := open(account, wire.Operator{AllowPrivate: true, ShowPrivate: !s.Hides, Roots: s.Roots,
+		PublicURL: func() string { return public }, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
