@@ -24,7 +24,7 @@ var (
 		isHeaderName}
 	NotReservedRule = Rule{"not_reserved", "must not be a header that Lemma writes itself, or by which a service sends to others",
 		isNotReserved}
-	NotLiquidRule   = Rule{"not_rendered", "must not contain Liquid; only templates and values of headers are rendered", hasNoLiquid}
+	NotLiquidRule = Rule{"not_rendered", "must not contain Liquid; only templates and values of headers are rendered", hasNoLiquid}
 )
 
 // HasLiquid reports whether a text contains {{ or {%, the beginning of Liquid.
