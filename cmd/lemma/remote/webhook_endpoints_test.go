@@ -58,7 +58,7 @@ func TestWebhookEndpointCommands(t *testing.T) {
 			var got string
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
-				got = r.Method + " " + r.URL.RequestURI() + " " + string(body)
+				got = r.Method + " " + r.URL.RequestURI() + " " + strings.TrimSpace(string(body))
 				w.Header().Set("Content-Type", "application/json")
 				if c.answer == nil {
 					w.WriteHeader(http.StatusNoContent)
