@@ -106,7 +106,7 @@ func TestMatchingOfAChangedSource(t *testing.T) {
 func TestHostileMatching(t *testing.T) {
 	t.Parallel()
 	o := dev
-	o.QueryTimeout, o.LookupTimeout, o.MaxRows = 2*time.Second, time.Second, 50_000
+	o.QueryTimeout, o.LookupTimeout, o.MaxRows = 30*time.Second, 3*time.Second, 50_000
 	b := setup(t, o)
 	b.makeHostile()
 	texts := map[string]string{

@@ -11,7 +11,7 @@ import (
 // not pass on one of them.
 func TestSettingsThatAProxyDrops(t *testing.T) {
 	t.Parallel()
-	a := New(nil, nil, hostileOptions)
+	a := New(nil, nil, dev)
 	s := &mysqlSession{version: "8.0.0"}
 	want := []string{}
 	for _, one := range s.settings() {

@@ -28,7 +28,7 @@ func TestLexerAgreesWithTheSources(t *testing.T) {
 		rounds = n
 	}
 	o := dev
-	o.QueryTimeout = time.Duration(rounds)*time.Millisecond + time.Minute
+	o.QueryTimeout = time.Duration(rounds)*time.Millisecond + 10*time.Minute
 	for kind, b := range map[string]bundle{Postgres: setup(t, o), MySQL: first(mariadbShop(t, o))} {
 		t.Run(kind, func(t *testing.T) {
 			seed := uint64(time.Now().UnixNano())

@@ -65,8 +65,12 @@ func (h *env) expireKilled() {
 		where finished_at is null and lease_until > now() and lease_until < $1::timestamptz + interval '30 seconds'`, last)
 	h.Exec(`update flow_shards set lease_until = now() - interval '1 second'
 		where lease_until > now() and lease_until < $1::timestamptz + interval '60 seconds'`, last)
-	h.Exec(`update outbox set lease_until = now(), due_at = now()
-		where status = 'pending' and lease_until > now() and lease_until < $1::timestamptz + interval '60 seconds'`, last)
+	// A worker locks messages in another order than this statement.
+	h.Exec(`update outbox o set lease_until = now(), due_at = now() from (
+			select workspace_id, id from outbox
+			where status = 'pending' and lease_until > now() and lease_until < $1::timestamptz + interval '60 seconds'
+			for update skip locked) free
+		where o.workspace_id = free.workspace_id and o.id = free.id`, last)
 }
 
 // leasedByKilled counts the batches that killed workers have still.
