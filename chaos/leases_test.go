@@ -65,7 +65,8 @@ func (h *env) expireKilled() {
 		where finished_at is null and lease_until > now() and lease_until < $1::timestamptz + interval '30 seconds'`, last)
 	h.Exec(`update flow_shards set lease_until = now() - interval '1 second'
 		where lease_until > now() and lease_until < $1::timestamptz + interval '60 seconds'`, last)
-	// A worker locks messages in another order than this statement.
+	// Workers lock messages in another order than this statement, so waiting for them could be a
+	// deadlock. What is locked now is freed by the next call.
 	h.Exec(`update outbox o set lease_until = now(), due_at = now() from (
 			select workspace_id, id from outbox
 			where status = 'pending' and lease_until > now() and lease_until < $1::timestamptz + interval '60 seconds'

@@ -85,6 +85,8 @@ func TestReportsAreFoundByIndex(t *testing.T) {
 	b.Exec(`insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at)
 		select $1, $2, gen_random_uuid(), 'p' || i, 'filtered', 'event', now() - i * interval '1 second' from generate_series(1, 20000) i`,
 		b.Workspace, flow)
+	b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at)
+		select $1, gen_random_uuid(), 'p' || i, 'go', now() from generate_series(1, 20000) i`, b.Workspace)
 	b.Exec(`analyze`)
 	for name, sql := range map[string]string{
 		"enrollments of a profile": query.SelectEnrollment + ` where workspace_id = $1 and flow_id = $2
@@ -101,8 +103,7 @@ func TestReportsAreFoundByIndex(t *testing.T) {
 			plan = append(plan, line)
 		}
 		b.Must(rows.Err())
-		if text := strings.Join(plan, "\n"); strings.Contains(text, "Seq Scan on enrollments") ||
-			strings.Contains(text, "Seq Scan on refusals") || strings.Contains(text, "Rows Removed by Filter") {
+		if text := strings.Join(plan, "\n"); strings.Contains(text, "Seq Scan") || strings.Contains(text, "Rows Removed by Filter") {
 			t.Errorf("%s:\n%s", name, text)
 		}
 	}
