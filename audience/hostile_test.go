@@ -134,11 +134,17 @@ create function loop_constant() returns int language plpgsql immutable as 'begin
 func TestHostileQueries(t *testing.T) {
 	t.Parallel()
 	o := dev
-	o.QueryTimeout, o.FetchTimeout, o.RunTimeout, o.MaxRows = 2*time.Second, time.Second, 3*time.Second, 50_000
+	o.MaxRows = 50_000
 	b := setup(t, o)
 	b.makeHostile()
+	o.QueryTimeout, o.FetchTimeout, o.RunTimeout = 2*time.Second, time.Second, 3*time.Second
+	short := b.with(o)
 	for _, q := range hostile {
 		t.Run(q.name, func(t *testing.T) {
+			b := b // a refusal of a text is an answer, for which a busy machine may need time
+			if !strings.HasPrefix(q.want, "query_invalid") {
+				b = short
+			}
 			x, err := b.Create(t.Context(), b.Workspace,
 				NewAudience{ID: lemma.NewID(), DataSourceID: b.source, Name: q.name, SQL: q.sql, KeyColumn: "id", EmailColumn: "email"})
 			if q.want != "harmless" {
@@ -161,6 +167,7 @@ func TestHostileQueries(t *testing.T) {
 			}
 		})
 	}
+	short.Close()
 	b.isUnharmed(t)
 }
 

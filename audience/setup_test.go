@@ -9,6 +9,7 @@ import (
 
 	"lemma"
 	"lemma/pgtest"
+	"lemma/secrets"
 )
 
 // dev are the options of most tests: the source is on this machine.
@@ -18,6 +19,7 @@ var dev = Options{AllowPrivate: true, AllowUnix: true, QueryTimeout: 20 * time.S
 type bundle struct {
 	*Audiences
 	pgtest.Shop
+	box    *secrets.Box
 	source uuid.UUID
 }
 
@@ -32,8 +34,15 @@ select i, 'person' || i || '@example.com', 'Person "' || i || '"',
   timestamptz '2026-01-02 03:04:05.678+00', '1990-05-06', i + 0.5, i / 4.0, '{"n": 1}',
        '00000000-0000-0000-0000-000000000001'
   from generate_series(1, 20) i`)
-	b := bundle{Audiences: New(s.Pool, pgtest.Box(t), o), Shop: s}
+	box := pgtest.Box(t)
+	b := bundle{Audiences: New(s.Pool, box, o), Shop: s, box: box}
 	b.source = b.addSource(t, Postgres, b.DSN)
+	return b
+}
+
+// with is the same installation with other options.
+func (b bundle) with(o Options) bundle {
+	b.Audiences = New(b.Pool, b.box, o)
 	return b
 }
 

@@ -206,7 +206,7 @@ func TestLimitsEndAStream(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := dev
-			o.RunTimeout = 10 * time.Second
+			o.QueryTimeout, o.FetchTimeout, o.RunTimeout = time.Minute, time.Minute, time.Minute
 			c.limit(&o)
 			b := setup(t, o)
 			x := b.addAudience(t, c.sql)
