@@ -57,7 +57,7 @@ func (h *env) killedCampaign(g *reporter, meanwhile func()) (uuid.UUID, totals) 
 	h.t.Helper()
 	kills, random := h.kills(4), h.random()
 	people := h.customer(kills * perKill)
-	workers := h.startWorkers(3, g.settings...)
+	workers := h.startWorkers(2, g.settings...)
 	release := g.holdAfter(h.t, perKill/4+random.IntN(perKill/2))
 	id := h.send(people)
 	if meanwhile == nil {
@@ -105,7 +105,7 @@ func (h *env) waitForAwaited(id uuid.UUID) {
 	h.eventually("the reaper has read the events of all calls", func() bool {
 		h.makeAllDue()
 		return h.Count(`select count(*) from batches where status = 'ready' or status = 'leased' and
-			(lease_until < $1::timestamptz + interval '300 ms' or lease_until > now() + interval '1 minute')`, since) == 0
+			(lease_until < $1::timestamptz + $2::interval or lease_until > now() + interval '1 minute')`, since, reapEvery) == 0
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // binary is the program, built once for all tests. The sources of the module are
@@ -48,10 +49,13 @@ type worker struct {
 	ended  chan struct{}
 }
 
+// reapEvery is how often workers read the leases that have ended.
+const reapEvery = 600 * time.Millisecond
+
 // usual are the settings of workers. Leases and timeouts do not end during a test: see
 // expireKilled. What is done repeatedly is done soon.
 var usual = []string{
-	"LEMMA_LEASE=15m", "LEMMA_CALL_TIMEOUT=2m", "LEMMA_REAP_EVERY=300ms", "LEMMA_SWEEP_EVERY=500ms", "LEMMA_SOURCE_TIMEOUT=10m",
+	"LEMMA_LEASE=15m", "LEMMA_CALL_TIMEOUT=2m", "LEMMA_REAP_EVERY=" + reapEvery.String(), "LEMMA_SWEEP_EVERY=1s", "LEMMA_SOURCE_TIMEOUT=10m",
 	"LEMMA_SEND_WORKERS=4", "LEMMA_MAX_WINDOW=50", "LEMMA_ALLOW_PRIVATE_SOURCES=true", "LEMMA_ALLOW_PRIVATE_PROVIDERS=true",
 	"LEMMA_ALLOW_PRIVATE_WEBHOOKS=true", "LEMMA_LOG_LEVEL=info", "LEMMA_PUBLIC_URL=http://127.0.0.1:8080",
 }
