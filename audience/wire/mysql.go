@@ -29,6 +29,7 @@ type MySQL struct {
 	pending []byte // the greeting, which is read before the driver starts
 	shift   byte   // 1 during a login over TLS, since the request for TLS has its own number
 	login   bool   // until the driver's first command
+	socket  bool   // a unix socket
 	frame   mysqlFrame
 	first   bool // the next packet begins a response
 	prepare *mysqlPrepare
@@ -70,7 +71,7 @@ func StartMySQL(m *Meter, t Target) (*MySQL, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &MySQL{Conn: m, Meter: m, pending: greeting, login: true, first: true}
+	w := &MySQL{Conn: m, Meter: m, pending: greeting, login: true, socket: t.Socket != "", first: true}
 	switch config := t.TLSConfig(); {
 	case config == nil:
 	case capabilities&clientSSL != 0:
@@ -218,7 +219,7 @@ func (w *MySQL) check() error {
 	body := w.frame.body
 	switch {
 	case w.login:
-		return checkLogin(body)
+		return w.checkLogin(body)
 	case w.prepare.collecting():
 		return w.prepare.take(body)
 	case w.first:

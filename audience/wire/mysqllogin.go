@@ -47,14 +47,14 @@ func checkGreeting(body []byte) (capabilities uint32, err error) {
 
 // checkLogin checks the lengths of packets between the greeting and the first
 // command, which the driver does not check.
-func checkLogin(body []byte) error {
+func (w *MySQL) checkLogin(body []byte) error {
 	switch body[0] {
 	case 0x00:
 		return checkSuccess(body)
 	case 0xff:
 		return checkError(body)
 	case 0x01:
-		return checkKey(body[1:])
+		return w.checkMore(body[1:])
 	case 0xfe:
 		return checkSwitch(body)
 	}
@@ -95,8 +95,19 @@ func checkSwitch(body []byte) error {
 	return nil
 }
 
-// checkKey checks further data of a login method: one byte, or an RSA key of a valid
-// size.
+const fastLogin = "\x03" // of caching_sha2_password: the server knows the password's hash
+
+// checkMore checks further data of a login method: one byte, or an RSA key. Both ask for the
+// password. Without TLS the driver would encrypt it with a key that anybody on the path can
+// give it.
+func (w *MySQL) checkMore(data []byte) error {
+	if !w.socket && !w.Encrypted() && string(data) != fastLogin {
+		return Refusal("the source requests the password, which is not sent without TLS: enable TLS at the source")
+	}
+	return checkKey(data)
+}
+
+// checkKey checks that a key is an RSA key of a valid size.
 func checkKey(data []byte) error {
 	block, _ := pem.Decode(data)
 	if block == nil {
