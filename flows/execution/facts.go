@@ -32,7 +32,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 				return err
 			}
 			if busy > e.cfg.ConditionTime {
-				e.blockCostly(running[i:])
+				wanting[needTime] = append(wanting[needTime], running[i:]...)
 				break
 			}
 			if i > 0 && b.spent() {
@@ -40,13 +40,14 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 				continue
 			}
 			begun, before := time.Now(), t.size()
-			n := t.execute()
+			n := t.execute(e.cfg.ConditionTime - busy)
 			t.forget()
 			b.made += t.size() - before
 			if busy += time.Since(begun); n != nothing {
 				wanting[n] = append(wanting[n], t)
 			}
 		}
+		e.blockCostly(wanting[needTime])
 		running = running[:0:0]
 		for n := needProfile; n <= needActed; n++ {
 			if err := e.find(ctx, n, wanting[n], skipped, b); err != nil {
@@ -144,17 +145,20 @@ func (e *Evaluator) blockAll(execs []*Execution, cause error) {
 	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
 }
 
-// blockCostly blocks the rest of a chunk whose conditions took too long, so that the
-// flows of one workspace do not occupy all workers.
+// blockCostly blocks the rest of a chunk whose conditions took too long, where it is, so that
+// the flows of one workspace do not occupy all workers.
 func (e *Evaluator) blockCostly(execs []*Execution) {
+	if len(execs) == 0 {
+		return
+	}
 	for _, t := range execs {
 		t.Block(codeConditionTime, e.BackOff(0))
 	}
 	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", codeConditionTime)
 }
 
-// codeConditionTime is the blocked_reason of enrollments behind others of their flow whose
-// conditions are costly.
+// codeConditionTime is the blocked_reason of enrollments whose conditions, or those of others
+// of their chunk, are costly.
 const codeConditionTime = "condition_time"
 
 // BackOff is the delay after so many failures in a row.

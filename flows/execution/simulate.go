@@ -149,7 +149,7 @@ func (s *simulation) run(ctx context.Context) error {
 	s.made.Path = []SimulatedStep{{At: s.t.Now, Type: Entry, Event: enrollment.StepEnrolled,
 		Data: map[string]any{"source": s.t.Source, "trigger": s.t.trigger.value()}}}
 	for len(s.made.Path) < maxSimulatedSteps {
-		n := s.t.execute()
+		n := s.t.execute(s.cfg.ConditionTime)
 		if err := s.show(ctx); err != nil {
 			return err
 		}
@@ -258,6 +258,8 @@ func (s *simulation) answerTo(ctx context.Context, n need) error {
 			status = 200
 		}
 		s.t.answer = &webhooks.Outcome{Delivered: status/100 == 2, Status: status, Attempts: 1}
+	case needTime:
+		return ctx.Err()
 	default:
 		return fmt.Errorf("node %s needs what a simulation has not got: %d", s.t.NodeID, n)
 	}

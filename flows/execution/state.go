@@ -123,4 +123,5 @@ const (
 	needAnswer       // of a webhook
 	needTrigger      // the data of its trigger
 	needActed        // which of its nodes have acted
+	needTime         // more than one chunk may take
 )

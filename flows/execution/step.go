@@ -9,13 +9,18 @@ import (
 	"lemma/flows/graph"
 )
 
-// execute advances an execution until it ends, waits, or needs a fact. It decides and
-// writes nothing: the same facts give the same steps, however often it runs.
-func (t *Execution) execute() need {
+// execute advances an execution until it ends, waits, needs a fact, or has taken that long.
+// It executes at least one node. It decides and writes nothing: the same facts give the same
+// steps, however often it runs.
+func (t *Execution) execute(most time.Duration) need {
 	if t.Graph == nil {
 		t.Block("version_unreadable", unreadableFor)
 	}
-	for t.Status == enrollment.Active && t.Until.IsZero() {
+	begun := time.Now()
+	for nodes := 0; t.Status == enrollment.Active && t.Until.IsZero(); nodes++ {
+		if nodes > 0 && time.Since(begun) > most {
+			return needTime
+		}
 		if n := t.executeNode(); n != nothing {
 			return n
 		}
