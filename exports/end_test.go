@@ -91,6 +91,44 @@ func TestALinkExpiresByTheClockOfTheDatabase(t *testing.T) {
 	}
 }
 
+// Two requests of a workspace wait for the database: a third one is refused, and works on
+// nothing.
+func TestDownloadsWaitForAPlace(t *testing.T) {
+	f := setup(t)
+	x := f.create(NewExport{})
+	f.run()
+	link, err := f.Link(t.Context(), f.ws, x.ID, time.Minute)
+	f.must(err)
+	tx, err := f.pool.Begin(t.Context())
+	f.must(err)
+	_, err = tx.Exec(t.Context(), `lock table exports in access exclusive mode`)
+	f.must(err)
+	statuses := make(chan int, 3)
+	for range 3 {
+		go func() {
+			_, answer := f.fetch(link.URL)
+			statuses <- answer.StatusCode
+			if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
+		}()
+	}
+	select {
+	case got := <-statuses:
+		if got != http.StatusServiceUnavailable {
+			t.Errorf("the third request: %d", got)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the third request waits for the database")
+	}
+	f.must(tx.Rollback(t.Context()))
+	for range 2 {
+		if got := <-statuses; got != http.StatusOK {
+			t.Errorf("a request with a place: %d", got)
+		}
+	}
+}
+
 // broken is a Store that takes nothing.
 type broken struct{ blobs.Store }
 

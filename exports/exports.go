@@ -31,6 +31,7 @@ import (
 	"lemma/page"
 	"lemma/pgerr"
 	"lemma/settings"
+	"lemma/slots"
 )
 
 // The statuses of an export. Publishing ends by itself.
@@ -91,7 +92,8 @@ type Deps struct {
 // Exports creates and writes exports. It is safe for concurrent use.
 type Exports struct {
 	Deps
-	cfg Config
+	cfg     Config
+	lookups *slots.Slots // of requests for files
 
 	expirePage int // expired exports that are read together
 
@@ -107,7 +109,7 @@ func New(d Deps, c Config) *Exports {
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	return &Exports{Deps: d, cfg: c.withDefaults(), expirePage: 100, running: map[uuid.UUID]int{}}
+	return &Exports{Deps: d, cfg: c.withDefaults(), expirePage: 100, running: map[uuid.UUID]int{}, lookups: newLookups(d.Metrics)}
 }
 
 // Export is one export.

@@ -3,6 +3,7 @@ package exports
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"lemma/blobs"
 	"lemma/exports/format"
 	"lemma/links"
+	"lemma/slots"
 )
 
 // DownloadPath is where links to files lead; the token follows.
@@ -82,6 +84,9 @@ func (e *Exports) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case lemma.KindOf(err) == lemma.NotFound:
 		http.Error(w, "This link is not valid, has expired, or its file was deleted.", http.StatusNotFound)
+	case errors.Is(err, errBusy):
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "Too many downloads begin now. Try again in a moment.", http.StatusServiceUnavailable)
 	case err == nil && file.Store != e.Blobs.At:
 		e.Log.ErrorContext(r.Context(), "the file of an export is in another store", "store", file.Store, "configured", e.Blobs.At)
 		http.Error(w, "The file cannot be read here. Try again later.", http.StatusServiceUnavailable)
@@ -93,6 +98,17 @@ func (e *Exports) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// newLookups are the places of requests that look a file up: a link needs no key, so that
+// the limits of keys do not hold for it. A file that is being received has none.
+func newLookups(m *Metrics) *slots.Slots {
+	return slots.New(slots.Limits{Process: 8, Workspace: 2}, func(limit string) error {
+		m.busy.WithLabelValues(limit).Inc()
+		return errBusy
+	})
+}
+
+var errBusy = errors.New("too many downloads begin at a time")
+
 // open returns the export and the file of a token, and how long it is valid.
 func (e *Exports) open(r *http.Request) (x Export, file blobs.Blob, left time.Duration, err error) {
 	token := strings.TrimPrefix(r.URL.Path, DownloadPath)
@@ -103,6 +119,11 @@ func (e *Exports) open(r *http.Request) (x Export, file blobs.Blob, left time.Du
 	if len(payload) != 24 {
 		return x, file, 0, lemma.Missing("file")
 	}
+	leave, err := e.lookups.Enter(r.Context(), slots.Resource{Workspace: ws})
+	if err != nil {
+		return x, file, 0, err
+	}
+	defer leave()
 	now, err := e.now(r.Context())
 	if err != nil {
 		return x, file, 0, err
