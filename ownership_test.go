@@ -22,7 +22,7 @@ var mayImport = map[string][]string{
 	"tracking":       {"clock", "eventsout", "flows/admission", "links", "loop", "message", "queue", "workspaces"},
 	"blobs":          {"clock", "fence", "loop"},
 	"exports/format": {},
-	"exports":        {"blobs", "clock", "exports/format", "fence", "links", "loop", "page", "pgerr", "settings"},
+	"exports":        {"blobs", "clock", "exports/format", "fence", "links", "loop", "page", "pgerr", "settings", "slots"},
 	"archive":        {"blobs"},
 	"audit":          {"fence", "page"},
 	"loop":           {},

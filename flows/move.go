@@ -354,7 +354,8 @@ func (r *relocated) log(w activeRow, version int, node, event string, data []any
 }
 
 // write moves the enrollments. They are locked, and the compare-and-set on the step of a
-// worker that read them before fails.
+// worker that read them before fails. A shorter wait ends now at the earliest: the nodes
+// behind it count their times from its end.
 func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) error {
 	batch := &pgx.Batch{}
 	r.Queue(batch, ws)
@@ -366,11 +367,11 @@ func (r *relocated) write(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID) er
 			update enrollments e set version = r.version, node = r.node, step = e.step + 1, moved = true,
 				resume_at = case
 					when r.timer = 'restarted' or r.register then least(now(), case when e.resume_at <= $9::timestamptz then e.resume_at end)
-					when e.`+hasMatched+` then e.resume_at else e.resume_at + make_interval(secs => r.shift) end,
+					when e.`+hasMatched+` then e.resume_at else greatest(e.resume_at + make_interval(secs => r.shift), least(e.resume_at, now())) end,
 				waiting_since = case when r.timer = 'restarted' then null else e.waiting_since end,
 				first_due_at = case
 					when r.timer = 'restarted' then case when e.resume_at <= $9 then now() end
-					when e.`+hasMatched+` then e.first_due_at else e.first_due_at + make_interval(secs => r.shift) end,
+					when e.`+hasMatched+` then e.first_due_at else e.first_due_at + make_interval(secs => greatest(r.shift, 0)) end,
 				awaits = case when r.timer = 'restarted' then null else e.awaits end,
 				matched_event = case when r.timer = 'restarted' then null else e.matched_event end,
 				answer_step = case when r.timer = 'restarted' then null else e.answer_step end,
