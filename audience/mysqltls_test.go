@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -35,12 +36,34 @@ func TestPasswordsOfMySQL8(t *testing.T) {
 		t.Fatal(err)
 	}
 	certificate := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-	for mode, want := range map[string]string{"require": "p\x00", "prefer": "p\x00", "disable": "", "stripped": ""} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for name, c := range map[string]struct {
+		network, tls string
+		offers       bool // TLS
+		more         byte // of the login method
+		want         string
+		refused      bool
+	}{
+		"require":     {"tcp", "require", true, 4, "p\x00", false},
+		"prefer":      {"tcp", "prefer", true, 4, "p\x00", false},
+		"disable":     {"tcp", "disable", true, 4, "", true},
+		"stripped":    {"tcp", "prefer", false, 4, "", true},
+		"it is known": {"tcp", "prefer", false, 3, "", false},
+		"socket":      {"unix", "prefer", false, 4, "p\x00", false},
+	} {
+		source := wire.Target{Kind: MySQL, Database: "shop", User: "u", Password: "p", TLS: c.tls}
+		address := "127.0.0.1:0"
+		if c.network == "unix" {
+			address = filepath.Join(t.TempDir(), "s")
+			source.Socket = address
+		}
+		l, err := net.Listen(c.network, address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
+		if at, ok := l.Addr().(*net.TCPAddr); ok {
+			source.Host, source.Port = "127.0.0.1", uint16(at.Port)
+		}
 		got := make(chan string, 1)
 		go func() {
 			conn, err := l.Accept()
@@ -48,30 +71,26 @@ func TestPasswordsOfMySQL8(t *testing.T) {
 				return
 			}
 			defer conn.Close()
-			got <- passwordSent(conn, certificate, mode != "stripped")
+			got <- passwordSent(conn, certificate, c.offers, c.more)
 		}()
-		source := wire.Target{Kind: MySQL, Host: "127.0.0.1", Port: uint16(l.Addr().(*net.TCPAddr).Port), Database: "shop", User: "u",
-			Password: "p", TLS: mode}
-		if mode == "stripped" {
-			source.TLS = "prefer"
-		}
-		a := New(nil, nil, hostileOptions)
-		conn, _, err := a.loginMySQL(t.Context(), source, 1<<20)
-		if sent := <-got; sent != want {
-			t.Errorf("%s: sent %q, want %q", mode, sent, want)
-		}
-		if want == "" && !errors.As(err, new(wire.Refusal)) || want != "" && err != nil {
-			t.Errorf("%s: %v", mode, err)
-		}
+		o := hostileOptions
+		o.AllowUnix = true
+		conn, _, err := New(nil, nil, o).loginMySQL(t.Context(), source, 1<<20)
 		if conn != nil {
 			conn.Close()
+		}
+		if sent := <-got; sent != c.want {
+			t.Errorf("%s: sent %q, want %q", name, sent, c.want)
+		}
+		if errors.As(err, new(wire.Refusal)) != c.refused || !c.refused && err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// passwordSent is a server up to the packet with the password, and
-// accepts a password in clear.
-func passwordSent(conn net.Conn, certificate *tls.Config, offers bool) string {
+// passwordSent is a server up to the packet with the password, and accepts a password in
+// clear. With 3 as further data it knows the password, and accepts the login without it.
+func passwordSent(conn net.Conn, certificate *tls.Config, offers bool, more byte) string {
 	greeting := bytes.Replace(validGreeting(), []byte("mysql_native_password"), []byte("caching_sha2_password"), 1)
 	if offers {
 		greeting[bytes.IndexByte(greeting, 0)+1+4+8+1+1] |= clientSSL >> 8
@@ -88,10 +107,16 @@ func passwordSent(conn net.Conn, certificate *tls.Config, offers bool) string {
 			return "a login with another number"
 		}
 	}
-	conn.Write(packet(number+1, []byte{0x01, 0x04})) // the password is not cached: send it
+	conn.Write(packet(number+1, []byte{0x01, more})) // 4: the password is not cached, send it
+	accepted := []byte{0, 0, 0, 2, 0, 0, 0}
+	if more == 3 {
+		conn.Write(packet(number+2, accepted))
+		sent, _ := io.ReadAll(conn)
+		return strings.TrimPrefix(string(sent), "\x01\x00\x00\x00\x01") // the end of the session
+	}
 	sent, number := numbered(conn)
 	if string(sent) == "p\x00" {
-		conn.Write(packet(number+1, []byte{0, 0, 0, 2, 0, 0, 0}))
+		conn.Write(packet(number+1, accepted))
 	}
 	return string(sent)
 }

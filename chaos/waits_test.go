@@ -12,9 +12,6 @@ import (
 // long.
 const longestWait = 4 * time.Minute
 
-// pollPause is the time between two reads of a condition: others use the processors meanwhile.
-const pollPause = 100 * time.Millisecond
-
 // eventually waits until a condition holds. Meanwhile the leases of killed workers end.
 func (h *env) eventually(what string, is func() bool) {
 	h.t.Helper()
@@ -24,7 +21,6 @@ func (h *env) eventually(what string, is func() bool) {
 			return true
 		}
 		h.expireKilled()
-		time.Sleep(pollPause)
 		return false
 	})
 }

@@ -107,10 +107,10 @@ func TestDownloadsWaitForAPlace(t *testing.T) {
 	for range 3 {
 		go func() {
 			_, answer := f.fetch(link.URL)
-			statuses <- answer.StatusCode
 			if answer.StatusCode == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") == "" {
 				t.Error("no Retry-After")
 			}
+			statuses <- answer.StatusCode
 		}()
 	}
 	select {

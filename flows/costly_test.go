@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"lemma/flows"
+	"lemma/flows/intake"
+	"lemma/flows/query"
 )
 
 // A chunk whose conditions take too long is cut short, also between two nodes of one
@@ -29,5 +31,17 @@ func TestCostlyConditionsBlockTheRestOfAChunk(t *testing.T) {
 		if entered+waiting != passed || waiting+blocked != 3 {
 			t.Fatalf("pass %d: %d entered the delay, of which %d wait, %d blocked", passed, entered, waiting, blocked)
 		}
+	}
+}
+
+// A simulation goes on where the time of its conditions ends.
+func TestSimulationOfCostlyConditions(t *testing.T) {
+	b := setup(t, 1, func(c *flows.Config) { c.ConditionTime = 1 })
+	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"w","nodes":{
+		"w":{"type":"delay","for":"P1D","next":"e"},"e":{"type":"exit","goal":true}}}`)
+	made, err := b.Simulate(t.Context(), b.Workspace, flow, 1, query.Simulation{ProfileKey: "c1", Trigger: intake.Event{Name: "go"}})
+	b.Must(err)
+	if made.Status != "completed" || made.Path[len(made.Path)-1].Node != "e" {
+		t.Errorf("%+v", made)
 	}
 }

@@ -97,12 +97,12 @@ func checkSwitch(body []byte) error {
 
 const fastLogin = "\x03" // of caching_sha2_password: the server knows the password's hash
 
-// checkMore checks further data of a login method: one byte, or an RSA key. Both ask for the
-// password. Without TLS the driver would encrypt it with a key that anybody on the path can
-// give it.
+// checkMore checks further data of a login method: one byte, or an RSA key. All but fastLogin
+// request the password. Without TLS the driver would encrypt it with the key that the server
+// sends, which can be that of another machine.
 func (w *MySQL) checkMore(data []byte) error {
 	if !w.socket && !w.Encrypted() && string(data) != fastLogin {
-		return Refusal("the source requests the password, which is not sent without TLS: enable TLS at the source")
+		return Refusal("the source requests the password, which is not sent without TLS: enable TLS at the source and in its DSN")
 	}
 	return checkKey(data)
 }
