@@ -86,6 +86,7 @@ type call struct {
 	id      uuid.UUID          // in the path
 	version int                // in the path
 	ifMatch *int               // the version in If-Match; nil without one
+	planned string             // what follows it, of a plan
 	body    []byte             // checked JSON, or nothing
 	newID   uuid.UUID          // for the row that the request creates; the same in each attempt
 	attempt int                // from 1; counts attempts under the same Idempotency-Key that crashed or ended with a 5xx
@@ -128,6 +129,7 @@ func (c *call) need(scope string) error {
 // A response struct implements these for parts of the response beyond its JSON.
 type (
 	tagged   interface{ etag() int }        // the version for If-Match
+	planned  interface{ planned() string }  // what follows it in the ETag of a plan
 	located  interface{ location() string } // the Location header
 	redacted interface{ redact() any }      // the body that is kept for a replay
 	special  interface{ status() int }      // another status than the endpoint's
@@ -225,7 +227,11 @@ func render(status int, out any) reply {
 		r.status = v.status()
 	}
 	if v, ok := out.(tagged); ok {
-		r.header["ETag"] = strconv.Quote(strconv.Itoa(v.etag()))
+		tag := strconv.Itoa(v.etag())
+		if p, ok := out.(planned); ok && p.planned() != "" {
+			tag += "-" + p.planned()
+		}
+		r.header["ETag"] = strconv.Quote(tag)
 	}
 	if v, ok := out.(located); ok && (r.status == http.StatusCreated || r.status == http.StatusAccepted) {
 		r.header["Location"] = v.location()

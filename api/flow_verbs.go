@@ -28,10 +28,11 @@ type inFlightOptions struct {
 
 type planBody struct {
 	client.FlowPlan
-	flow int // version of the flow
+	tag flows.Tag
 }
 
-func (b planBody) etag() int { return b.flow }
+func (b planBody) etag() int       { return b.tag.Version }
+func (b planBody) planned() string { return b.tag.Planned }
 
 // status is 200 for a plan, where publishing is 202.
 func (planBody) status() int { return http.StatusOK }
@@ -56,13 +57,21 @@ func (s *server) planFlowVersion(ctx context.Context, c *call, in inFlightOption
 	return showPlan(plan), inDefinition(err)
 }
 
+// flowTag is the ETag of a flow or a plan in If-Match; nil without one.
+func (c *call) flowTag() *flows.Tag {
+	if c.ifMatch == nil {
+		return nil
+	}
+	return &flows.Tag{Version: *c.ifMatch, Planned: c.planned}
+}
+
 // publishFlowVersion returns the flow, or with dry_run a plan.
 func (s *server) publishFlowVersion(ctx context.Context, c *call, in inFlightOptions) (any, error) {
 	if c.dryRun() {
-		plan, err := s.Flows.Preview(ctx, c.workspace(), c.id, c.version, c.ifMatch, ask(in.InFlight))
+		plan, err := s.Flows.Preview(ctx, c.workspace(), c.id, c.version, c.flowTag(), ask(in.InFlight))
 		return showPlan(plan), inDefinition(err)
 	}
-	now, err := s.Flows.Publish(ctx, c.workspace(), c.id, c.version, c.ifMatch, ask(in.InFlight), c.actor())
+	now, err := s.Flows.Publish(ctx, c.workspace(), c.id, c.version, c.flowTag(), ask(in.InFlight), c.actor())
 	return showFlow(now), inDefinition(err)
 }
 

@@ -95,10 +95,11 @@ func (s *server) deleteFlowVersion(ctx context.Context, c *call, _ none) (none, 
 
 type validationBody struct {
 	client.FlowValidation
-	flow int // its version
+	tag flows.Tag
 }
 
-func (b validationBody) etag() int { return b.flow }
+func (b validationBody) etag() int       { return b.tag.Version }
+func (b validationBody) planned() string { return b.tag.Planned }
 
 func (s *server) validateFlowVersion(ctx context.Context, c *call, _ none) (validationBody, error) {
 	v, err := s.Flows.Validate(ctx, c.workspace(), c.id, c.version)

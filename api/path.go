@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -61,7 +62,8 @@ func (c *call) readPath() error {
 
 // readIfMatch reads the version in If-Match (RFC 9110, 13.1.1). A weak tag, and one that
 // Lemma never returned, match nothing. Of several tags the highest counts: versions only
-// grow, so a caller that has it cannot match with a lower one.
+// grow, so a caller that has it cannot match with a lower one. Of two tags of one version,
+// that of the flow allows more than that of a plan.
 func (c *call) readIfMatch() error {
 	list := strings.TrimSpace(strings.Join(c.request.Header.Values("If-Match"), ","))
 	if list == "" || list == "*" {
@@ -72,8 +74,13 @@ func (c *call) readIfMatch() error {
 	}
 	newest := -1
 	for _, tag := range entityTag.FindAllString(list, -1) {
-		if version, err := strconv.Atoi(strings.Trim(tag, `"`)); err == nil {
-			newest = max(newest, version)
+		parts := versionTag.FindStringSubmatch(tag)
+		if parts == nil || parts[2] != "" && !c.takesPlans() {
+			continue
+		}
+		version, err := strconv.Atoi(parts[1])
+		if err == nil && (version > newest || version == newest && parts[2] == "") {
+			newest, c.planned = version, parts[2]
 		}
 	}
 	if newest < 0 {
@@ -83,8 +90,16 @@ func (c *call) readIfMatch() error {
 	return nil
 }
 
-// entityTags is a list of entity-tags, entityTag one of them (RFC 9110, 8.8.3).
+// takesPlans reports whether the ETag of a plan is one of the thing in the path: of a flow,
+// and not of one of its versions.
+func (c *call) takesPlans() bool {
+	return collection(c.request.URL.Path) == "flows" && (c.version == 0 || c.request.Method == http.MethodPost)
+}
+
+// entityTags is a list of entity-tags, entityTag one of them (RFC 9110, 8.8.3), and
+// versionTag one that Lemma answers: the version, and of a plan the digest.
 var (
+	versionTag = regexp.MustCompile(`^"([0-9]+)(?:-([0-9a-f]{16}))?"$`)
 	entityTag  = regexp.MustCompile(`(?:W/)?"[\x21\x23-\x7e\x80-\x{10ffff}]*"`)
 	entityTags = regexp.MustCompile(`^` + entityTag.String() + `(?:[ \t]*,[ \t]*(?:` + entityTag.String() + `)?)*$`)
 )

@@ -41,7 +41,7 @@ type FlowValidation struct {
 	Warnings []string `json:"warnings"`
 	Columns  []string `json:"columns"` // of the profile, read by the version
 
-	ETag string `json:"-"` // of the flow, as of a FlowPlan
+	ETag string `json:"-"` // as of a FlowPlan
 }
 
 // FlowPlan is what publishing a version would change.
@@ -56,7 +56,7 @@ type FlowPlan struct {
 	Enrolls     *int64        `json:"enrolls"`                // by the first poll of the audience; nil: unknown
 	Unknown     *string       `json:"enrolls_unknown_reason"` // why
 
-	ETag string `json:"-"` // of the flow: PublishFlowVersion with IfMatch of it publishes what was planned, or nothing
+	ETag string `json:"-"` // of the flow, templates and audience: PublishFlowVersion with IfMatch of it publishes what was planned, or nothing
 }
 
 // PlannedNode is the number of enrollments on a node, with their action.
@@ -158,8 +158,8 @@ func (c *Client) PlanFlowVersion(ctx context.Context, flow string, n int, in InF
 }
 
 // PublishFlowVersion makes a version the one that new enrollments follow. With
-// IfMatch of the flow's ETag, such as a plan has, it is refused when the flow
-// or one of its drafts has changed since.
+// IfMatch of the flow's ETag it is refused when the flow or one of its drafts has changed
+// since; with that of a plan also when a template or the audience has.
 func (c *Client) PublishFlowVersion(ctx context.Context, flow string, n int, in InFlight, options ...CallOption) (Flow, error) {
 	r, err := newRequest(http.MethodPost, "/v1/flows/%s/versions/%s/publish", flow, n)
 	if err == nil {

@@ -116,7 +116,7 @@ type Plan struct {
 	Changes  []graph.Difference
 	Enrolls  *int64 // profiles that the first poll of the audience would enroll; 0: no trigger on the audience, nil: unknown
 	Unknown  string // why not
-	ETag     int    // the flow's, read first: a Publish with it publishes what was checked, or fails
+	ETag     Tag    // the flow's is read first: a Publish with it publishes what was planned, or fails
 }
 
 // PlannedNode counts the enrollments on a node, and the action on them.

@@ -35,31 +35,31 @@ func (f *Flows) Plan(ctx context.Context, ws, flow uuid.UUID, n int, in InFlight
 }
 
 // Preview is Publish without a side effect: it returns the errors of Publish, or a Plan.
-func (f *Flows) Preview(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight) (Plan, error) {
+func (f *Flows) Preview(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *Tag, in InFlight) (Plan, error) {
 	now, v, err := f.toPublish(ctx, ws, flow, n, ifMatch, in)
 	if err != nil {
 		return Plan{}, err
 	}
-	return f.plan(ctx, ws, now, v, in)
+	p, err := f.plan(ctx, ws, now, v, in)
+	if err != nil {
+		return Plan{}, err
+	}
+	return p, ifMatch.check(p.ETag)
 }
 
 func (f *Flows) plan(ctx context.Context, ws uuid.UUID, now Flow, v Version, in InFlight) (Plan, error) {
 	flow, n := now.ID, v.Version
-	if v.Status == versionDraft { // only a valid draft has a plan
-		if err := f.approve(ctx, &publication{ws: ws, flow: flow, version: n}, v); err != nil {
-			return Plan{}, err
-		}
-	}
-	to, err := graph.Decode(v.Definition)
+	would := publication{ws: ws, flow: flow, version: n, text: v.Definition}
+	err := f.approve(ctx, &would, v) // only a valid draft has a plan
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{Version: n, Live: now.LiveVersion, InFlight: InFlight{Mode: in.mode(), Map: in.Map}, ETag: now.Version}
-	if p.Changes, err = f.changesTo(ctx, ws, now, v, to); err != nil {
+	p := Plan{Version: n, Live: now.LiveVersion, InFlight: InFlight{Mode: in.mode(), Map: in.Map}, ETag: Tag{now.Version, would.planned}}
+	if p.Changes, err = f.changesTo(ctx, now, would.text); err != nil {
 		return Plan{}, err
 	}
 	err = pgx.BeginTxFunc(ctx, f.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		t, err := newForecast(ctx, tx, ws, flow, n, to, in)
+		t, err := newForecast(ctx, tx, ws, flow, n, would.def, in)
 		p.Nodes, p.Stranded, p.Timers = t.nodes, t.stranded, t.timers
 		return err
 	})
@@ -72,20 +72,16 @@ func (f *Flows) plan(ctx context.Context, ws uuid.UUID, now Flow, v Version, in 
 	return p, nil
 }
 
-// changesTo are the differences to the live version, as it would be published.
-func (f *Flows) changesTo(ctx context.Context, ws uuid.UUID, now Flow, v Version, def *graph.Definition) ([]graph.Difference, error) {
+// changesTo are the differences of a published text to the live version.
+func (f *Flows) changesTo(ctx context.Context, now Flow, text json.RawMessage) ([]graph.Difference, error) {
 	if now.LiveVersion == nil {
 		return []graph.Difference{}, nil
 	}
-	live, err := f.GetVersion(ctx, ws, now.ID, *now.LiveVersion)
+	live, err := f.GetVersion(ctx, now.WorkspaceID, now.ID, *now.LiveVersion)
 	if err != nil {
 		return nil, err
 	}
-	pinned, err := f.pin(ctx, ws, v.Definition, def)
-	if err != nil {
-		return nil, fmt.Errorf("pin templates of version %d of flow %s: %w", v.Version, now.ID, err)
-	}
-	return changes(live.Definition, pinned)
+	return changes(live.Definition, text)
 }
 
 // forecast is the effect on active enrollments of other versions.

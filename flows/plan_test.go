@@ -130,12 +130,12 @@ func TestAPreviewIsRefusedLikePublishing(t *testing.T) {
 	v, err := b.CreateVersion(bg, b.Workspace, flow, b.Definition(sleeping("P9D")))
 	b.Must(err)
 	now := b.Flow(flow)
-	plan, err := b.Preview(bg, b.Workspace, flow, v.Version, &now.Version, flows.InFlight{})
+	plan, err := b.Preview(bg, b.Workspace, flow, v.Version, &flows.Tag{Version: now.Version}, flows.InFlight{})
 	b.Must(err)
-	if plan.ETag != now.Version || len(plan.Changes) == 0 {
+	if plan.ETag.Version != now.Version || len(plan.Changes) == 0 {
 		t.Errorf("%+v", plan)
 	}
-	refused := func(kind lemma.Kind, n int, ifMatch *int, in flows.InFlight) {
+	refused := func(kind lemma.Kind, n int, ifMatch *flows.Tag, in flows.InFlight) {
 		t.Helper()
 		_, tried := b.Preview(bg, b.Workspace, flow, n, ifMatch, in)
 		_, done := b.Publish(bg, b.Workspace, flow, n, ifMatch, in, nil)
@@ -143,7 +143,8 @@ func TestAPreviewIsRefusedLikePublishing(t *testing.T) {
 			t.Errorf("%s instead of %s", detail.Message, meant.Message)
 		}
 	}
-	refused(lemma.Stale, 2, new(0), flows.InFlight{})
+	refused(lemma.Stale, 2, &flows.Tag{}, flows.InFlight{})
+	refused(lemma.Stale, 2, &flows.Tag{Version: now.Version, Planned: "other"}, flows.InFlight{})
 	refused(lemma.Invalid, 2, nil, flows.InFlight{Mode: "fly"})
 	refused(lemma.NotFound, 7, nil, flows.InFlight{})
 	b.Must(flowstest.Second(b.Publish(bg, b.Workspace, flow, 2, nil, flows.InFlight{}, nil)))
@@ -168,8 +169,8 @@ func TestWhatWasPlannedIsPublished(t *testing.T) {
 	b.Must(err)
 	plan, err := b.Plan(bg, b.Workspace, flow, 1, flows.InFlight{})
 	b.Must(err)
-	if found.ETag != seen.Version || plan.ETag != seen.Version {
-		t.Errorf("ETag %d of the flow, %d of the validation, %d of the plan", seen.Version, found.ETag, plan.ETag)
+	if found.ETag.Version != seen.Version || plan.ETag != found.ETag {
+		t.Errorf("ETag %d of the flow, %v of the validation, %v of the plan", seen.Version, found.ETag, plan.ETag)
 	}
 	b.Must(flowstest.Second(b.UpdateVersion(bg, b.Workspace, flow, 1, new(1), b.Definition(sleeping("PT1S")))))
 	_, err = b.Publish(bg, b.Workspace, flow, 1, &plan.ETag, flows.InFlight{}, nil)

@@ -21,8 +21,10 @@ import (
 // stay, or are taken over in chunks afterwards, as in decides. by is the actor; nil is
 // Lemma itself.
 //
-// It replaces a move that an earlier publish, rollback or archive left open.
-func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight, by *Actor) (Flow, error) {
+// With ifMatch, it fails if the flow has changed, and with that of a plan also if the newest
+// version of a template or the audience has. It replaces a move that an earlier publish,
+// rollback or archive left open.
+func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *Tag, in InFlight, by *Actor) (Flow, error) {
 	now, err := f.goLive(ctx, publication{ws: ws, flow: flow, version: n, in: in, by: by, action: wasPublished}, ifMatch)
 	if err != nil {
 		return f.finish(ctx, ws, flow, by, err)
@@ -30,32 +32,31 @@ func (f *Flows) Publish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch 
 	return now, nil
 }
 
-func (f *Flows) goLive(ctx context.Context, p publication, ifMatch *int) (Flow, error) {
+func (f *Flows) goLive(ctx context.Context, p publication, ifMatch *Tag) (Flow, error) {
 	now, v, err := f.toPublish(ctx, p.ws, p.flow, p.version, ifMatch, p.in)
 	if err != nil {
+		return Flow{}, err
+	}
+	if err := f.approve(ctx, &p, v); err != nil {
+		return Flow{}, err
+	}
+	if err := ifMatch.check(Tag{now.Version, p.planned}); err != nil {
 		return Flow{}, err
 	}
 	if v.Status == versionLive && p.in.mode() == inFlightStay {
 		return now, nil // repeated
 	}
-	if v.Status == versionDraft {
-		if err := f.approve(ctx, &p, v); err != nil {
-			return Flow{}, err
-		}
-	} else if p.def, err = graph.Decode(v.Definition); err != nil {
-		return Flow{}, err
-	}
 	f.hook.At("publish: checked")
-	return f.flip(ctx, p, publish, ifMatch)
+	return f.flip(ctx, p, publish, ifMatch.version())
 }
 
 // toPublish reads a flow and its version, and refuses what no version could allow. The
 // flow is read first: its ETag is never newer than the version that is checked.
-func (f *Flows) toPublish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, in InFlight) (Flow, Version, error) {
+func (f *Flows) toPublish(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *Tag, in InFlight) (Flow, Version, error) {
 	now, v, err := f.seen(ctx, ws, flow, n, in)
 	switch {
 	case err != nil:
-	case ifMatch != nil && *ifMatch != now.Version:
+	case ifMatch != nil && ifMatch.Version != now.Version:
 		err = lemma.Changed("flow")
 	case v.Status == versionPublished:
 		err = versionIs(v, fmt.Sprintf("version %d was published before: roll back to it", n))
@@ -87,12 +88,18 @@ type publication struct {
 
 	// Of a draft.
 	text     json.RawMessage // with every template's version in it
+	planned  string          // digest of text, and of what else the plan depends on
 	revision int             // of the checked draft
 	listens  map[string][]string
 }
 
-// approve checks a draft. A draft with a fault is not published.
-func (f *Flows) approve(ctx context.Context, p *publication, v Version) error {
+// approve reads what is published, and checks a draft. A draft with a fault is not
+// published.
+func (f *Flows) approve(ctx context.Context, p *publication, v Version) (err error) {
+	if v.Status != versionDraft {
+		p.def, err = graph.Decode(v.Definition)
+		return err
+	}
 	c, err := f.check(ctx, p.ws, p.flow, v.Definition)
 	if err != nil {
 		return fmt.Errorf("check version %d of flow %s: %w", v.Version, p.flow, err)
@@ -102,7 +109,7 @@ func (f *Flows) approve(ctx context.Context, p *publication, v Version) error {
 			Message: fmt.Sprintf("version %d has faults and cannot be published", v.Version), Fields: c.faults}
 	}
 	p.def, p.revision, p.listens = c.def, v.Revision, c.graph.Listens()
-	p.text, err = graph.Pin(v.Definition, c.pins)
+	p.text, p.planned, err = c.pinned(v)
 	return err
 }
 

@@ -43,10 +43,10 @@ func TestPublishingMovesAndEnrollsNothing(t *testing.T) {
 func TestTwoPublishersAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		versions [2]int
-		ifMatch  *int
+		ifMatch  *flows.Tag
 	}{
 		"the same version":              {[2]int{1, 1}, nil},
-		"two versions, each with a tag": {[2]int{1, 2}, new(1)},
+		"two versions, each with a tag": {[2]int{1, 2}, &flows.Tag{Version: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 0)
@@ -106,9 +106,9 @@ func TestPublishingComparesTheETag(t *testing.T) {
 	b := setup(t, 0)
 	ctx := context.Background()
 	flow := b.NewDraft(flowstest.Minimal).ID
-	_, err := b.Publish(ctx, b.Workspace, flow, 1, new(7), flows.InFlight{}, nil)
+	_, err := b.Publish(ctx, b.Workspace, flow, 1, &flows.Tag{Version: 7}, flows.InFlight{}, nil)
 	b.Wants(lemma.Stale, err)
-	first, err := b.Publish(ctx, b.Workspace, flow, 1, new(1), flows.InFlight{}, nil)
+	first, err := b.Publish(ctx, b.Workspace, flow, 1, &flows.Tag{Version: 1}, flows.InFlight{}, nil)
 	b.Must(err)
 	again, err := b.Publish(ctx, b.Workspace, flow, 1, nil, flows.InFlight{}, nil)
 	b.Must(err)
@@ -124,7 +124,7 @@ func TestPublishingComparesTheETag(t *testing.T) {
 			b.Must(err)
 		}
 	}
-	_, err = b.Publish(ctx, b.Workspace, flow, 2, new(again.Version), flows.InFlight{}, nil)
+	_, err = b.Publish(ctx, b.Workspace, flow, 2, &flows.Tag{Version: again.Version}, flows.InFlight{}, nil)
 	b.Wants(lemma.Stale, err)
 	_, err = b.Publish(ctx, b.Workspace, flow, 3, nil, flows.InFlight{}, nil)
 	b.Wants(lemma.NotFound, err)

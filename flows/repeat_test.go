@@ -40,7 +40,7 @@ func TestAVerbIsDoneOnceForARequest(t *testing.T) {
 		},
 		"publish with a tag": {
 			do: func(b *bundle, flow uuid.UUID, by *flows.Actor) (flows.Flow, error) {
-				return b.Publish(bg, b.Workspace, flow, 4, new(4), flows.InFlight{}, by)
+				return b.Publish(bg, b.Workspace, flow, 4, &flows.Tag{Version: 4}, flows.InFlight{}, by)
 			},
 			status: flows.Live, live: 4,
 		},

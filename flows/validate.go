@@ -23,7 +23,7 @@ type Validation struct {
 	Faults   []lemma.Field
 	Warnings []string
 	Columns  []string // of the profile that the version reads
-	ETag     int      // the flow's, as of a Plan
+	ETag     Tag      // as of a Plan
 }
 
 // Validate returns every fault of a version with its JSON pointer: in the document,
@@ -40,7 +40,12 @@ func (f *Flows) Validate(ctx context.Context, ws, flow uuid.UUID, n int) (Valida
 	if err := c.warnOfRecurrence(ctx, now.LiveVersion); err != nil {
 		return Validation{}, fmt.Errorf("validate version %d of flow %s: %w", n, flow, err)
 	}
-	return Validation{Valid: len(c.faults) == 0, Faults: c.faults, Warnings: c.warnings, Columns: c.columns(), ETag: now.Version}, nil
+	found := Validation{Valid: len(c.faults) == 0, Faults: c.faults, Warnings: c.warnings, Columns: c.columns(),
+		ETag: Tag{Version: now.Version}}
+	if found.Valid && v.Status == versionDraft {
+		_, found.ETag.Planned, err = c.pinned(v)
+	}
+	return found, err
 }
 
 // checked is a definition and the faults and warnings found in it.

@@ -120,7 +120,7 @@ func TestDraftsAreGuardedFromTheCommandLine(t *testing.T) {
 			t.Errorf("lemma flows %v: %v: %s", args, err, out)
 		}
 	}
-	tag := regexp.MustCompile(`--if-match=(\d+)`).FindStringSubmatch(mustRun(t, env, "flows", "plan", "Welcome"))
+	tag := regexp.MustCompile(`--if-match=(\d+-[0-9a-f]{16})`).FindStringSubmatch(mustRun(t, env, "flows", "plan", "Welcome"))
 	prints(t, env, `live version +1`, "flows", "publish", "Welcome", "--if-match="+tag[1])
 }
 

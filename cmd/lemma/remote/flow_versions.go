@@ -132,7 +132,7 @@ type flowsPublishCommand struct {
 	output
 	ofNumber
 	inFlightFlags
-	IfMatch string `placeholder:"ETAG" help:"Publish only if the flow and its drafts have this ETag, such as that of a plan; default: the ETag when the command starts."`
+	IfMatch string `placeholder:"ETAG" help:"Publish only if the flow and its drafts have this ETag, with that of a plan also its templates and audience; default: the flow's ETag when the command starts."`
 }
 
 func (p flowsPublishCommand) run(ctx context.Context, cfg Config, out io.Writer) error {
