@@ -24,7 +24,8 @@ const (
 // second attempt waits for newer events, and then until all calls of the lease would have
 // theirs if each is as late as the newest. Rows that were split from another batch have
 // their windows there. What the process itself is set up for plays no part: a provider that
-// receives events is awaited if some have come, or if the installation has a public URL.
+// receives events is awaited if some have come, or if the installation has a public URL. The
+// times of the windows are from before a jump of the clock, if there was one.
 func (s *Sender) readEvents(ctx context.Context, tx pgx.Tx, ref notifications.Ref, b stale) (state eventState, err error) {
 	if b.Attempt == b.MaxAttempts {
 		return eventsCurrent, nil
@@ -33,8 +34,8 @@ func (s *Sender) readEvents(ctx context.Context, tx pgx.Tx, ref notifications.Re
 	err = tx.QueryRow(ctx, `
 		select p.receives and (m.provider_id is not null or exists (select from settings where name = 'LEMMA_PUBLIC_URL'))
 				and (coalesce(m.occurred_at < w.called_at, true)
-				or coalesce(now() < w.until + (m.recorded_at - m.occurred_at), false)),
-			w.called_at < now() - $6::interval
+				or coalesce(now() - $7::interval < w.until + (m.recorded_at - m.occurred_at), false)),
+			w.called_at < now() - $7::interval - $6::interval
 		from providers p
 		left join provider_watermarks m on m.workspace_id = p.workspace_id and m.provider_id = p.id
 		cross join lateral (
@@ -49,7 +50,7 @@ func (s *Sender) readEvents(ctx context.Context, tx pgx.Tx, ref notifications.Re
 			) l
 		) w
 		where p.workspace_id = $1 and p.id = $2`,
-		ref.WorkspaceID, b.ProviderID, ref.OriginID, b.Root, b.Token, s.cfg.Lease+s.cfg.EventWait).Scan(&behind, &overdue)
+		ref.WorkspaceID, b.ProviderID, ref.OriginID, b.Root, b.Token, s.cfg.Lease+s.cfg.EventWait, b.Ahead).Scan(&behind, &overdue)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("read watermark: %w", err)
@@ -67,7 +68,7 @@ func (s *Sender) reapLater(ctx context.Context, tx pgx.Tx, ref notifications.Ref
 	_, err := tx.Exec(ctx, `
 		update batches set lease_until = now() + $5
 		where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and leased_by = $4`,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, s.cfg.ReapEvery)
+		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, s.cfg.ReapEvery-b.Ahead)
 	return lemma.Wrap(err, "wait for events")
 }
 
@@ -90,6 +91,6 @@ func (s *Sender) moveWaiting(ctx context.Context, tx pgx.Tx, ref notifications.R
 		)
 		insert into batch_log (workspace_id, batch_id, event, token, until, detail)
 		select workspace_id, id, 'unresolved', leased_by, lease_until, $8 from split`,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, lemma.NewID(), waiting, s.cfg.ReapEvery, notifications.AwaitsEvents)
+		ref.WorkspaceID, ref.OriginID, ref.BatchID, b.Token, lemma.NewID(), waiting, s.cfg.ReapEvery-b.Ahead, notifications.AwaitsEvents)
 	return lemma.Wrap(err, "move rows that wait for events")
 }

@@ -16,6 +16,7 @@ type Metrics struct {
 	late      prometheus.Counter
 	expired   prometheus.Counter
 	lost      prometheus.Counter
+	kept      prometheus.Counter
 	retries   prometheus.Counter
 	held      prometheus.Counter
 	freed     prometheus.Counter
@@ -47,6 +48,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"Notifications that were not called because their send deadline had passed."),
 		expired: counter("lemma_lease_expiries_total", "Batches whose lease expired and that the reaper settled."),
 		lost:    counter("lemma_leases_lost_total", "Commits without a lease; their known outcomes were kept as evidence."),
+		kept: counter("lemma_leases_kept_total",
+			"Leases that a run of the reaper left to their holders, since the clock of the database was set ahead."),
 		retries: counter("lemma_second_attempts_total", "Notifications with a second attempt, since the first is unknown."),
 		held: counter("lemma_second_attempts_held_total",
 			"Rows whose second attempt was held back in a run of the reaper, since events of the carrier may still come."),
@@ -72,7 +75,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		unchecked: counter("lemma_recheck_failures_total", "Batches that wait because their audience cannot be read again."),
 	}
 	if r != nil {
-		r.MustRegister(m.outcomes, m.claims, m.calls, m.messages, m.deferred, m.late, m.expired, m.lost, m.retries, m.held, m.freed,
+		r.MustRegister(m.outcomes, m.claims, m.calls, m.messages, m.deferred, m.late, m.expired, m.lost, m.kept, m.retries, m.held, m.freed,
 			m.crashed, m.opened, m.closings, m.probes, m.pauses, m.noSlot, m.enqueues, m.uncertain, m.rechecks, m.stopped, m.unchecked,
 			m.tests, m.unusable)
 	}
@@ -112,6 +115,7 @@ func (m *Metrics) committed(done []outcome) {
 
 func (m *Metrics) reaped(r Reaped) {
 	m.expired.Add(float64(r.Batches))
+	m.kept.Add(float64(r.Kept))
 	m.retries.Add(float64(r.Retried))
 	m.held.Add(float64(r.Waiting))
 	m.freed.Add(float64(r.Freed))

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/clock"
 	"lemma/events"
 	"lemma/eventsout"
 	"lemma/loop"
@@ -26,6 +27,7 @@ type Reaped struct {
 	Waiting  int // rows of tier 2 that wait for events of the carrier
 	Orphaned int // rows whose outcome stays unknown (tier 3)
 	Crashed  int // rows that were ended since the claims of their batch crashed in a row
+	Kept     int // batches whose lease only seems to have expired, since the clock of the database was set ahead
 }
 
 // reapMost bounds one run.
@@ -36,6 +38,11 @@ const reapMost = 200
 func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	var sum Reaped
 	var failed loop.Errors
+	read, err := clock.Read(ctx, s.pool)
+	if err != nil {
+		return sum, err
+	}
+	s.jumps.Add(read)
 	expired, err := s.expired(ctx)
 	if err != nil {
 		return sum, err
@@ -59,6 +66,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 		}
 		s.ended(ref.WorkspaceID, ref.OriginID)
 		sum.Batches += one.Batches
+		sum.Kept += one.Kept
 		sum.Freed += one.Freed
 		sum.Settled += one.Settled
 		sum.Retried += one.Retried
@@ -70,6 +78,10 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	}
 	if sum.Orphaned > 0 {
 		s.log.Error("notifications orphaned", "orphaned", sum.Orphaned, "batches", sum.Batches)
+	}
+	if sum.Kept > 0 {
+		s.log.Warn("the clock of the database was set ahead: leases are left to their holders", "batches", sum.Kept,
+			"ahead", s.jumps.Ahead(read.At, read.Begun))
 	}
 	s.metrics.reaped(sum)
 	return sum, failed.Err()
@@ -102,14 +114,21 @@ type stale struct {
 	Refusals    refusals // as committed; a second attempt continues their counts
 	Resumed     *time.Time
 	Now         time.Time
+	Until       time.Time     // the end of the lease
+	Ahead       time.Duration // by which the clock of the database was set ahead, since which the lease may seem to have expired
 	Events      eventState
 }
 
 func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reaped, err error) {
+	begun := time.Now()
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		b, ok, err := lockStale(ctx, tx, ref)
 		if err != nil || !ok {
 			return err
+		}
+		if b.Ahead = s.jumps.Ahead(b.Now, begun); b.Until.After(b.Now.Add(-b.Ahead)) {
+			sum.Kept = 1 // its holder may still call
+			return nil
 		}
 		s.at(ctx, "reaping", ref)
 		called, untouched, err := partition(ctx, tx, ref, b.Root)
@@ -163,7 +182,8 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bool, error) {
 	rows, _ := tx.Query(ctx, `
 		select root_id, provider_id, content_id, attempt, max_attempts, gate,
-			expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals, retry_at, resumed_at, now()
+			expires_at is not null and expires_at <= now(), leased_by, expires_at, refusals, retry_at, resumed_at, now(),
+			lease_until
 		from batches
 		where workspace_id = $1 and origin_id = $2 and id = $3 and status = 'leased' and lease_until < now()
 		for update skip locked`, ref.WorkspaceID, ref.OriginID, ref.BatchID)
@@ -176,7 +196,7 @@ func lockStale(ctx context.Context, tx pgx.Tx, ref notifications.Ref) (stale, bo
 
 func scanStale(row pgx.CollectableRow) (b stale, err error) {
 	err = row.Scan(&b.Root, &b.ProviderID, &b.ContentID, &b.Attempt, &b.MaxAttempts, &b.Gate, &b.Late, &b.Token, &b.Expires,
-		&b.Refusals.counts, &b.Refusals.times, &b.Resumed, &b.Now)
+		&b.Refusals.counts, &b.Refusals.times, &b.Resumed, &b.Now, &b.Until)
 	return b, err
 }
 

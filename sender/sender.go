@@ -33,6 +33,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma/clock"
 	"lemma/lifecycle"
 	"lemma/message"
 	"lemma/notifications"
@@ -185,6 +186,7 @@ type Sender struct {
 	late           lateBatches
 	ahead          aheadBatches
 	filled         filled
+	jumps          *clock.Jumps
 
 	// Hook, when set, is called at named points of the work on a batch. Only tests set
 	// it.
@@ -220,6 +222,7 @@ func New(r Deps, cfg Config) (*Sender, error) {
 		kinds: map[string]Kind{}, pause: r.Pause, again: r.Recheck, errors: r.Errors, ended: r.Ended, pages: r.Pages,
 		tracking: r.Tracking, checker: r.Checker, cfg: cfg, log: r.Log, metrics: r.Metrics,
 		process: processName(), draining: make(chan struct{}), cache: newCaches(), memory: newMemory(cfg.MessageBytes),
+		jumps: clock.NewJumps(MostLease),
 	}
 	s.slots.limit(cfg.Workers, cfg.PerProvider, cfg.PerWorkspace)
 	s.fairness.of, s.directFairness.of = notDirect, isDirect
