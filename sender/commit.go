@@ -275,12 +275,13 @@ const commitResult = `
 	from b`
 
 // applied checks a commit whose answer was lost. It returns the batch's gate if the
-// commit was applied, "" if not, and lost if the claim has no lease any more. Only the
-// basis shows that an outcome is of this claim: the reaper may have written one for
-// the same row.
+// commit was applied, "" if not, and lost if the claim has no lease any more. While it has
+// it, an outcome is of this claim: only the reaper, of which its basis is, may have written another.
+// An ended claim has ended by this commit if the log has its token; another claim may have
+// written outcomes of every basis since.
 func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
 	var g gate
-	var ours, moved, written bool
+	var ours, moved, written, logged bool
 	var now time.Time
 	first, basis := int16(-1), ""
 	if len(done) > 0 {
@@ -289,9 +290,11 @@ func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending
 	err := s.pool.QueryRow(ctx, `
 		select b.gate, b.leased_by is not distinct from $4, b.called_through >= $5,
 			exists (select from attempts a where a.workspace_id = b.workspace_id and a.batch_id = b.root_id and a.ordinal = $6
-				and a.attempt = b.attempt and a.basis = $7), now()
+				and a.attempt = b.attempt and a.basis = $7),
+			exists (select from batch_log l where l.workspace_id = b.workspace_id and l.batch_id = b.id and l.token = $4
+				and l.event in ('finished', 'released', 'deferred', 'cancelled')), now()
 		from batches b where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3`,
-		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.through, first, basis).Scan(&g, &ours, &moved, &written, &now)
+		c.WorkspaceID, c.OriginID, c.BatchID, c.token, e.through, first, basis).Scan(&g, &ours, &moved, &written, &logged, &now)
 	ended := e.state == stateDone || e.state == stateReady
 	switch {
 	case err != nil:
@@ -302,7 +305,7 @@ func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending
 		}
 		c.opened, c.openedAt = now, time.Now()
 		return g, nil
-	case ours && written, !ours && ended && (written || len(done) == 0):
+	case ours && written, !ours && ended && logged:
 		return g, nil
 	case !ours:
 		return lost, nil
