@@ -19,20 +19,34 @@ func newDeliveries() *deliveries {
 	return &deliveries{called: none(), delivered: none(), without: none(), ended: none(), rejected: none()}
 }
 
-// addAttempt adds an outcome. One that follows from evidence is no delivery of its
-// own: the evidence may be of the other attempt, and addEvidence counts it there.
+// addAttempt adds an outcome. An acceptance that follows from evidence may be of the other
+// attempt: if the event is still kept, addEvidence counts it there.
 func (d *deliveries) addAttempt(a attemptLine) {
 	d.ended[a.Attempt] = true
-	if a.Basis == "response" || a.Basis == "reaper" {
+	uncalled := a.Reason != nil && (*a.Reason == ReasonFirstAccepted || *a.Reason == ReasonFirstRejected)
+	if a.Basis == "response" || a.Basis == "reaper" || a.Basis == "evidence" && !uncalled {
 		d.called[a.Attempt] = true
 	}
+	if a.Outcome == "accepted" && a.Basis == "evidence" {
+		d.someAccepted, d.accepted = true, true
+	}
 	switch {
-	case a.Reason != nil && (*a.Reason == ReasonFirstAccepted || *a.Reason == ReasonFirstRejected):
+	case uncalled:
 		d.without[a.Attempt] = true
 	case a.Outcome == "accepted" && a.Basis == "response":
 		d.delivered[a.Attempt] = true
 	case a.Outcome == "rejected", a.Outcome == "refused", a.Outcome == "skipped":
 		d.without[a.Attempt] = true
+	}
+}
+
+// addResolution adds what late events have proven, which may be dropped since.
+func (d *deliveries) addResolution(resolution string) {
+	switch resolution {
+	case "sent":
+		d.someAccepted, d.accepted = true, true
+	case "not_sent":
+		d.without[1], d.without[2] = true, true
 	}
 }
 

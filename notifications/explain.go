@@ -221,7 +221,7 @@ func (s Step) put(reason *string, code *int16, carrierID, detail *string) {
 	}
 }
 
-func readResolution(ctx context.Context, db DB, e *Explanation, _ *deliveries) error {
+func readResolution(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	n := e.Notification
 	rows, _ := db.Query(ctx, `
 		select resolution, note, at, api_key_id is null from resolutions where workspace_id = $1 and origin_id = $2 and key = $3`,
@@ -233,6 +233,7 @@ func readResolution(ctx context.Context, db DB, e *Explanation, _ *deliveries) e
 		detail := "a user recorded whether it was sent"
 		if late {
 			detail = "an event of the carrier that came later proves whether it was sent"
+			d.addResolution(resolution)
 		}
 		e.Steps = append(e.Steps, Step{At: at, Event: "resolved", Detail: detail,
 			Data: map[string]string{"resolution": resolution, "note": note}})

@@ -8,10 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/events"
+	"lemma/notifications"
 )
 
 // randomCarrier answers calls at random, and counts its answers.
@@ -145,5 +148,33 @@ func TestExplainOfRandomHistories(t *testing.T) {
 		}
 		b.reap(b.sender())
 		r.check("the end")
+		if status := r.explain().Notification.Status; status != "pending" && status != "processing" {
+			b.Exec(`delete from provider_events where origin_id = $1`, b.origin)
+			b.Exec(`delete from batch_log`)
+			r.check("retention has dropped events and windows")
+			if e := r.explain(); status == "sent" && e.DeliveriesAtLeast == 0 {
+				t.Errorf("seed %d: sent, and not delivered: %s", seed, strings.Join(r.steps, ", "))
+			}
+		}
+	}
+}
+
+// What a late event has proven about an orphaned notification holds after its retention.
+func TestExplainOfAResolvedNotificationWithoutItsEvents(t *testing.T) {
+	b := setup(t)
+	b.insert(1, 1, 1)
+	b.carrier.then[address(0)] = []Outcome{Unknown}
+	s := b.sender()
+	b.work(s)
+	b.reap(s)
+	b.report(0, 1, events.TypeDelivered, time.Now())
+	b.inTx(func(tx pgx.Tx) error {
+		row := notifications.Row{OriginID: b.origin, BatchID: b.batches("attempt = 1")[0].BatchID}
+		_, err := notifications.ResolveByEvidence(bg, tx, b.Workspace, []notifications.Row{row})
+		return err
+	})
+	b.Exec(`delete from provider_events`)
+	if e := b.explain(); e.DeliveriesAtLeast != 1 || e.DeliveriesAtMost != 1 {
+		t.Errorf("%d to %d deliveries: %s", e.DeliveriesAtLeast, e.DeliveriesAtMost, e.Summary)
 	}
 }
