@@ -27,6 +27,7 @@ const (
 	decodings           // decoding a body
 	imports             // a CSV of up to maxUpload bytes in memory
 	answers             // writes nothing; released when its answer has been written
+	answerBytes         // a byte of such an answer in memory; likewise
 	writes              // writes rows
 	slowWrites          // writes rows, and may wait for a data source
 	queriesSource       // waits for a data source, for which package audience has slots, and writes nothing
@@ -42,6 +43,7 @@ var (
 	limitsOfReads     = slots.Limits{Process: 128, Workspace: 32}
 	limitsOfWrites    = slots.Limits{Process: 32, Workspace: 16}
 	limitsOfBodies    = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
+	limitsOfAnswers   = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
 	limitsOfImports   = slots.Limits{Process: 2, Workspace: 1}
 	limitsOfDecodings = slots.Limits{Process: 16, Workspace: 4}
 )
@@ -76,6 +78,9 @@ const readTime = 10 * time.Second
 // is decoded without a slot.
 const smallBody = 4 << 10
 
+// smallAnswer is the number of bytes up to which answers are bounded by their number alone.
+const smallAnswer = 64 << 10
+
 // costly gives an action its cost.
 func costly(kind cost, a action) action {
 	a.cost = kind
@@ -98,8 +103,9 @@ func newSlots(m *Metrics, ofWorkspace, connections int) map[cost]*slots.Slots {
 		decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),
 		imports:   of(limitsOfImports, "import", "_imports"),
 		answers:   of(limitsOfReads, "read, or receive their answer slowly,", "_reads"), writes: of(limitsOfWrites, "write", "_writes"),
-		slowWrites: of(limitsOfSlowWrites(connections), "write", "_writes"),
-		database:   of(limitsOfDatabase(connections), "work on the database", "_database")}
+		answerBytes: of(limitsOfAnswers, "have large answers, or receive them slowly,", "_answers"),
+		slowWrites:  of(limitsOfSlowWrites(connections), "write", "_writes"),
+		database:    of(limitsOfDatabase(connections), "work on the database", "_database")}
 }
 
 // costOf is the cost of a call.
@@ -183,6 +189,19 @@ func (s *server) enterWork(ctx context.Context, e endpoint, c *call) (leave func
 		c.hold(leave)
 	}
 	return func() {}, err
+}
+
+// enterAnswer takes the memory for an answer to a call that writes nothing, until it has been
+// written. The answer of a call that has written something is small, and not refused.
+func (s *server) enterAnswer(ctx context.Context, e endpoint, c *call, answer reply) error {
+	if c.writes(e) || len(answer.body) <= smallAnswer {
+		return nil
+	}
+	leave, err := s.slots[answerBytes].EnterN(ctx, slots.Resource{Workspace: c.workspace()}, len(answer.body))
+	if err == nil {
+		c.hold(leave)
+	}
+	return err
 }
 
 // hold keeps a slot until the answer has been written.

@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -99,6 +101,44 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	close(hold)
 	all.Wait()
 	b.do("GET", "/v1/audiences", nil).is(200)
+}
+
+// Large answers are bounded in bytes until they have been written. Those of another workspace,
+// and small ones, do not wait for them.
+func TestBytesOfAnswersAreBounded(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	var large strings.Builder
+	for i := range 200 {
+		fmt.Fprintf(&large, ", repeat('x', 900) as large%d", i)
+	}
+	audience := b.do("POST", "/v1/audiences", object{"name": "large", "data_source_id": w.source, "key_column": "id", "email_column": "email",
+		"sql": "select id, email" + large.String() + " from customers"}).is(201).id()
+	path := "/v1/audiences/" + audience + "/preview"
+	size := len(b.do("GET", path, nil).is(200).body)
+	if size <= smallAnswer {
+		t.Fatalf("the answer has %d bytes", size)
+	}
+	hold, all := make(chan struct{}), sync.WaitGroup{}
+	started := make(chan struct{}, 100)
+	fit := limitsOfAnswers.Workspace / size
+	for range fit {
+		all.Go(func() {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Header.Set("Authorization", "Bearer "+b.token)
+			b.server.ServeHTTP(&slowCaller{httptest.NewRecorder(), started, hold}, r)
+		})
+	}
+	for range fit {
+		<-started
+	}
+	if got := b.do("GET", path, nil).is(503); got.problem.Code != "overloaded" {
+		t.Errorf("%s", got.body)
+	}
+	b.do("GET", "/v1/audiences", nil).is(200)
+	close(hold)
+	all.Wait()
+	b.do("GET", path, nil).is(200)
 }
 
 // slowCaller is a ResponseWriter that accepts nothing until hold is closed.

@@ -181,30 +181,38 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 
 // perform calls the handler and renders the answer, with the copy that may be kept.
 func (s *server) perform(ctx context.Context, e endpoint, c *call) (answer, kept reply) {
-	leave, err := s.enter(ctx, e.do.cost, c)
+	out, answer, err := s.carryOut(ctx, e, c)
+	if err == nil {
+		err = s.enterAnswer(ctx, e, c, answer)
+	}
 	if err != nil {
 		answer = s.fail(c.request, err)
 		return answer, answer
 	}
-	defer leave()
-	leaveDatabase, err := s.enterDatabase(ctx, e.do.cost, c)
-	if err != nil {
-		answer = s.fail(c.request, err)
-		return answer, answer
-	}
-	defer leaveDatabase()
-	out, err := e.do.handle(s.audited(ctx, e, c), c)
-	if err != nil {
-		answer = s.fail(c.request, err)
-		return answer, answer
-	}
-	answer = render(e.status, out)
 	if secret, ok := out.(redacted); ok {
 		kept = answer
 		kept.body = encode(secret.redact())
 		return answer, kept
 	}
 	return answer, answer
+}
+
+// carryOut calls the handler and renders what it returns, within the slots of its cost.
+func (s *server) carryOut(ctx context.Context, e endpoint, c *call) (out any, answer reply, err error) {
+	leave, err := s.enter(ctx, e.do.cost, c)
+	if err != nil {
+		return nil, reply{}, err
+	}
+	defer leave()
+	leaveDatabase, err := s.enterDatabase(ctx, e.do.cost, c)
+	if err != nil {
+		return nil, reply{}, err
+	}
+	defer leaveDatabase()
+	if out, err = e.do.handle(s.audited(ctx, e, c), c); err != nil {
+		return nil, reply{}, err
+	}
+	return out, render(e.status, out), nil
 }
 
 // reply is an answer, ready to be written.

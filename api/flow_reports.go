@@ -90,7 +90,8 @@ func showSimulatedStep(n execution.SimulatedStep) client.SimulatedStep {
 			Headers: headersOf(m.Headers), Skipped: orNull(m.Skipped), Error: orNull(m.Error)}
 	}
 	if h := n.Webhook; h != nil {
-		b.Webhook = &client.SimulatedWebhook{EndpointID: lemma.FormatID(lemma.PrefixEndpoint, h.EndpointID), Body: h.Body}
+		b.Webhook = &client.SimulatedWebhook{EndpointID: lemma.FormatID(lemma.PrefixEndpoint, h.EndpointID), Body: h.Body,
+			Error: orNull(h.Error)}
 	}
 	return b
 }

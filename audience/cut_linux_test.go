@@ -21,8 +21,8 @@ var readings = map[string]func(r *run) (int, error){
 		return rowsOf(c, 1, err)
 	},
 	"an own statement": func(r *run) (int, error) {
-		tables, err := r.tables(r.ctx)
-		if err != nil || len(tables) == 0 || len(tables[0].Columns) < 10 {
+		s, err := r.tables(r.ctx)
+		if err != nil || len(s.Tables) == 0 || len(s.Tables[0].Columns) < 10 {
 			return 0, err
 		}
 		return 5, nil

@@ -261,13 +261,13 @@ select table_schema, table_name, column_name, upper(if(column_type = 'bit(1)', c
  order by 1, 2, ordinal_position
  limit 20000`
 
-func (m *mysqlSession) tables(ctx context.Context) ([]Table, error) {
+func (m *mysqlSession) tables(ctx context.Context) (Schema, error) {
 	rows, err := m.query(ctx, mysqlTables)
 	var list tableList
 	for _, r := range rows {
 		list.add(r[0], r[1], TableColumn{r[2], mysqlType(r[3]), strings.EqualFold(r[4], "yes")})
 	}
-	return list, err
+	return list.Schema, err
 }
 
 // close closes the connection without reading the rest of a result, which could take

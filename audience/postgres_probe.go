@@ -122,21 +122,21 @@ select n.nspname, c.relname, a.attname, a.atttypid::text, (not a.attnotnull)::te
  order by 1, 2, a.attnum
  limit 20000`
 
-func (p *pgSession) tables(ctx context.Context) ([]Table, error) {
+func (p *pgSession) tables(ctx context.Context) (Schema, error) {
 	rows, err := p.query(ctx, pgTables)
 	if err != nil {
-		return nil, err
+		return Schema{}, err
 	}
 	oids := map[uint32]bool{}
 	for _, row := range rows {
 		oids[oidOf(row[3])] = true
 	}
 	if err := p.loadTypes(ctx, slices.Sorted(maps.Keys(oids))); err != nil {
-		return nil, err
+		return Schema{}, err
 	}
 	var list tableList
 	for _, row := range rows {
 		list.add(string(row[0]), string(row[1]), TableColumn{string(row[2]), p.typeOf(oidOf(row[3])), string(row[4]) == "true"})
 	}
-	return list, nil
+	return list.Schema, nil
 }

@@ -21,8 +21,8 @@ type session interface {
 	describe(ctx context.Context, sql string) ([]Column, error)
 	// estimate is the planner's estimate of the number of rows.
 	estimate(ctx context.Context, sql string) (int64, error)
-	// tables lists what the role can read, up to maxSchemaColumns columns.
-	tables(ctx context.Context) ([]Table, error)
+	// tables lists what the role can read, up to the limits of a Schema.
+	tables(ctx context.Context) (Schema, error)
 	// open starts the query for the given columns. A limit of 0 means all rows.
 	open(ctx context.Context, sql string, columns []string, limit int) (cursor, error)
 	// lookup reads the rows that have one of the keys, and possibly others. It returns

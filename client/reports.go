@@ -148,6 +148,7 @@ type SimulatedStep struct {
 type SimulatedWebhook struct {
 	EndpointID string          `json:"endpoint_id"`
 	Body       json.RawMessage `json:"body"`
+	Error      *string         `json:"error"` // why the body is not shown
 }
 
 // SimulatedMessage is the message that would be sent. Fields of other channels are nil.

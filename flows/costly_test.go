@@ -1,9 +1,13 @@
 package flows_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
+	"lemma"
 	"lemma/flows"
+	"lemma/flows/flowstest"
 	"lemma/flows/intake"
 	"lemma/flows/query"
 )
@@ -43,5 +47,65 @@ func TestSimulationOfCostlyConditions(t *testing.T) {
 	b.Must(err)
 	if made.Status != "completed" || made.Path[len(made.Path)-1].Node != "e" {
 		t.Errorf("%+v", made)
+	}
+}
+
+// An enrollment that writes many bytes at once is blocked between two nodes, and loses none
+// of what it has written. The messages of one node are written together.
+func TestMessagesOfOneEnrollmentAreBounded(t *testing.T) {
+	b := setup(t, 1, func(c *flows.Config) { c.ChunkBytes = 2500 })
+	b.ExecDB(`update customers set name = repeat('x', 1000)`)
+	template, err := b.Deps.Templates.Create(t.Context(), b.Workspace, flowstest.NewTemplate("<p>{{ name }}</p>"))
+	b.Must(err)
+	var nodes strings.Builder
+	const sends = 7
+	for i := range sends {
+		fmt.Fprintf(&nodes, `"n%d":{$send,"next":"n%d"},`, i, i+1)
+	}
+	flow := b.Live(strings.ReplaceAll(string(b.Definition(fmt.Sprintf(`{"audience_id":"$audience",
+		"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"n0","nodes":{%s"n%d":{"type":"exit"}}}`,
+		&nodes, sends))), lemma.FormatID(lemma.PrefixTemplate, b.Template), lemma.FormatID(lemma.PrefixTemplate, template.ID)))
+	b.RecordEvent("c1", "go")
+	for _, want := range []struct {
+		node    string
+		written int
+	}{{"n3", 3}, {"n6", 6}, {"n7", 7}} {
+		b.Exec(`update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
+		b.Exec(`update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace)
+		_, err := b.RunOnce(t.Context())
+		b.Must(err)
+		b.WantCount(want.written, `select count(*) from notifications where workspace_id = $1`, b.Workspace)
+		e := b.Enrollment(flow, "c1")
+		if e.Status == "active" && (e.BlockedReason != "chunk_bytes" || e.Node != want.node) || e.Status != "active" && want.written < sends {
+			t.Errorf("%+v after %d messages", e, want.written)
+		}
+	}
+}
+
+// The webhooks that a simulation shows are bounded.
+func TestSimulatedWebhooksAreBounded(t *testing.T) {
+	b := setup(t, 1)
+	b.ExecDB(`update customers set name = repeat('x', 500000)`)
+	var nodes strings.Builder
+	const calls = 20
+	for i := range calls {
+		fmt.Fprintf(&nodes, `"n%d":{"type":"webhook","endpoint_id":"%s","columns":["name"],"next":"n%d"},`, i, b.Endpoint(), i+1)
+	}
+	flow := b.Live(fmt.Sprintf(`{"audience_id":"$audience","triggers":[],"recurrence":{"policy":"once"},"start":"n0",
+		"nodes":{%s"n%d":{"type":"exit"}}}`, &nodes, calls))
+	made, err := b.Simulate(t.Context(), b.Workspace, flow, 1, query.Simulation{ProfileKey: "c1"})
+	b.Must(err)
+	shown, hidden, size := 0, 0, 0
+	for _, step := range made.Path {
+		switch w := step.Webhook; {
+		case w == nil:
+		case w.Error != "":
+			hidden++
+		default:
+			shown, size = shown+1, size+len(w.Body)
+		}
+	}
+	if shown == 0 || shown+hidden != calls || size > 4<<20 {
+		t.Errorf("%d webhooks of %d bytes are shown, %d are not", shown, size, hidden)
 	}
 }

@@ -69,13 +69,17 @@ func (t *Execution) notifications(s *Send, node string) []Sending {
 	rank := func(a address.Address) int { return min(len(a.Fault), 1) }
 	slices.SortStableFunc(found, func(a, b address.Address) int { return rank(a) - rank(b) })
 	out := make([]Sending, len(found))
+	payload := "" // one copy for all addresses
 	for i, a := range found {
 		out[i] = Sending{Send: s, NodeID: node, Number: i, Address: a.Text, Skip: a.Fault}
 		if t.profile.OptedOut {
 			out[i].Skip = notifications.Unsubscribed
 		}
 		if out[i].Skip == "" {
-			out[i].Payload = t.payload(s)
+			if payload == "" {
+				payload = t.payload(s)
+			}
+			out[i].Payload = payload
 		}
 	}
 	return out

@@ -40,14 +40,15 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 				continue
 			}
 			begun, before := time.Now(), t.size()
-			n := t.execute(e.cfg.ConditionTime - busy)
+			n := t.execute(e.cfg.ConditionTime-busy, e.cfg.ChunkBytes)
 			t.forget()
 			b.made += t.size() - before
 			if busy += time.Since(begun); n != nothing {
 				wanting[n] = append(wanting[n], t)
 			}
 		}
-		e.blockCostly(wanting[needTime])
+		e.blockCostly(wanting[needTime], codeConditionTime)
+		e.blockCostly(wanting[needMemory], codeChunkBytes)
 		running = running[:0:0]
 		for n := needProfile; n <= needActed; n++ {
 			if err := e.find(ctx, n, wanting[n], skipped, b); err != nil {
@@ -145,21 +146,26 @@ func (e *Evaluator) blockAll(execs []*Execution, cause error) {
 	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
 }
 
-// blockCostly blocks the rest of a chunk whose conditions took too long, where it is, so that
-// the flows of one workspace do not occupy all workers.
-func (e *Evaluator) blockCostly(execs []*Execution) {
+// blockCostly blocks executions where they are, for a moment: the rest of a chunk whose
+// conditions took too long, or one that writes too much at once. So the flows of one workspace
+// neither occupy all workers nor use the memory of the others.
+func (e *Evaluator) blockCostly(execs []*Execution, reason string) {
 	if len(execs) == 0 {
 		return
 	}
 	for _, t := range execs {
-		t.Block(codeConditionTime, e.BackOff(0))
+		t.Block(reason, e.BackOff(0))
 	}
-	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", codeConditionTime)
+	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", reason)
 }
 
 // codeConditionTime is the blocked_reason of enrollments whose conditions, or those of others
 // of their chunk, are costly.
 const codeConditionTime = "condition_time"
+
+// codeChunkBytes is the blocked_reason of an enrollment whose messages have more bytes than a
+// chunk may have.
+const codeChunkBytes = "chunk_bytes"
 
 // BackOff is the delay after so many failures in a row.
 func (e *Evaluator) BackOff(failures int) time.Duration {

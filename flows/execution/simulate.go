@@ -51,6 +51,7 @@ type SimulatedMessage struct {
 type SimulatedWebhook struct {
 	EndpointID uuid.UUID
 	Body       json.RawMessage
+	Error      string // why the body is not shown
 }
 
 // NoTrigger is the reason if an event enrolls nothing in a version without a trigger of
@@ -62,7 +63,7 @@ const NoTrigger = "no_trigger"
 const (
 	MaxSimulated      = 3 * 366 * 24 * time.Hour // how much time a simulation covers
 	maxSimulatedSteps = 1_000
-	maxSimulatedBytes = 4 << 20 // of the messages that are shown
+	maxSimulatedBytes = 4 << 20 // of the steps with their messages and webhooks, as far as they are shown
 )
 
 // Script is what a simulation assumes: the enrollment and the later events.
@@ -109,7 +110,7 @@ type simulation struct {
 	came int // how many of Later were applied
 
 	shown, messages, posts int // of the execution: steps, messages, webhook messages
-	bytes                  int // of the messages so far
+	bytes                  int // of what is shown so far
 	made                   Simulated
 }
 
@@ -149,7 +150,7 @@ func (s *simulation) run(ctx context.Context) error {
 	s.made.Path = []SimulatedStep{{At: s.t.Now, Type: Entry, Event: enrollment.StepEnrolled,
 		Data: map[string]any{"source": s.t.Source, "trigger": s.t.trigger.value()}}}
 	for len(s.made.Path) < maxSimulatedSteps {
-		n := s.t.execute(s.cfg.ConditionTime)
+		n := s.t.execute(s.cfg.ConditionTime, s.cfg.ChunkBytes)
 		if err := s.show(ctx); err != nil {
 			return err
 		}
@@ -180,7 +181,7 @@ func (s *simulation) show(ctx context.Context) error {
 	for ; s.shown < len(s.t.Log); s.shown++ {
 		l := s.t.Log[s.shown]
 		step := SimulatedStep{At: s.t.Now, Node: l.NodeID, Type: s.typeOf(l.NodeID), Event: l.Event,
-			Data: enrollment.ReadObject([]byte(l.Data))}
+			Data: s.data(l.Data)}
 		next := s.t.NodeID
 		if s.shown+1 < len(s.t.Log) {
 			next = s.t.Log[s.shown+1].NodeID
@@ -193,13 +194,12 @@ func (s *simulation) show(ctx context.Context) error {
 			if step.Message, err = s.render(ctx, s.t.Sends[s.messages]); err != nil {
 				return err
 			}
-			for s.messages++; s.messages < len(s.t.Sends) && s.t.Sends[s.messages].Number > 0; s.messages++ {
+			for s.sent(); s.messages < len(s.t.Sends) && s.t.Sends[s.messages].Number > 0; s.sent() {
 				step.Message.Addresses++
 			}
 		}
 		if l.Event == "webhook" {
-			detail := s.t.Calls[s.posts]
-			step.Webhook = &SimulatedWebhook{detail.EndpointID, detail.Body}
+			step.Webhook = s.post(&s.t.Calls[s.posts])
 			s.posts++
 		}
 		s.made.Path = append(s.made.Path, step)
@@ -232,8 +232,7 @@ func (s *simulation) render(ctx context.Context, out Sending) (*SimulatedMessage
 		m.Error = lemma.Public(err)
 		return m, nil
 	}
-	if s.bytes += len(content.HTML) + len(content.Text); s.bytes > maxSimulatedBytes {
-		m.Error = fmt.Sprintf("not shown: the messages of one simulation are shown up to %d bytes together", maxSimulatedBytes)
+	if m.Error = s.shows(sizeOf(content, headers)); m.Error != "" {
 		return m, nil
 	}
 	m.Content, m.Headers = content, headers
@@ -258,7 +257,7 @@ func (s *simulation) answerTo(ctx context.Context, n need) error {
 			status = 200
 		}
 		s.t.answer = &webhooks.Outcome{Delivered: status/100 == 2, Status: status, Attempts: 1}
-	case needTime:
+	case needTime, needMemory:
 		return ctx.Err()
 	default:
 		return fmt.Errorf("node %s needs what a simulation has not got: %d", s.t.NodeID, n)

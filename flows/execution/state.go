@@ -124,4 +124,5 @@ const (
 	needTrigger      // the data of its trigger
 	needActed        // which of its nodes have acted
 	needTime         // more than one chunk may take
+	needMemory       // likewise
 )

@@ -9,17 +9,20 @@ import (
 	"lemma/flows/graph"
 )
 
-// execute advances an execution until it ends, waits, needs a fact, or has taken that long.
-// It executes at least one node. It decides and writes nothing: the same facts give the same
+// execute advances an execution until it ends, waits, needs a fact, has taken that long, or
+// has made that many bytes. It executes at least one node. It decides and writes nothing: the same facts give the same
 // steps, however often it runs.
-func (t *Execution) execute(most time.Duration) need {
+func (t *Execution) execute(most time.Duration, bytes int) need {
 	if t.Graph == nil {
 		t.Block("version_unreadable", unreadableFor)
 	}
-	begun := time.Now()
+	begun, before := time.Now(), t.size()
 	for nodes := 0; t.Status == enrollment.Active && t.Until.IsZero(); nodes++ {
 		if nodes > 0 && time.Since(begun) > most {
 			return needTime
+		}
+		if nodes > 0 && t.size()-before > bytes {
+			return needMemory
 		}
 		if n := t.executeNode(); n != nothing {
 			return n
