@@ -87,6 +87,17 @@ func (c *Cache[K, V]) Put(read Moment, workspace uuid.UUID, key K, value V, byte
 	c.workspaces[workspace] += bytes
 }
 
+// Clear evicts and returns all values.
+func (c *Cache[K, V]) Clear() (all []V) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	for place := c.used.Front(); place != nil; place = c.used.Front() {
+		all = append(all, place.Value.(*entry[K, V]).value)
+		c.evict(place)
+	}
+	return all
+}
+
 // Bytes returns the bytes of all values.
 func (c *Cache[K, V]) Bytes() int {
 	c.mutex.Lock()

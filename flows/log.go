@@ -22,8 +22,8 @@ const (
 )
 
 // recordRequest appends to a flow's log, in the transaction of the verb and under the
-// flow's lock. The time is read there, so that the lines of a flow are in the order of its
-// changes. A line has the request's id, so that a repeated request is not carried out
+// flow's lock. The time is read there, and is after that of the line before, also if the clock
+// was set back meanwhile, so that the lines of a flow are in the order of its changes. A line has the request's id, so that a repeated request is not carried out
 // twice (lifecycle.ErrRepeated).
 func recordRequest(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action string, by *Actor, detail map[string]any) error {
 	if detail == nil {
@@ -35,7 +35,9 @@ func recordRequest(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action st
 	}
 	tag, err := tx.Exec(ctx, `
 		insert into flow_log (workspace_id, flow_id, id, action, version, api_key_id, detail, at)
-		select $1, $2, $3, $4, live_version, $5, $6, clock_timestamp() from flows where workspace_id = $1 and id = $2
+		select $1, $2, $3, $4, live_version, $5, $6, greatest(clock_timestamp(),
+			(select max(at) + interval '1 microsecond' from flow_log where workspace_id = $1 and flow_id = $2))
+		from flows where workspace_id = $1 and id = $2
 		on conflict (workspace_id, flow_id, id) do nothing`, ws, flow, id, action, by.key(), detail)
 	if err != nil {
 		return fmt.Errorf("log that flow %s was %s: %w", flow, action, err)

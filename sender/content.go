@@ -32,22 +32,35 @@ type content struct {
 type caches struct {
 	contents *cache.Cache[uuid.UUID, *content]
 
-	mu       sync.Mutex
-	carriers map[uuid.UUID]opened
+	opening  sync.Mutex
+	carriers *cache.Cache[uuid.UUID, opened] // by provider
+	paces    *cache.Cache[uuid.UUID, *pace]  // likewise
 }
 
+// Bytes of what is kept by provider. A carrier counts its account twice, since it may keep
+// it in another form, and carrierBytes for its transport.
+const (
+	carriersBytes = 64 << 20
+	carriersShare = 8 << 20
+	carrierBytes  = 32 << 10
+	pacesBytes    = 64 << 20 // of 16,000
+)
+
 func newCaches() caches {
-	return caches{contents: cache.New[uuid.UUID, *content](message.CacheBytes, message.CacheShare)}
+	return caches{contents: cache.New[uuid.UUID, *content](message.CacheBytes, message.CacheShare),
+		carriers: cache.New[uuid.UUID, opened](carriersBytes, carriersShare), paces: cache.New[uuid.UUID, *pace](pacesBytes, pacesBytes)}
 }
 
 type opened struct {
-	read    cache.Moment
 	version int
 	carrier Carrier
 }
 
 // Follow makes what is kept in memory keep to a history.
-func (s *Sender) Follow(h *cache.History) { s.cache.contents.Follow(h) }
+func (s *Sender) Follow(h *cache.History) {
+	s.cache.contents.Follow(h)
+	s.cache.carriers.Follow(h)
+}
 
 // prepare returns the batch's carrier and content. Its errors are of a lemma kind when
 // the provider or the content is at fault.
@@ -164,11 +177,8 @@ func (d *content) renderRow(origin uuid.UUID, r row, trackingURL string, within 
 }
 
 func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
-	s.cache.mu.Lock()
-	have, ok := s.cache.carriers[c.providerID]
-	s.cache.mu.Unlock()
-	now := s.cache.contents.Now()
-	if ok && have.version == c.version && have.read == now {
+	now := s.cache.carriers.Now()
+	if have, ok := s.cache.carriers.Get(c.providerID); ok && have.version == c.version {
 		return have.carrier, nil
 	}
 	if _, ok := s.kinds[c.kind]; !ok {
@@ -182,30 +192,25 @@ func (s *Sender) carrier(ctx context.Context, c *claim) (Carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.cache.put(c.providerID, opened{now, a.Version, carrier}), nil
+	return s.cache.put(now, c, opened{a.Version, carrier}, carrierBytes+2*(len(a.Config)+len(a.Secrets))), nil
 }
 
-// put stores a carrier and returns the newest. A replaced carrier is not closed, since
-// a worker may use it: its idle connections time out.
-func (k *caches) put(provider uuid.UUID, o opened) Carrier {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if have, ok := k.carriers[provider]; ok && (have.read > o.read || have.read == o.read && have.version >= o.version) {
+// put keeps a carrier that was opened from an account read at a moment, and returns the newest.
+// A carrier that is replaced, or evicted by others, is not closed, since a worker may use it:
+// its idle connections time out.
+func (k *caches) put(read cache.Moment, c *claim, o opened, bytes int) Carrier {
+	k.opening.Lock()
+	defer k.opening.Unlock()
+	if have, ok := k.carriers.Get(c.providerID); ok && (read != k.carriers.Now() || have.version >= o.version) {
 		go o.carrier.Close()
 		return have.carrier
 	}
-	if k.carriers == nil {
-		k.carriers = map[uuid.UUID]opened{}
-	}
-	k.carriers[provider] = o
+	k.carriers.Put(read, c.WorkspaceID, c.providerID, o, bytes)
 	return o.carrier
 }
 
 func (k *caches) close() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, o := range k.carriers {
+	for _, o := range k.carriers.Clear() {
 		o.carrier.Close()
 	}
-	k.carriers = nil
 }

@@ -172,7 +172,6 @@ type Sender struct {
 	draining chan struct{} // closed by Drain
 	drain    sync.Once
 	cache    caches
-	paces    sync.Map // provider id -> *pace
 	rechecks rechecks
 
 	unrendered   errorCounts

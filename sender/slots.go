@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -272,6 +273,7 @@ func (s *Sender) throttled(ctx context.Context, ref notifications.Ref, provider 
 	later := min(slotRetry+time.Duration(l.waiting[provider])*slotRetry/20, slotRetryMost)
 	write := time.Since(l.recorded[provider]) > throttledOnce
 	if write {
+		maps.DeleteFunc(l.recorded, func(_ uuid.UUID, at time.Time) bool { return time.Since(at) > throttledOnce })
 		l.recorded[provider] = time.Now()
 	}
 	l.mu.Unlock()

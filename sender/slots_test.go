@@ -210,7 +210,7 @@ func TestSlots(t *testing.T) {
 		{"many that are unknown", 0,
 			append(append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), repeat(4, 4, 4)...), 12, limitSlow, 0},
 	} {
-		s := &Sender{cfg: Config{}.withDefaults(), metrics: NewMetrics(nil)}
+		s := &Sender{cfg: Config{}.withDefaults(), metrics: NewMetrics(nil), cache: newCaches()}
 		s.slots.limit(s.cfg.Workers, s.cfg.PerProvider, s.cfg.PerWorkspace)
 		got, last := 0, ""
 		for i := 0; i < len(c.requests); i += 2 {

@@ -83,13 +83,13 @@ const (
 )
 
 func (s *Sender) paceOf(provider uuid.UUID) *pace {
-	if p, ok := s.paces.Load(provider); ok {
-		return p.(*pace)
+	if p, ok := s.cache.paces.Get(provider); ok {
+		return p
 	}
 	fresh := &pace{}
 	fresh.rows.Store(firstWindow)
-	p, _ := s.paces.LoadOrStore(provider, fresh)
-	return p.(*pace)
+	s.cache.paces.Put(0, uuid.Nil, provider, fresh, 0)
+	return fresh
 }
 
 func (p *pace) size(most int) int { return min(int(p.rows.Load()), most) }
