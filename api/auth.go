@@ -20,6 +20,9 @@ func (s *server) authenticate(r *http.Request, scopes string) (workspaces.Key, e
 		return workspaces.Key{}, err
 	}
 	recordKey(r.Context(), key)
+	if s.Known != nil {
+		s.Known(r.Context())
+	}
 	for scope := range strings.FieldsSeq(scopes) {
 		if !key.Has(scope) {
 			return workspaces.Key{}, missingScope(scope)

@@ -78,6 +78,7 @@ type Options struct {
 	Metrics      http.Handler                                       // GET /metrics; nil: no such path
 	Refused      *Metrics                                           // counts refused requests; nothing is counted when nil
 	Ready        func(ctx context.Context) error                    // GET /readyz
+	Known        func(ctx context.Context)                          // is called for a request with a valid key; may be nil
 	Capabilities func(kind string) Capabilities                     // of a kind of carrier
 	Warnings     func(kind string, config json.RawMessage) []string // about a provider's config; none when nil
 	Timeout      time.Duration                                      // of one request; 50 s by default

@@ -81,7 +81,7 @@ func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_refused_total",
 			Help: "Connections refused with 503 because LEMMA_MAX_CONNECTIONS were in use."}, label),
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total",
-			Help: "Connections without a request, or whose client sent its body or received its response slowly, that were closed for a new one."},
+			Help: "Connections without a request, of a request without a known key, or whose client sent or received slowly, that were closed for a new one."},
 			label),
 	}
 	r.MustRegister(m.open, m.refused, m.evicted)
@@ -204,7 +204,9 @@ func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 // connection replaces the one whose client the server has waited for longest: an
 // idle one, whose client can reconnect, one without a first request or whose body
 // has not arrived for silentTime, or one whose client has not received its responses
-// for slowTime. A client that opens many connections thus loses its own first.
+// for slowTime. A request without a known API key, whose answer has not begun, counts as
+// one that is waited for: however long it waits for a place or the database, it
+// keeps no other out. A client that opens many connections thus loses its own first.
 // Without such a connection the new one is refused with 503.
 type gate struct {
 	net.Listener
@@ -223,6 +225,7 @@ type waiting struct {
 	state    http.ConnState // new and idle connections have no request
 	since    time.Time
 	arriving time.Time // since when a body arrives; zero: none does
+	known    bool      // the request has a valid API key
 
 	writing time.Time     // when the current write began; zero: there is none
 	wrote   time.Time     // when the last one ended
@@ -252,7 +255,7 @@ func (w waiting) time(l timeLimits) (waited time.Duration, mayClose bool) {
 		waited = time.Since(w.arriving)
 		return waited, waited >= l.silent
 	case w.writing.IsZero():
-		return 0, false
+		return time.Since(w.since), !w.known && w.wrote.Before(w.since)
 	}
 	waited = w.blocked + time.Since(w.writing)
 	return waited, waited >= l.slow
@@ -323,7 +326,7 @@ func (g *gate) state(conn net.Conn, s http.ConnState) {
 	if !ok {
 		return
 	}
-	c.record(func(w *waiting) { w.state, w.since, w.arriving = s, time.Now(), time.Time{} })
+	c.record(func(w *waiting) { w.state, w.since, w.arriving, w.known = s, time.Now(), time.Time{}, false })
 }
 
 // connectionOf is the key of a request's context for its connection.
@@ -332,6 +335,13 @@ type connectionOf struct{}
 // withConnection is the ConnContext hook of http.Server.
 func withConnection(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connectionOf{}, conn)
+}
+
+// known records that the request of a context has a valid API key.
+func known(ctx context.Context) {
+	if c, ok := ctx.Value(connectionOf{}).(*gated); ok {
+		c.record(func(w *waiting) { w.known = true })
+	}
 }
 
 const tooMany = `{"type":"urn:lemma:problem:too_many_connections","title":"Service Unavailable","status":503,` +

@@ -185,7 +185,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 			Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Tracking: s.Tracking, Sender: s.Sender,
 			Exports: s.Exports, Audit: audit.New(d.Pool)},
 			api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: refused,
-				Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
+				Known: known, Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	})
 	s.API = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.newAPI().ServeHTTP(w, r) })
 	return s, nil

@@ -215,6 +215,7 @@ func TestSlowReadersAreReplaced(t *testing.T) {
 		endpoint{name: "api", most: 4, limits: limits, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/work":
+				known(r.Context())
 				working <- struct{}{}
 				<-release
 			case "/large":
