@@ -27,6 +27,7 @@ package deliveries
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,6 +43,9 @@ import (
 
 // chunk is how many events one transaction applies.
 const chunk = 1000
+
+// appliers is of how many workspaces a process applies events at a time.
+const appliers = 3
 
 // period is how often the queue is read.
 const period = 250 * time.Millisecond
@@ -97,8 +101,14 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Loop applies events until ctx ends.
-func (d *Deliveries) Loop(ctx context.Context) { loop.Every(ctx, period, d.applyAll, d.logFailed) }
+// Loop applies events until ctx ends, of several workspaces at a time.
+func (d *Deliveries) Loop(ctx context.Context) {
+	var all sync.WaitGroup
+	for range appliers {
+		all.Go(func() { loop.Every(ctx, period, d.applyAll, d.logFailed) })
+	}
+	all.Wait()
+}
 
 func (d *Deliveries) logFailed(err error) { d.log.Error("apply provider events", "error", err) }
 
@@ -119,7 +129,7 @@ func (d *Deliveries) applyAll(ctx context.Context) error {
 // were. A workspace that fails does not stop the others, and an event that cannot be
 // applied does not stop the others of its workspace.
 func (d *Deliveries) Apply(ctx context.Context) (applied int, err error) {
-	return d.queue.Each(ctx, func(ws uuid.UUID, of queue.Part) (int, error) { return d.applyPart(ctx, ws, of) })
+	return d.queue.Each(ctx, func(ctx context.Context, ws uuid.UUID, of queue.Part) (int, error) { return d.applyPart(ctx, ws, of) })
 }
 
 func (d *Deliveries) applyPart(ctx context.Context, ws uuid.UUID, of queue.Part) (n int, err error) {

@@ -44,7 +44,8 @@ func (t *transaction) countSoftBounces(ctx context.Context, queued []events.Queu
 }
 
 // lastDelivered is when the messages of soft bounces were delivered for the last time, of
-// those whose delivery was applied before: their state is not below it.
+// those whose delivery was applied before: their state is not below it. It reads the last
+// acceptances of each attempt, however many there are.
 func (t *transaction) lastDelivered(ctx context.Context, soft []events.Queued) (map[notification]time.Time, error) {
 	if len(soft) == 0 {
 		return nil, nil
@@ -62,9 +63,17 @@ func (t *transaction) lastDelivered(ctx context.Context, soft []events.Queued) (
 			select d.rank from deliveries d where d.workspace_id = $1 and d.origin_id = r.origin_id and d.key = r.key limit 1
 		) d
 		cross join lateral (
-			select max(least(p.occurred_at, p.recorded_at)) as at from provider_events p
-			where p.workspace_id = $1 and p.origin_id = r.origin_id and p.batch_id = r.batch_id and p.ordinal = r.ordinal
-			  and p.kind = 'accepted' and p.type = $6
+			select max(least(p.occurred_at, p.recorded_at)) filter (where p.type = $6) as at from (
+				select l.* from (values (1), (2)) as k (attempt) cross join lateral (
+					select p.type, p.occurred_at, p.recorded_at from provider_events p
+					where p.workspace_id = $1 and p.origin_id = r.origin_id and p.batch_id = r.batch_id and p.ordinal = r.ordinal
+					  and p.kind = 'accepted' and p.attempt = k.attempt order by p.occurred_at desc limit 100
+				) l
+				union all
+				(select p.type, p.occurred_at, p.recorded_at from provider_events p
+				where p.workspace_id = $1 and p.origin_id = r.origin_id and p.batch_id = r.batch_id and p.ordinal = r.ordinal
+				  and p.kind = 'accepted' and p.attempt is null order by p.occurred_at desc limit 100)
+			) p
 		) p
 		where d.rank >= $7 and p.at is not null`, t.ws, origins, keys, batches, ordinals, events.TypeDelivered, rankOf("delivered"))
 	delivered := map[notification]time.Time{}

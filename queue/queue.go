@@ -2,7 +2,9 @@
 //
 //   - A workspace is worked on by one goroutine of a process. Any number of processes may
 //     work, if they skip rows that are locked.
-//   - A workspace that fails or is slow does not stop the others.
+//   - A workspace that fails or is slow does not stop the others: a transaction has a limit of
+//     time, and after a slow one the workspace rests for as long and takes fewer rows. So several
+//     goroutines of a process should call Each.
 //   - A row that fails by itself stops none of its workspace, and is tried again.
 //
 // The rows, and what is done with them in which transaction, are those of the caller.
@@ -28,6 +30,7 @@ import (
 // Queue is a table, as a process works it.
 type Queue struct {
 	Pause time.Duration // until a workspace that failed is tried again; 5 s
+	Limit time.Duration // of the work on one part; 10 s
 
 	pool  *pgxpool.Pool
 	table string
@@ -40,8 +43,11 @@ type Queue struct {
 // New returns the Queue of a table with a workspace_id, by which it has an index. A
 // transaction takes at most chunk rows.
 func New(pool *pgxpool.Pool, table string, chunk int) *Queue {
-	return &Queue{Pause: 5 * time.Second, pool: pool, table: table, chunk: chunk, of: map[uuid.UUID]turn{}}
+	return &Queue{Pause: 5 * time.Second, Limit: 10 * time.Second, pool: pool, table: table, chunk: chunk, of: map[uuid.UUID]turn{}}
 }
+
+// slow is how long a part may take before the next one of its workspace is smaller.
+const slow = time.Second
 
 // Part is which rows of a workspace a transaction takes, from the oldest.
 type Part struct {
@@ -58,7 +64,8 @@ type turn struct {
 
 // Each calls work once for each workspace with rows, in random order, but those that another
 // call works on or that have failed lately. It returns how many rows work has done.
-func (q *Queue) Each(ctx context.Context, work func(workspace uuid.UUID, next Part) (done int, err error)) (done int, err error) {
+func (q *Queue) Each(ctx context.Context, work func(ctx context.Context, workspace uuid.UUID, next Part) (done int, err error)) (
+	done int, err error) {
 	workspaces, err := q.waiting(ctx)
 	if err != nil {
 		return 0, err
@@ -70,15 +77,22 @@ func (q *Queue) Each(ctx context.Context, work func(workspace uuid.UUID, next Pa
 		if !ok {
 			continue
 		}
-		n := 0
-		err := lemma.Recovered(func() (err error) { n, err = work(ws, next); return err })
-		q.end(ws, next, n, err)
+		n, begun := 0, time.Now()
+		err := lemma.Recovered(func() (err error) { n, err = q.within(ctx, ws, next, work); return err })
+		q.end(ws, next, n, time.Since(begun), err)
 		if err != nil {
 			failed.Add(fmt.Errorf("work %s of workspace %s: %w", q.table, ws, err))
 		}
 		done += n
 	}
 	return done, failed.Err()
+}
+
+func (q *Queue) within(ctx context.Context, ws uuid.UUID, next Part,
+	work func(context.Context, uuid.UUID, Part) (int, error)) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.Limit)
+	defer cancel()
+	return work(ctx, ws, next)
 }
 
 // waiting returns the workspaces with rows. It skips from one to the next.
@@ -111,10 +125,11 @@ func (q *Queue) begin(ws uuid.UUID) (next Part, ok bool) {
 	return of.Part, true
 }
 
-// end chooses the next part of a workspace by how many rows of its last part are done. After
-// an error it takes half as many, and leaves a row out that failed by itself. What was left
-// out is tried again at the end of the queue, row by row.
-func (q *Queue) end(ws uuid.UUID, last Part, done int, err error) {
+// end chooses the next part of a workspace by how many rows of its last part are done, and how
+// long that took. After an error, or if it was slow, it takes half as many, and leaves a row
+// out that failed by itself. What was left out is tried again at the end of the queue, row by
+// row.
+func (q *Queue) end(ws uuid.UUID, last Part, done int, took time.Duration, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	next := turn{after: time.Now().Add(q.Pause)}
@@ -125,6 +140,8 @@ func (q *Queue) end(ws uuid.UUID, last Part, done int, err error) {
 		next.Part = Part{last.Skip, last.Most / 2}
 	case last.Skip > 0 && done < last.Most:
 		next.Part = Part{0, 1}
+	case took > slow:
+		next = turn{Part: Part{last.Skip, max(1, last.Most/2)}, after: time.Now().Add(took)}
 	case last.Skip > 0 || last.Most < q.chunk:
 		next = turn{Part: Part{last.Skip, min(q.chunk, last.Most*2)}}
 	default:

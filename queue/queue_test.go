@@ -16,16 +16,19 @@ import (
 // row that fails by itself is left out until the end of the queue.
 func TestTurns(t *testing.T) {
 	t.Parallel()
-	slow, ofRow := context.DeadlineExceeded, &lemma.Panic{}
+	late, ofRow := context.DeadlineExceeded, &lemma.Panic{}
 	q, ws := New(nil, "", 4), lemma.NewID()
 	for i, turn := range []struct {
 		Part
 		done int
 		err  error
+		took time.Duration
 	}{
-		{Part{0, 4}, 4, nil}, {Part{0, 4}, 0, slow}, {Part{0, 2}, 0, ofRow}, {Part{0, 1}, 0, ofRow},
-		{Part{1, 1}, 0, slow}, {Part{2, 1}, 1, nil}, {Part{2, 2}, 2, nil}, {Part{2, 4}, 4, nil}, {Part{2, 4}, 0, ofRow},
-		{Part{2, 2}, 2, nil}, {Part{2, 4}, 3, nil}, {Part{0, 1}, 1, nil}, {Part{0, 2}, 1, nil}, {Part{0, 4}, 0, nil},
+		{Part{0, 4}, 4, nil, 0}, {Part{0, 4}, 0, late, 0}, {Part{0, 2}, 0, ofRow, 0}, {Part{0, 1}, 0, ofRow, 0},
+		{Part{1, 1}, 0, late, 0}, {Part{2, 1}, 1, nil, 0}, {Part{2, 2}, 2, nil, 0}, {Part{2, 4}, 4, nil, 0}, {Part{2, 4}, 0, ofRow, 0},
+		{Part{2, 2}, 2, nil, 0}, {Part{2, 4}, 4, nil, 2 * slow}, {Part{2, 2}, 2, nil, 0}, {Part{2, 4}, 3, nil, 0},
+		{Part{0, 1}, 1, nil, 0}, {Part{0, 2}, 1, nil, 0}, {Part{0, 4}, 4, nil, 2 * slow}, {Part{0, 2}, 2, nil, 2 * slow},
+		{Part{0, 1}, 1, nil, 2 * slow}, {Part{0, 1}, 1, nil, 0}, {Part{0, 2}, 2, nil, 0}, {Part{0, 4}, 0, nil, 0},
 	} {
 		next, ok := q.begin(ws)
 		if !ok || next != turn.Part {
@@ -34,10 +37,10 @@ func TestTurns(t *testing.T) {
 		if _, ok := q.begin(ws); ok {
 			t.Error("two at a time")
 		}
-		q.end(ws, next, turn.done, turn.err)
+		q.end(ws, next, turn.done, turn.took, turn.err)
 		of, known := q.of[ws]
 		isEnd := turn.Skip > 0 && turn.done < turn.Most && turn.err == nil
-		if later := of.after.After(time.Now()); later != (turn.err == slow || isEnd) {
+		if later := of.after.After(time.Now()); later != (turn.err == late || isEnd || turn.took > slow) {
 			t.Errorf("turn %d: the next is at %v", i, of.after)
 		}
 		if of.after = (time.Time{}); known {
@@ -66,7 +69,7 @@ func TestAWorkspaceThatFails(t *testing.T) {
 	}
 	for range 2 {
 		calls := map[uuid.UUID]int{}
-		n, err := q.Each(t.Context(), func(ws uuid.UUID, _ Part) (int, error) {
+		n, err := q.Each(t.Context(), func(_ context.Context, ws uuid.UUID, _ Part) (int, error) {
 			calls[ws]++
 			switch ws {
 			case all[0]:
@@ -79,5 +82,22 @@ func TestAWorkspaceThatFails(t *testing.T) {
 		if n != 2 || err == nil || len(calls) != 4 || calls[all[0]] != 1 {
 			t.Errorf("%d, %v, %v", n, err, calls)
 		}
+	}
+}
+
+// Work that takes too long is ended, so that its goroutine goes on with other workspaces.
+func TestWorkHasALimitOfTime(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	q := New(pool, "conversion_queue", 10)
+	q.Limit = 10 * time.Millisecond
+	ws := pgtest.Workspace(t, pool)
+	_, err := pool.Exec(t.Context(), `insert into conversion_queue (workspace_id, received_at, key) values ($1, now(), $1)`, ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = q.Each(t.Context(), func(ctx context.Context, _ uuid.UUID, _ Part) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
 	}
 }

@@ -17,7 +17,6 @@ const (
 	chunk    = 1000                   // events that one transaction applies
 	period   = 250 * time.Millisecond // how often the queue is read
 	appliers = 3                      // workspaces whose events a process applies at a time
-	applyFor = 10 * time.Second       // bounds the transaction of a chunk
 
 	// settled is the age at which an event is applied. All events that the rules of
 	// machines compare it with are stored by then.
@@ -62,12 +61,12 @@ func (t *Tracking) applyDue(ctx context.Context) error {
 // age, and returns how many these were. It leaves out workspaces that another call
 // applies. A workspace that fails does not stop the others.
 func (t *Tracking) Apply(ctx context.Context, age time.Duration) (applied int, err error) {
-	return t.opensAndClicks.Each(ctx, func(ws uuid.UUID, of queue.Part) (int, error) { return t.applyChunk(ctx, ws, age, of) })
+	return t.opensAndClicks.Each(ctx, func(ctx context.Context, ws uuid.UUID, of queue.Part) (int, error) {
+		return t.applyChunk(ctx, ws, age, of)
+	})
 }
 
 func (t *Tracking) applyChunk(ctx context.Context, ws uuid.UUID, age time.Duration, of queue.Part) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.applyFor)
-	defer cancel()
 	var a application
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		a = application{tx: tx, ws: ws}

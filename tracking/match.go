@@ -40,8 +40,12 @@ func (t *Tracking) convertDue(ctx context.Context) error {
 // one chunk of each queue of each workspace, and returns how many rows of the queues these
 // were. A workspace that fails or is slow does not stop the others.
 func (t *Tracking) Convert(ctx context.Context) (matched int, err error) {
-	matched, err = t.conversions.Each(ctx, func(ws uuid.UUID, of queue.Part) (int, error) { return t.convertChunk(ctx, ws, of) })
-	settled, failed := t.settlements.Each(ctx, func(ws uuid.UUID, of queue.Part) (int, error) { return t.convertSettled(ctx, ws, of) })
+	matched, err = t.conversions.Each(ctx, func(ctx context.Context, ws uuid.UUID, of queue.Part) (int, error) {
+		return t.convertChunk(ctx, ws, of)
+	})
+	settled, failed := t.settlements.Each(ctx, func(ctx context.Context, ws uuid.UUID, of queue.Part) (int, error) {
+		return t.convertSettled(ctx, ws, of)
+	})
 	return matched + settled, errors.Join(err, failed)
 }
 

@@ -51,8 +51,6 @@ type settlements struct {
 // were matched. It reads a bounded number of events, stores until when it has read, and
 // returns how many settlements it has advanced.
 func (t *Tracking) convertSettled(ctx context.Context, ws uuid.UUID, of queue.Part) (n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, t.applyFor)
-	defer cancel()
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		var s settlements
 		open, err := s.take(ctx, tx, ws, of)

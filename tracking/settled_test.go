@@ -220,7 +220,7 @@ func TestATransactionThatTakesLongIsGivenUp(t *testing.T) {
 	b.settle(time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute))
 	b.queueSettled()
 	b.put(b.event(0, opened, 0, 0))
-	b.applyFor = 100 * time.Millisecond
+	b.opensAndClicks.Limit, b.settlements.Limit = 100*time.Millisecond, 100*time.Millisecond
 	held, err := b.Pool.Begin(t.Context())
 	b.Must(err)
 	defer held.Rollback(context.Background())

@@ -61,8 +61,7 @@ type Tracking struct {
 
 	opensAndClicks, conversions, settlements *queue.Queue
 
-	queueAt  time.Time     // when trigger events are read again
-	applyFor time.Duration // bounds the transaction of a chunk
+	queueAt time.Time // when trigger events are read again
 }
 
 // New returns Tracking.
@@ -76,7 +75,7 @@ func New(d Deps) *Tracking {
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	t := &Tracking{Deps: d, clock: clock.New(d.Pool), bases: map[uuid.UUID]base{}, applyFor: applyFor,
+	t := &Tracking{Deps: d, clock: clock.New(d.Pool), bases: map[uuid.UUID]base{},
 		opensAndClicks: queue.New(d.Pool, "tracking_queue", chunk),
 		conversions:    queue.New(d.Pool, "conversion_queue", convertChunk),
 		settlements:    queue.New(d.Pool, "settlement_queue", settledChunk)}
