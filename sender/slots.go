@@ -19,7 +19,8 @@ import (
 // direct notifications, which never wait for the slots of campaigns and flows. A slow provider holds each of its
 // slots for long, so slots are limited: by provider, by workspace, for all slow
 // providers together, and for these with the providers that this process does not know
-// yet. The rest is for quick providers, and soon becomes free.
+// yet. One workspace has three quarters of the last two, so that its slow providers leave
+// slots to those of others. The rest is for quick providers, and soon becomes free.
 
 const (
 	slowAfter     = time.Second            // a window that lasts longer makes a provider slow
@@ -122,6 +123,12 @@ func (l *slots) fewest() int { return min(l.slowShare(), l.most.ofWorkspace, l.s
 
 func (l *slots) slowTogether() int { return max(1, l.most.workers/2) }
 
+// notQuick is for slow providers together with those whose speed is unknown.
+func (l *slots) notQuick() int { return threeQuarters(l.most.workers) }
+
+// ofOne is how many of n slots one workspace has, so that one is left.
+func ofOne(n int) int { return max(1, min(n-1, threeQuarters(n))) }
+
 func (l *slots) slowShare() int { return max(1, l.most.ofProvider/3) }
 
 func (s *Sender) providerOf(ctx context.Context, ref notifications.Ref) (id uuid.UUID, err error) {
@@ -141,7 +148,7 @@ func (s *Sender) tryAcquire(l *slots, workspace, provider uuid.UUID) (p *slot, l
 	if speed != quick {
 		most = l.slowShare()
 	}
-	var ofProvider, ofWorkspace int
+	var ofProvider, ofWorkspace, slowOfWorkspace int
 	var of [3]int // by speed
 	for h := range l.held {
 		if h.provider == provider {
@@ -150,15 +157,21 @@ func (s *Sender) tryAcquire(l *slots, workspace, provider uuid.UUID) (p *slot, l
 		if h.workspace == workspace {
 			ofWorkspace++
 		}
-		of[s.speed(l, h.provider)]++
+		other := s.speed(l, h.provider)
+		if of[other]++; h.workspace == workspace && other != quick {
+			slowOfWorkspace++
+		}
 	}
 	switch {
 	case ofProvider >= most:
 		limit = limitProvider
 	case ofWorkspace >= l.most.ofWorkspace:
 		limit = limitWorkspace
+	case speed == slow && slowOfWorkspace >= ofOne(l.slowTogether()),
+		speed == unknownSpeed && slowOfWorkspace >= ofOne(l.notQuick()):
+		limit = limitWorkspace
 	case speed == slow && of[slow] >= l.slowTogether(),
-		speed == unknownSpeed && of[slow]+of[unknownSpeed] >= threeQuarters(l.most.workers):
+		speed == unknownSpeed && of[slow]+of[unknownSpeed] >= l.notQuick():
 		limit = limitSlow
 	default:
 		delete(l.waiting, provider)

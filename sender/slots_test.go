@@ -206,6 +206,9 @@ func TestSlots(t *testing.T) {
 		{"one slow provider", 2 * time.Second, repeat(20, 1, 1), 4, limitProvider, 4},
 		{"one that is unknown", 0, repeat(20, 1, 1), 4, limitProvider, 4},
 		{"quick ones of a workspace", 50 * time.Millisecond, append(repeat(7, 1, 1), repeat(7, 1, 2)...), 12, limitWorkspace, 4},
+		{"slow ones of a workspace", 2 * time.Second,
+			append(append(repeat(4, 1, 1), repeat(4, 1, 2)...), repeat(4, 1, 3)...), 6, limitWorkspace, 4},
+		{"unknown ones of a workspace", 0, append(append(repeat(4, 1, 1), repeat(4, 1, 2)...), repeat(4, 1, 3)...), 9, limitWorkspace, 3},
 		{"many slow ones", 2 * time.Second, append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), 8, limitSlow, 4},
 		{"many that are unknown", 0,
 			append(append(append(repeat(4, 1, 1), repeat(4, 2, 2)...), repeat(4, 3, 3)...), repeat(4, 4, 4)...), 12, limitSlow, 0},
@@ -233,6 +236,23 @@ func TestSlots(t *testing.T) {
 		if more != c.thenLast || len(s.slots.held) > s.cfg.Workers {
 			t.Errorf("%s: then another got %d slots of %d, want %d", c.name, more, len(s.slots.held), c.thenLast)
 		}
+	}
+}
+
+// However many slow providers a workspace has, a slow one of another workspace has a slot.
+func TestSlowProvidersOfAWorkspaceLeaveASlot(t *testing.T) {
+	p := func(n byte) uuid.UUID { return uuid.UUID{15: n} }
+	s := &Sender{cfg: Config{}.withDefaults(), metrics: NewMetrics(nil), cache: newCaches()}
+	s.direct.limit(s.cfg.DirectWorkers, threeQuarters(s.cfg.DirectWorkers), threeQuarters(s.cfg.DirectWorkers))
+	for n := range byte(20) {
+		s.paceOf(p(n)).took.Store(int64(2 * time.Second))
+		for range 4 {
+			s.tryAcquire(&s.direct, p(100), p(n))
+		}
+	}
+	s.paceOf(p(50)).took.Store(int64(2 * time.Second))
+	if held, limit, _ := s.tryAcquire(&s.direct, p(101), p(50)); held == nil {
+		t.Errorf("another workspace has no slot: %s, %d are held", limit, len(s.direct.held))
 	}
 }
 
