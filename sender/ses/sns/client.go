@@ -27,7 +27,7 @@ import (
 const (
 	mostKeys     = 64 // certificates
 	mostFailures = 256
-	mostFetches  = 10 // of certificates in a minute, for a topic
+	mostFetches  = 2  // of certificates in a second, for a topic
 	mostChain    = 4  // certificates above the first
 	mostBytes    = 64 << 10
 	fetchTimeout = 10 * time.Second
@@ -46,8 +46,8 @@ type Client struct {
 	mu       sync.Mutex
 	keys     map[string]kept
 	failures map[string]failure
-	minute   time.Time
-	fetches  map[string]int // in that minute, by topic
+	second   time.Time
+	fetches  map[string]int // in that second, by topic
 }
 
 type kept struct {
@@ -116,7 +116,7 @@ func (c *Client) key(ctx context.Context, topic Topic, at string) (*rsa.PublicKe
 	}
 }
 
-var errTooMany = errors.New("too many certificates were fetched in this minute")
+var errTooMany = errors.New("too many certificates are fetched for the topic")
 
 func (c *Client) known(at string) (*rsa.PublicKey, error) {
 	c.mu.Lock()
@@ -146,17 +146,19 @@ func (c *Client) fetch(ctx context.Context, topic Topic, at string) (*rsa.Public
 	return nil, err
 }
 
-// admit counts a fetch of this minute. A request with another path costs one, so that
+// admit counts a fetch of this second. A request with another path costs one, so that
 // requests of one topic cannot use up the fetches of others. A certificate that was good
-// is always fetched again: forged requests cannot use up the fetches of true ones.
+// is always fetched again: forged requests cannot use up the fetches of true ones. After a
+// restart, when none is known, true requests are among the first of a second as often as
+// their share of all, so that forged ones delay them by a minute or so.
 func (c *Client) admit(topic Topic, at string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, good := c.keys[at]; good {
 		return true
 	}
-	if minute := time.Now().Truncate(time.Minute); !minute.Equal(c.minute) {
-		c.minute, c.fetches = minute, map[string]int{}
+	if second := time.Now().Truncate(time.Second); !second.Equal(c.second) {
+		c.second, c.fetches = second, map[string]int{}
 	}
 	c.fetches[topic.arn]++
 	return c.fetches[topic.arn] <= mostFetches
