@@ -15,10 +15,11 @@ func TestJumps(t *testing.T) {
 		now  seen
 		want time.Duration
 	}{
-		"the same":                     {[]seen{{0, 0}, {time.Minute, 0}}, seen{2 * time.Minute, 0}, 0},
-		"a slow statement":             {[]seen{{0, 0}}, seen{time.Minute, 4 * time.Second}, 0},
-		"ahead":                        {[]seen{{0, 0}}, seen{time.Minute, time.Hour}, time.Hour},
-		"ahead for a while":            {[]seen{{0, 0}, {time.Minute, time.Hour}, {2 * time.Minute, time.Hour}}, seen{time.Hour, time.Hour}, time.Hour},
+		"the same":         {[]seen{{0, 0}, {time.Minute, 0}}, seen{2 * time.Minute, 0}, 0},
+		"a slow statement": {[]seen{{0, 0}}, seen{time.Minute, 4 * time.Second}, 0},
+		"ahead":            {[]seen{{0, 0}}, seen{time.Minute, time.Hour}, time.Hour},
+		"ahead for a while": {[]seen{{0, 0}, {time.Minute, time.Hour}, {2 * time.Minute, time.Hour}},
+			seen{time.Hour, time.Hour}, time.Hour},
 		"ahead for long":               {[]seen{{0, 0}, {time.Minute, time.Hour}, {2 * time.Hour, time.Hour}}, seen{2 * time.Hour, time.Hour}, 0},
 		"one reading in a long time":   {[]seen{{0, 0}}, seen{2 * time.Hour, time.Hour}, time.Hour},
 		"never seen before":            {nil, seen{time.Minute, time.Hour}, time.Hour},

@@ -64,7 +64,7 @@ func (t *transaction) lastDelivered(ctx context.Context, soft []events.Queued) (
 		) d
 		cross join lateral (
 			select max(least(p.occurred_at, p.recorded_at)) filter (where p.type = $6) as at from (
-				select l.* from (values (1), (2)) as k (attempt) cross join lateral (
+				select l.type, l.occurred_at, l.recorded_at from (values (1), (2)) as k (attempt) cross join lateral (
 					select p.type, p.occurred_at, p.recorded_at from provider_events p
 					where p.workspace_id = $1 and p.origin_id = r.origin_id and p.batch_id = r.batch_id and p.ordinal = r.ordinal
 					  and p.kind = 'accepted' and p.attempt = k.attempt order by p.occurred_at desc limit 100

@@ -23,8 +23,9 @@ const (
 
 // recordRequest appends to a flow's log, in the transaction of the verb and under the
 // flow's lock. The time is read there, and is after that of the line before, also if the clock
-// was set back meanwhile, so that the lines of a flow are in the order of its changes. A line has the request's id, so that a repeated request is not carried out
-// twice (lifecycle.ErrRepeated).
+// was set back meanwhile, so that the lines of a flow are in the order of its changes. A line
+// has the request's id, so that a repeated request is not carried out twice
+// (lifecycle.ErrRepeated).
 func recordRequest(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, action string, by *Actor, detail map[string]any) error {
 	if detail == nil {
 		detail = map[string]any{}

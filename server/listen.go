@@ -81,7 +81,7 @@ func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_refused_total",
 			Help: "Connections refused with 503 because LEMMA_MAX_CONNECTIONS were in use."}, label),
 		evicted: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_http_connections_evicted_total",
-			Help: "Connections without a request, of a request without a known key, or whose client sent or received slowly, that were closed for a new one."},
+			Help: "Connections that were closed for a new one: without a request or a known key, or whose client sent or received slowly."},
 			label),
 	}
 	r.MustRegister(m.open, m.refused, m.evicted)
