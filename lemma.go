@@ -56,6 +56,7 @@
 //
 //	sender         claims batches, sends them, reaps expired leases
 //	sender/smtp    the SMTP carrier
+//	sender/redact  the secrets of an account, removed from texts of its server
 //	sender/trace   the conversation in the test of a provider, without secrets
 //	sender/ses     the Amazon SES carrier, and its events by Amazon SNS (sender/ses/sns)
 //	sender/fcm     the Firebase Cloud Messaging carrier

@@ -13,6 +13,7 @@ import (
 	"lemma/cache"
 	"lemma/providers"
 	"lemma/sender"
+	"lemma/sender/redact"
 )
 
 const (
@@ -28,7 +29,8 @@ type account struct {
 	channel   lemma.Channel
 	version   int
 	receiver  sender.Receiver
-	err       error // why there is none
+	secrets   *redact.Secrets // removes them from what the carrier reports
+	err       error           // why there is none
 	until     time.Time
 	read      cache.Moment
 }
@@ -108,10 +110,13 @@ func (a *accounts) read(ctx context.Context, id uuid.UUID, old *account) (*accou
 	}
 	fresh := &account{workspace: ws, kind: found.Kind, channel: found.Channel, version: found.Version, until: until, read: now}
 	if old != nil && old.read == now && old.workspace == ws && old.version == found.Version && old.kind == found.Kind {
-		fresh.receiver, fresh.err = old.receiver, old.err
+		fresh.receiver, fresh.secrets, fresh.err = old.receiver, old.secrets, old.err
 		return fresh, nil
 	}
 	fresh.receiver, fresh.err = a.open(ws, id, found)
+	if fresh.receiver != nil {
+		fresh.secrets = redact.Of(found.Secrets)
+	}
 	return fresh, nil
 }
 

@@ -147,7 +147,7 @@ func (h *Hooks) receive(r *http.Request, carrier, provider string) error {
 	if err != nil {
 		return err
 	}
-	reports, err := a.receiver.Receive(r.Context(), sender.WebhookRequest{URLs: h.called(r), Header: r.Header, Body: body, At: at})
+	reports, err := a.receive(r.Context(), sender.WebhookRequest{URLs: h.called(r), Header: r.Header, Body: body, At: at})
 	if err != nil {
 		return unverified(err)
 	}

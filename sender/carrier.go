@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/sender/redact"
 	"lemma/sender/trace"
 )
 
@@ -66,7 +67,7 @@ type Receipt struct {
 	Code      int    // the carrier's reply code; 0 for none
 	Reason    string // a code of the carrier's closed list, such as "recipient_rejected"
 	CarrierID string // the carrier's id of the message
-	Detail    string // the carrier's text, at most 200 bytes, without the address
+	Detail    string // the carrier's text, as Detail makes it
 	At        time.Time
 
 	// RetryAfter is how long the carrier asks to wait before a call that it did not
@@ -112,12 +113,13 @@ type Capabilities struct {
 type Account struct {
 	WorkspaceID, ProviderID uuid.UUID
 	Kind                    string
-	Channel                 lemma.Channel // of the provider's messages; empty: email
-	Config                  []byte        // JSON, by the kind's own schema
-	Secrets                 []byte        // JSON, by the kind's own schema; nil for none
-	Version                 int           // a new carrier is opened when it changes
-	CallTimeout             time.Duration // the longest round trip of a call; 0: as configured
-	Trace                   *trace.Trace  // records the conversation of a test; nil: none
+	Channel                 lemma.Channel   // of the provider's messages; empty: email
+	Config                  []byte          // JSON, by the kind's own schema
+	Secrets                 []byte          // JSON, by the kind's own schema; nil for none
+	Redact                  *redact.Secrets // removes them from texts of the server, before these are logged or become a detail; nil: none
+	Version                 int             // a new carrier is opened when it changes
+	CallTimeout             time.Duration   // the longest round trip of a call; 0: as configured
+	Trace                   *trace.Trace    // records the conversation of a test; nil: none
 }
 
 // Kind is a kind of carrier that this program supports. Without Check every account

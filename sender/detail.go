@@ -3,20 +3,31 @@ package sender
 import (
 	"strings"
 	"unicode/utf8"
+
+	"lemma/sender/redact"
 )
 
 const mostDetail = 200
 
-// Detail is a carrier's text as a receipt has it: on one line, at most 200 bytes,
-// without the recipient's address and without control characters.
-func Detail(text, address string) string {
-	text = strings.Map(func(r rune) rune {
+// Detail is a carrier's text as a receipt has it: on one line, at most 200 bytes, without
+// the secrets of the account, the recipient's address and control characters.
+//
+// The secrets are searched first, in the whole text: a secret is not recognised when a part
+// of it is cut off or blanked as an address. They are searched again when the line is
+// made, since a server may have folded a secret that has a blank. secrets may be nil for a
+// text of Lemma itself.
+func Detail(secrets *redact.Secrets, text, address string) string {
+	text = secrets.Text(text)
+	line := strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == utf8.RuneError {
 			return ' '
 		}
 		return r
-	}, text)
-	text = strings.Join(strings.Fields(blank(text, address)), " ")
+	}, text)), " ")
+	if line != text {
+		line = secrets.Text(line)
+	}
+	text = strings.TrimSpace(blank(line, address))
 	if len(text) <= mostDetail {
 		return text
 	}

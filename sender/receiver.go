@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lemma/events"
+	"lemma/sender/redact"
 )
 
 // Receiver reads the webhooks of one provider account: what the carrier reports about
@@ -32,6 +33,8 @@ type WebhookRequest struct {
 	Header http.Header
 	Body   []byte
 	At     time.Time // when it came, by the clock of the database
+
+	Redact *redact.Secrets // removes the secrets of the account from texts, before they become a detail or a reason; nil: none
 }
 
 // Why a request of a carrier is refused. Nothing of it is stored.

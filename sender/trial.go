@@ -10,6 +10,7 @@ import (
 	"lemma"
 	addresses "lemma/address"
 	"lemma/providers"
+	"lemma/sender/redact"
 	"lemma/sender/trace"
 	"lemma/suppression"
 )
@@ -101,7 +102,7 @@ func (s *Sender) openCarrier(ws, provider uuid.UUID, a providers.Account, trace 
 		return nil, unknownKind(a.Kind)
 	}
 	opened := Account{WorkspaceID: ws, ProviderID: provider, Kind: a.Kind, Channel: a.Channel, Config: a.Config, Secrets: a.Secrets,
-		Version: a.Version, CallTimeout: s.cfg.CallTimeout, Trace: trace}
+		Redact: redact.Of(a.Secrets), Version: a.Version, CallTimeout: s.cfg.CallTimeout, Trace: trace}
 	if trace != nil {
 		opened.CallTimeout = min(opened.CallTimeout, trialStepTime)
 	}
@@ -110,7 +111,7 @@ func (s *Sender) openCarrier(ws, provider uuid.UUID, a providers.Account, trace 
 		return nil, &lemma.Error{Kind: lemma.Invalid, Code: "provider_unusable", Message: "the provider's settings cannot be used",
 			Cause: err}
 	}
-	return carrier, nil
+	return withoutSecrets(carrier, opened.Redact), nil
 }
 
 func unknownKind(name string) error {

@@ -30,6 +30,11 @@ func (t *Execution) size() (n int) {
 	for _, l := range t.Log {
 		n += len(l.Data)
 	}
+	return n + t.messages()
+}
+
+// messages is the number of bytes that an execution's messages and webhooks have.
+func (t *Execution) messages() (n int) {
 	for _, s := range t.Sends {
 		n += len(s.Payload)
 	}

@@ -32,14 +32,14 @@ func (c *carrier) send(ctx context.Context, m *sender.Message) sender.Receipt {
 	}
 	body, err := payload(m)
 	if err != nil {
-		return rejected("message_invalid", sender.Detail(err.Error(), m.To))
+		return rejected("message_invalid", sender.Detail(nil, err.Error(), m.To))
 	}
 	if len(body) > mostPayload {
 		return rejected("message_too_large", "the payload has "+strconv.Itoa(len(body))+" bytes; APNs accepts at most 4096")
 	}
 	header, err := c.headerOf(m)
 	if err != nil {
-		return rejected("message_invalid", sender.Detail(err.Error(), m.To))
+		return rejected("message_invalid", sender.Detail(nil, err.Error(), m.To))
 	}
 	a, failure := c.Post(ctx, wire.Request{URL: c.to(strings.ToLower(m.To)), Header: header, Body: body, StartBy: m.StartBy})
 	if failure != nil {

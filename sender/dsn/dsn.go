@@ -92,7 +92,7 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 	if err != nil {
 		return nil, err
 	}
-	one := m.report()
+	one := m.report(w.Redact)
 	if one.Type == "" {
 		return nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"lemma/events"
 	"lemma/sender"
+	"lemma/sender/redact"
 	"lemma/sender/report"
 )
 
@@ -17,26 +18,26 @@ var ranks = map[events.Type]int{
 }
 
 // report is the result of the mail. Its type is empty when it has none.
-func (m *mailReport) report() events.Report {
+func (m *mailReport) report(secrets *redact.Secrets) events.Report {
 	if m.feedback != nil {
-		return m.complaint()
+		return m.complaint(secrets)
 	}
 	var best events.Report
 	for _, block := range m.status {
 		if valueOf(block, "action") == "" {
 			continue // the fields of the message
 		}
-		if r := result(block, m.date); ranks[r.Type] > ranks[best.Type] {
+		if r := result(block, m.date, secrets); ranks[r.Type] > ranks[best.Type] {
 			best = r
 		}
 	}
 	return best
 }
 
-func (m *mailReport) complaint() events.Report {
-	kind := strings.ToLower(valueOf(m.feedback, "feedback-type"))
-	r := events.Report{Reason: report.Reason(kind), OccurredAt: firstDate(m.date, m.feedback, "arrival-date", "received-date")}
-	switch kind {
+func (m *mailReport) complaint(secrets *redact.Secrets) events.Report {
+	kind := valueOf(m.feedback, "feedback-type")
+	r := events.Report{Reason: report.Reason(secrets.Text(kind)), OccurredAt: firstDate(m.date, m.feedback, "arrival-date", "received-date")}
+	switch strings.ToLower(kind) {
 	case "abuse", "fraud", "virus", "other":
 		r.Type = events.TypeComplained
 	case "opt-out", "opt-out-list":
@@ -46,10 +47,10 @@ func (m *mailReport) complaint() events.Report {
 }
 
 // result is the result of one address.
-func result(block []field, date time.Time) events.Report {
+func result(block []field, date time.Time, secrets *redact.Secrets) events.Report {
 	diagnostic := valueOf(block, "diagnostic-code")
 	status := statusOf(valueOf(block, "status"), diagnostic)
-	r := events.Report{Reason: status, Code: report.Code(diagnostic), Detail: sender.Detail(diagnostic, addressOf(block)),
+	r := events.Report{Reason: status, Code: report.Code(diagnostic), Detail: sender.Detail(secrets, diagnostic, addressOf(block)),
 		OccurredAt: firstDate(date, block, "last-attempt-date")}
 	action, _, _ := strings.Cut(strings.ToLower(valueOf(block, "action")), " ")
 	switch action {

@@ -68,7 +68,8 @@ func (m mailgun) Receive(_ context.Context, r sender.WebhookRequest) ([]events.R
 	notification := e.notification()
 	one := events.Report{Notification: notification, CarrierID: report.Short(e.Message.Headers.MessageID), Type: kind,
 		Address: report.Recipient(kind, notification, e.Recipient),
-		Reason:  report.Reason(e.Reason), Code: report.Code(string(e.Status.Code)), Detail: sender.Detail(detail, e.Recipient), OccurredAt: at}
+		Reason:  report.Reason(r.Redact.Text(e.Reason)), Code: report.Code(string(e.Status.Code)),
+		Detail: sender.Detail(r.Redact, detail, e.Recipient), OccurredAt: at}
 	if e.ID != "" { // it is unique within a day
 		one.ID = e.ID + "/" + at.Format(time.DateOnly)
 	}

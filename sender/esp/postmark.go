@@ -58,7 +58,7 @@ func (p postmark) Receive(_ context.Context, r sender.WebhookRequest) ([]events.
 	notification, to := e.notification(), e.Email+e.Recipient // an event has one of them
 	one := events.Report{ID: e.id(at), Notification: notification, CarrierID: report.Short(e.MessageID), Type: kind,
 		Address: report.Recipient(kind, notification, to),
-		Reason:  report.Reason(e.Type), Code: report.Code(detail), Detail: sender.Detail(detail, to),
+		Reason:  report.Reason(r.Redact.Text(e.Type)), Code: report.Code(detail), Detail: sender.Detail(r.Redact, detail, to),
 		OccurredAt: orNow(at, r.At)}
 	return []events.Report{one}, nil
 }

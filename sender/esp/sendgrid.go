@@ -52,7 +52,7 @@ func (s sendgrid) Receive(_ context.Context, r sender.WebhookRequest) ([]events.
 	var list []events.Report
 	for i := range all {
 		if kind := all[i].report(); kind != "" {
-			list = append(list, all[i].as(kind, r.At))
+			list = append(list, all[i].as(kind, r))
 		}
 	}
 	return list, nil
@@ -73,7 +73,7 @@ func (s sendgrid) check(r sender.WebhookRequest) error {
 	return sender.CheckTime(seconds(text(stamp), time.Time{}), r.At)
 }
 
-func (e *sendgridEvent) as(kind events.Type, now time.Time) events.Report {
+func (e *sendgridEvent) as(kind events.Type, r sender.WebhookRequest) events.Report {
 	detail := e.Reason
 	if detail == "" {
 		detail = e.Response
@@ -88,7 +88,8 @@ func (e *sendgridEvent) as(kind events.Type, now time.Time) events.Report {
 	}
 	return events.Report{ID: report.Short(e.ID), Notification: notification, CarrierID: report.Short(e.MessageID), Type: kind,
 		Address: report.Recipient(kind, notification, e.Email),
-		Reason:  report.Reason(reason), Code: report.Code(detail), Detail: sender.Detail(detail, e.Email), OccurredAt: seconds(e.Timestamp, now)}
+		Reason:  report.Reason(r.Redact.Text(reason)), Code: report.Code(detail), Detail: sender.Detail(r.Redact, detail, e.Email),
+		OccurredAt: seconds(e.Timestamp, r.At)}
 }
 
 // report is the table in the package's comment.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"lemma/sender"
+	"lemma/sender/redact"
 	"lemma/sender/sendertest"
 	"lemma/sender/wire"
 )
@@ -124,6 +125,7 @@ func accountAt(t *testing.T, s *sendertest.HTTPServer, tokens *tokenServer, more
 	t.Helper()
 	account := sender.Account{Trace: s.Trace, Config: fmt.Appendf(nil, `{"endpoint":%q,"timeout_seconds":4%s}`, s.URL, more),
 		Secrets: fmt.Appendf(nil, `{"service_account":%s}`, serviceFile(tokens.URL+"/token"))}
+	account.Redact = redact.Of(account.Secrets)
 	c, err := open(account, wire.Operator{AllowPrivate: true, ShowPrivate: !s.Hides, Roots: s.Roots,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {

@@ -83,5 +83,5 @@ func open(a sender.Account, o wire.Operator) (*carrier, error) {
 	}
 	client := wire.New(o.Options(a, s.timeout, s.most))
 	to := &url.URL{Scheme: s.endpoint.Scheme, Host: s.endpoint.Host, Path: "/v1/projects/" + s.project + "/messages:send"}
-	return &carrier{settings: s, Client: client, url: to, tokens: newTokens(client, s.account, a.Trace)}, nil
+	return &carrier{settings: s, Client: client, url: to, tokens: newTokens(client, s.account, a)}, nil
 }

@@ -23,7 +23,7 @@ func (c *carrier) Send(ctx context.Context, messages []sender.Message) []sender.
 func (c *carrier) send(ctx context.Context, m *sender.Message) sender.Receipt {
 	body, err := json.Marshal(request{c.message(m)})
 	if err != nil {
-		return sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: sender.Detail(err.Error(), m.To), At: time.Now()}
+		return sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: sender.Detail(nil, err.Error(), m.To), At: time.Now()}
 	}
 	token, none := c.tokens.get(ctx)
 	if none != nil {

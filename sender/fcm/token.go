@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"lemma/sender"
+	"lemma/sender/redact"
 	"lemma/sender/trace"
 	"lemma/sender/wire"
 )
@@ -34,8 +35,9 @@ const (
 type tokens struct {
 	client  *wire.Client
 	account serviceAccount
-	trace   *trace.Trace  // nil: none
-	request chan struct{} // contains a token while no request is under way
+	trace   *trace.Trace    // nil: none
+	redact  *redact.Secrets // learns the tokens
+	request chan struct{}   // contains a token while no request is under way
 
 	mu      sync.Mutex
 	token   string
@@ -44,8 +46,8 @@ type tokens struct {
 	failed  time.Time      // zero: it succeeded
 }
 
-func newTokens(client *wire.Client, account serviceAccount, trace *trace.Trace) *tokens {
-	t := &tokens{client: client, account: account, trace: trace, request: make(chan struct{}, 1)}
+func newTokens(client *wire.Client, account serviceAccount, a sender.Account) *tokens {
+	t := &tokens{client: client, account: account, trace: a.Trace, redact: a.Redact, request: make(chan struct{}, 1)}
 	t.request <- struct{}{}
 	return t
 }
@@ -130,6 +132,7 @@ func (t *tokens) fetch(ctx context.Context) (token string, lasts time.Duration, 
 	}
 	readable := a.Whole && json.Unmarshal(a.Body, &body) == nil
 	if a.Status < 300 && readable && isToken(body.Token) && strings.EqualFold(body.Type, "bearer") && body.Expires > 0 {
+		t.redact.Learn(body.Token) // FCM may repeat it
 		return body.Token, time.Duration(min(body.Expires, mostLasts)) * time.Second, sender.Receipt{}
 	}
 	r = failedToken(tokenReason(a.Status, body.Description), a.Text(strings.TrimPrefix(body.Error+": "+body.Description, ": "), ""))
@@ -154,7 +157,7 @@ func withoutToken(r sender.Receipt) sender.Receipt {
 }
 
 func failedToken(reason, detail string) sender.Receipt {
-	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: reason, Detail: sender.Detail(detail, "")}
+	return sender.Receipt{Outcome: sender.NotAccepted, Provider: true, Reason: reason, Detail: sender.Detail(nil, detail, "")}
 }
 
 func tokenReason(status int, description string) string {

@@ -3,6 +3,7 @@ package fcm
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -45,6 +46,18 @@ func TestOneTokenRequest(t *testing.T) {
 	all.Wait()
 	if n := len(tokens.Received(anything)); n != 1 {
 		t.Errorf("%d token requests, want 1", n)
+	}
+}
+
+// A server that repeats the access token does not make it a detail.
+func TestARepeatedTokenIsRemoved(t *testing.T) {
+	t.Parallel()
+	server := sendertest.ServeHTTPS(t, true, func(r sendertest.Received) sendertest.Reply {
+		return refuse(403, "PERMISSION_DENIED", "", "no "+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	})
+	c := accountAt(t, server, serveTokens(t, gives), "")
+	if r := c.Send(t.Context(), messages(1))[0]; r.Detail != "PERMISSION_DENIED: no [redacted]" {
+		t.Errorf("%+v", r)
 	}
 }
 

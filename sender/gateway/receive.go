@@ -75,7 +75,7 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 	if err := json.Unmarshal(w.Body, &body); err != nil {
 		return nil, unreadable(fieldOf(err), "%s", remedy(err))
 	}
-	if pointer := unknownMember(w.Body); pointer != "" {
+	if pointer := unknownMember(w); pointer != "" {
 		return nil, unreadable(pointer, "is not a member of the format; it has %s", strings.Join(members, ", "))
 	}
 	all, single := body.Events, false
@@ -93,13 +93,13 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 		}
 		switch {
 		case !slices.Contains(events.Types, e.Type):
-			return nil, unreadable(at+"/type", "is %.50q; must be one of %s", e.Type, typeNames())
+			return nil, unreadable(at+"/type", "is %.50q; must be one of %s", w.Redact.Text(string(e.Type)), typeNames())
 		case e.Notification == "" && e.Address == "":
 			return nil, unreadable(at+"/notification_id", "must be given, or address for an event without a notification")
 		case !r.namesRecipient(e):
 			return nil, unreadable(at+"/address", "must be %s", addresses[r.channel])
 		}
-		out[i] = e.of(signed, i, single)
+		out[i] = e.of(w, signed, i, single)
 	}
 	return out, nil
 }
@@ -131,14 +131,14 @@ var members = func() (names []string) {
 
 // unknownMember is the pointer of the first member, by name, that the format does not
 // have; empty for none. Package json accepts other spellings, such as Type.
-func unknownMember(body []byte) string {
+func unknownMember(w sender.WebhookRequest) string {
 	var request map[string]json.RawMessage
-	if json.Unmarshal(body, &request) != nil {
+	if json.Unmarshal(w.Body, &request) != nil {
 		return ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(request)) {
 		if name != "events" && !slices.Contains(members, name) {
-			return pointerTo("", name)
+			return pointerTo("", w.Redact.Text(name))
 		}
 	}
 	var list []map[string]json.RawMessage
@@ -148,7 +148,7 @@ func unknownMember(body []byte) string {
 	for i, event := range list {
 		for _, name := range slices.Sorted(maps.Keys(event)) {
 			if !slices.Contains(members, name) {
-				return pointerTo("/events/"+strconv.Itoa(i), name)
+				return pointerTo("/events/"+strconv.Itoa(i), w.Redact.Text(name))
 			}
 		}
 	}
@@ -208,7 +208,7 @@ func typeNames() string {
 
 // of is an event in the terms of package events. Without an id of its own it has that
 // of the request, with its place if there are several.
-func (e report) of(signed signing.Signed, place int, single bool) events.Report {
+func (e report) of(w sender.WebhookRequest, signed signing.Signed, place int, single bool) events.Report {
 	id := e.ID
 	switch {
 	case id != "":
@@ -222,5 +222,5 @@ func (e report) of(signed signing.Signed, place int, single bool) events.Report 
 		at = signed.At
 	}
 	return events.Report{ID: id, Notification: e.Notification, Attempt: e.Attempt, CarrierID: e.CarrierID, Address: e.Address, Type: e.Type,
-		Code: e.Code, Reason: e.Reason, Detail: sender.Detail(e.Detail, e.Address), OccurredAt: at}
+		Code: e.Code, Reason: e.Reason, Detail: sender.Detail(w.Redact, e.Detail, e.Address), OccurredAt: at}
 }

@@ -22,7 +22,7 @@ func (c *carrier) Send(ctx context.Context, messages []sender.Message) []sender.
 func (c *carrier) send(ctx context.Context, m *sender.Message) sender.Receipt {
 	body, err := json.Marshal(request(m, c.channel))
 	if err != nil {
-		return sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: sender.Detail(err.Error(), m.To), At: time.Now()}
+		return sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: sender.Detail(nil, err.Error(), m.To), At: time.Now()}
 	}
 	header := c.header.Clone()
 	signing.Set(header, [][]byte{c.key}, m.Notification+"."+strconv.Itoa(m.Attempt), time.Now(), body)

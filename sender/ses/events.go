@@ -10,6 +10,7 @@ import (
 
 	"lemma/events"
 	"lemma/sender"
+	"lemma/sender/redact"
 	"lemma/sender/report"
 	"lemma/sender/ses/sns"
 )
@@ -61,7 +62,7 @@ type recipientStatus struct{ EmailAddress, Status, DiagnosticCode string }
 const testMessage = "Successfully validated SNS topic"
 
 // reports are the reports of a notification, one for each recipient that it names.
-func reports(m *sns.Message) ([]events.Report, error) {
+func reports(m *sns.Message, secrets *redact.Secrets) ([]events.Report, error) {
 	if strings.HasPrefix(m.Message, testMessage) {
 		return nil, nil
 	}
@@ -72,7 +73,7 @@ func reports(m *sns.Message) ([]events.Report, error) {
 	if e.EventType = cmp.Or(e.EventType, e.NotificationType); e.EventType == "" {
 		return nil, fmt.Errorf("an event without a type: %w", sender.ErrUnreadable)
 	}
-	list := e.list()
+	list := e.list(secrets)
 	for i := range list {
 		r := &list[i]
 		r.ID = m.MessageID
@@ -110,13 +111,13 @@ func (e *event) recipient() string {
 
 // list is the table of events in the package's comment. A message of Lemma has one
 // recipient.
-func (e *event) list() []events.Report {
+func (e *event) list(secrets *redact.Secrets) []events.Report {
 	one := func(kind events.Type, at time.Time, detail string) []events.Report {
 		to := ""
 		if len(e.Mail.To) > 0 {
 			to = e.Mail.To[0]
 		}
-		return []events.Report{{Type: kind, OccurredAt: at, Code: report.Code(detail), Detail: sender.Detail(detail, to)}}
+		return []events.Report{{Type: kind, OccurredAt: at, Code: report.Code(detail), Detail: sender.Detail(secrets, detail, to)}}
 	}
 	switch e.EventType {
 	case "Send":
@@ -128,11 +129,11 @@ func (e *event) list() []events.Report {
 	case "Delivery":
 		return one(events.TypeDelivered, e.Delivery.Timestamp, e.Delivery.SMTPResponse)
 	case "DeliveryDelay":
-		return of(events.TypeDelayed, e.DeliveryDelay.DelayType, e.DeliveryDelay.Timestamp, e.DeliveryDelay.DelayedRecipients)
+		return of(secrets, events.TypeDelayed, e.DeliveryDelay.DelayType, e.DeliveryDelay.Timestamp, e.DeliveryDelay.DelayedRecipients)
 	case "Bounce":
-		return of(e.bounce(), e.Bounce.BounceSubType, e.Bounce.Timestamp, e.Bounce.BouncedRecipients)
+		return of(secrets, e.bounce(), e.Bounce.BounceSubType, e.Bounce.Timestamp, e.Bounce.BouncedRecipients)
 	case "Complaint":
-		return e.complaint()
+		return e.complaint(secrets)
 	case "Open":
 		return one(events.TypeOpened, e.Open.Timestamp, "")
 	case "Click":
@@ -159,7 +160,7 @@ func (e *event) bounce() events.Type {
 }
 
 // complaint reports nothing when the recipient reports that the message is no spam.
-func (e *event) complaint() []events.Report {
+func (e *event) complaint(secrets *redact.Secrets) []events.Report {
 	c := e.Complaint
 	if c.ComplaintFeedbackType == "not-spam" {
 		return nil
@@ -168,7 +169,7 @@ func (e *event) complaint() []events.Report {
 	if reason == "" {
 		reason = c.ComplaintSubType
 	}
-	return of(events.TypeComplained, reason, c.Timestamp, c.ComplainedRecipients)
+	return of(secrets, events.TypeComplained, reason, c.Timestamp, c.ComplainedRecipients)
 }
 
 // mostRecipients bounds the reports of one event. A message to Amazon SES has at most
@@ -176,7 +177,7 @@ func (e *event) complaint() []events.Report {
 const mostRecipients = 50
 
 // of makes a report for each recipient, and one when none is named.
-func of(kind events.Type, reason string, at time.Time, recipients []recipientStatus) []events.Report {
+func of(secrets *redact.Secrets, kind events.Type, reason string, at time.Time, recipients []recipientStatus) []events.Report {
 	if len(recipients) == 0 {
 		recipients = []recipientStatus{{}}
 	}
@@ -186,9 +187,9 @@ func of(kind events.Type, reason string, at time.Time, recipients []recipientSta
 		if text == "" {
 			text = r.Status
 		}
-		list = append(list, events.Report{Type: kind, Reason: report.Reason(reason), OccurredAt: at,
+		list = append(list, events.Report{Type: kind, Reason: report.Reason(secrets.Text(reason)), OccurredAt: at,
 			Address: r.EmailAddress,
-			Code:    report.Code(text), Detail: sender.Detail(text, r.EmailAddress)})
+			Code:    report.Code(text), Detail: sender.Detail(secrets, text, r.EmailAddress)})
 	}
 	return list
 }

@@ -60,5 +60,5 @@ func (r *receiver) Receive(ctx context.Context, w sender.WebhookRequest) ([]even
 			"provider_id", r.provider, "topic_arn", m.TopicARN)
 		return nil, nil
 	}
-	return reports(m)
+	return reports(m, w.Redact)
 }

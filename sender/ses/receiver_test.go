@@ -132,7 +132,7 @@ func TestReportsOfOthers(t *testing.T) {
 	list, _ := json.Marshal(recipients)
 	m := &sns.Message{MessageID: "x", Message: `{"eventType":"Bounce","bounce":{"bounceType":"Permanent","bouncedRecipients":` + string(list) +
 		`},"mail":{"tags":{"lemma_ntf":["cmp_1"],"lemma_attempt":["3"]},"messageId":"a\nb"}}`}
-	got, err := reports(m)
+	got, err := reports(m, nil)
 	if err != nil || len(got) != mostRecipients || got[0].ID != "x" || got[1].ID != "x/1" || got[0].Notification != "" ||
 		got[0].Attempt != 0 || got[0].CarrierID != "" {
 		t.Errorf("%d, %+v, %v", len(got), got[:1], err)
@@ -142,15 +142,15 @@ func TestReportsOfOthers(t *testing.T) {
 	}
 	ntf := lemma.FormatNotificationID(lemma.NewID(), lemma.NewID())
 	m.Message = strings.Replace(m.Message, "cmp_1", ntf, 1)
-	if got, err = reports(m); err != nil || got[0].Address != "0" || got[1].Address != "1" {
+	if got, err = reports(m, nil); err != nil || got[0].Address != "0" || got[1].Address != "1" {
 		t.Errorf("%+v, %v", got[:2], err)
 	}
 	m.Message = `{"eventType":"Complaint","mail":{"tags":{"lemma_ntf":["` + ntf + `"]},"destination":["a@example.test","b@example.test"]}}`
-	if got, err = reports(m); err != nil || len(got) != 1 || got[0].Address != "" {
+	if got, err = reports(m, nil); err != nil || len(got) != 1 || got[0].Address != "" {
 		t.Errorf("any of two recipients: %+v, %v", got, err)
 	}
 	m.Message = `{"notificationType":"Delivery","delivery":{"recipients":["a@example.test"]},"mail":{"messageId":"1"}}`
-	if got, err = reports(m); err != nil || len(got) != 1 || got[0].Type != events.TypeDelivered || got[0].CarrierID != "1" ||
+	if got, err = reports(m, nil); err != nil || len(got) != 1 || got[0].Type != events.TypeDelivered || got[0].CarrierID != "1" ||
 		got[0].Notification != "" {
 		t.Errorf("a feedback notification: %+v, %v", got, err)
 	}
@@ -160,7 +160,7 @@ func TestReportsOfOthers(t *testing.T) {
 		`{"notificationType":"AmazonSnsSubscriptionSucceeded","message":"Notifications are published."}`: nil,
 		`{"eventType":"Open","open":{"timestamp":"today"}}`:                                              sender.ErrUnreadable,
 	} {
-		if got, err := reports(&sns.Message{Message: text}); !errors.Is(err, want) || len(got) != 0 {
+		if got, err := reports(&sns.Message{Message: text}, nil); !errors.Is(err, want) || len(got) != 0 {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
 	}
@@ -204,7 +204,7 @@ func FuzzReports(f *testing.F) {
 	f.Add(`{"eventType":"DeliveryDelay","deliveryDelay":{"timestamp":"2026-11-22T10:00:00Z"},"mail":{"destination":[""]}}`)
 	f.Add(strings.Repeat(`{"mail":`, 5000))
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := reports(&sns.Message{MessageID: "x", Message: text})
+		got, err := reports(&sns.Message{MessageID: "x", Message: text}, nil)
 		if err != nil && !errors.Is(err, sender.ErrUnreadable) || len(got) > mostRecipients {
 			t.Errorf("%d, %v", len(got), err)
 		}

@@ -39,7 +39,7 @@ func (c *carrier) send(ctx context.Context, m *sender.Message) sender.Receipt {
 }
 
 func invalid(err error, m *sender.Message) sender.Receipt {
-	return sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: sender.Detail(err.Error(), m.To), At: time.Now()}
+	return sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: sender.Detail(nil, err.Error(), m.To), At: time.Now()}
 }
 
 // write writes the body of SendEmail. Package mime has checked the addresses and the

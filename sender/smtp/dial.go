@@ -37,11 +37,11 @@ func failed(reason string, err error) *refusal {
 	return &refusal{reason: reason, detail: dial.Cause(err), cause: err}
 }
 
-func refused(reason string, a reply, err error) *refusal {
+func (c *carrier) refused(reason string, a reply, err error) *refusal {
 	if err != nil {
 		return failed(reason, err)
 	}
-	return &refusal{reason: reason, code: a.code, detail: codes(a), cause: errors.New(sender.Detail(string(a.text), ""))}
+	return &refusal{reason: reason, code: a.code, detail: codes(a), cause: errors.New(sender.Detail(c.redact, string(a.text), ""))}
 }
 
 // dial connects and prepares a server for messages. All steps together have the time
@@ -53,7 +53,7 @@ func (c *carrier) dial(ctx context.Context) (*session, *refusal) {
 	}
 	if r != nil && ctx.Err() == nil {
 		c.log.Info("no connection to the mail server", "provider_id", c.provider, "host", c.host, "port", c.port,
-			"reason", r.reason, "code", r.code, "error", r.cause)
+			"reason", r.reason, "code", r.code, "error", c.redact.Error(r.cause))
 	}
 	return s, r
 }
@@ -89,7 +89,7 @@ func (c *carrier) introduce(ctx context.Context, s *session) *refusal {
 	}
 	s.arm()
 	if a, err := s.answer(); err != nil || a.code != 220 {
-		return refused("greeting_refused", a, err)
+		return c.refused("greeting_refused", a, err)
 	}
 	offers, r := c.hello(s)
 	if r != nil {
@@ -108,7 +108,7 @@ func (c *carrier) introduce(ctx context.Context, s *session) *refusal {
 func (c *carrier) hello(s *session) (map[string]string, *refusal) {
 	a, err := s.command("EHLO " + c.helo)
 	if err != nil || a.code != 250 {
-		return nil, refused("ehlo_refused", a, err)
+		return nil, c.refused("ehlo_refused", a, err)
 	}
 	offers := map[string]string{}
 	for i, line := range bytes.Split(a.text, []byte{'\n'}) {
@@ -134,7 +134,7 @@ func (c *carrier) upgrade(ctx context.Context, s *session, offers map[string]str
 		return nil, failed("tls_failed", dial.Sentence("the server does not offer STARTTLS, which the provider's settings require"))
 	}
 	if a, err := s.command("STARTTLS"); err != nil || a.code != 220 {
-		return nil, refused("tls_failed", a, err)
+		return nil, c.refused("tls_failed", a, err)
 	}
 	s.drop()
 	if r := c.secure(ctx, s); r != nil {
@@ -175,7 +175,7 @@ func (c *carrier) login(s *session, offers map[string]string) *refusal {
 		return failed("auth_failed", dial.Sentence("the server offers neither AUTH PLAIN nor AUTH LOGIN"))
 	}
 	if err != nil || a.code != 235 {
-		return refused("auth_failed", a, err)
+		return c.refused("auth_failed", a, err)
 	}
 	return nil
 }

@@ -39,12 +39,12 @@ func (r *run) readEnvelope(d *draft) (waits bool, lost *sender.Receipt) {
 	var e exchange
 	for at := atMail; at <= atData && (s.pipelining || !e.refused()); at++ {
 		a, err := s.put(at, d)
-		if err == nil && e.record(at, a, d.to) {
+		if err == nil && e.record(r.carrier, at, a, d.to) {
 			continue
 		}
 		lost = r.lost(at, err)
 		if err == nil {
-			*lost = receiptFor(at, a, d.to)
+			*lost = r.receiptFor(at, a, d.to)
 		}
 		return false, r.cut(d, &e, lost)
 	}
@@ -94,12 +94,12 @@ type exchange struct {
 func (e *exchange) refused() bool { return e.refusal.Outcome != "" }
 
 // record records an answer. It is false if the connection cannot be used after it.
-func (e *exchange) record(at stage, a reply, to string) bool {
+func (e *exchange) record(c *carrier, at stage, a reply, to string) bool {
 	if goesOn(at, a.code) {
 		e.asked = at == atData
 		return true
 	}
-	receipt := receiptFor(at, a, to)
+	receipt := c.receiptFor(at, a, to)
 	if a.code == 421 || receipt.Reason == "protocol_error" {
 		return false
 	}

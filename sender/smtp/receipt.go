@@ -70,14 +70,15 @@ func broken(at stage, reason string) sender.Receipt {
 }
 
 // receiptFor makes the receipt for a reply. An accepted message has the server's id
-// and no text, to save space.
-func receiptFor(at stage, a reply, to string) sender.Receipt {
+// and no text, to save space. The id is read from the reply without the secrets of the
+// account: it may end within a secret.
+func (c *carrier) receiptFor(at stage, a reply, to string) sender.Receipt {
 	r := classify(at, a.code)
 	r.At = time.Now()
 	if r.Outcome == sender.Accepted {
-		r.CarrierID = carrierID(a.text)
+		r.CarrierID = carrierID(c.redact.Bytes(a.text))
 	} else {
-		r.Detail = sender.Detail(string(a.text), to)
+		r.Detail = sender.Detail(c.redact, string(a.text), to)
 	}
 	return r
 }

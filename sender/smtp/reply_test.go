@@ -68,15 +68,15 @@ func TestCarrierID(t *testing.T) {
 
 func TestDetail(t *testing.T) {
 	t.Parallel()
-	long := sender.Detail(strings.Repeat("é", 300), "")
+	long := sender.Detail(nil, strings.Repeat("é", 300), "")
 	if len(long) > 200 || !strings.HasPrefix(strings.Repeat("é", 300), long) {
 		t.Errorf("%d bytes, %q", len(long), long)
 	}
-	if got := sender.Detail("no\n  A@B.test, a@b.TEST\x00 here", "a@b.test"); got != "no [address], [address] here" {
+	if got := sender.Detail(nil, "no\n  A@B.test, a@b.TEST\x00 here", "a@b.test"); got != "no [address], [address] here" {
 		t.Errorf("%q", got)
 	}
 	// An address at the cut leaves no half of itself.
-	if got := sender.Detail(strings.Repeat("x", 195)+"secret@example.test", "secret@example.test"); strings.Contains(got, "secre") {
+	if got := sender.Detail(nil, strings.Repeat("x", 195)+"secret@example.test", "secret@example.test"); strings.Contains(got, "secre") {
 		t.Errorf("%q", got)
 	}
 }
@@ -99,7 +99,7 @@ func FuzzReplies(f *testing.F) {
 				t.Fatalf("%d with %d bytes", a.code, len(a.text))
 			}
 			carrierID(a.text)
-			if d := sender.Detail(string(a.text), "a@b"); len(d) > 200 || strings.ContainsAny(d, "\r\n\x00") {
+			if d := sender.Detail(nil, string(a.text), "a@b"); len(d) > 200 || strings.ContainsAny(d, "\r\n\x00") {
 				t.Fatalf("detail %q", d)
 			}
 		}

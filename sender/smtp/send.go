@@ -104,7 +104,8 @@ func (r *run) draft() *draft {
 		r.drafted++
 		d := r.spare()
 		if err := d.write(&r.writer, &r.messages[i], &r.settings); err != nil {
-			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid", Detail: sender.Detail(err.Error(), r.messages[i].To)})
+			r.settle(i, sender.Receipt{Outcome: sender.Rejected, Reason: "message_invalid",
+				Detail: sender.Detail(nil, err.Error(), r.messages[i].To)})
 			continue
 		}
 		d.index = i
@@ -249,7 +250,7 @@ func (r *run) hand(d *draft) bool {
 		r.settle(d.index, *r.lost(atBody, err))
 		return false
 	}
-	receipt := receiptFor(atBody, a, d.to)
+	receipt := r.receiptFor(atBody, a, d.to)
 	r.settle(d.index, receipt)
 	return a.code != 421 && receipt.Outcome != sender.Unknown
 }

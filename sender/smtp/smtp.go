@@ -63,6 +63,7 @@ import (
 	"lemma"
 	"lemma/dial"
 	"lemma/sender"
+	"lemma/sender/redact"
 	"lemma/sender/trace"
 )
 
@@ -83,7 +84,7 @@ func Kind(o Options) sender.Kind {
 			if err != nil {
 				return nil, err
 			}
-			c.provider, c.trace = a.ProviderID, a.Trace
+			c.provider, c.trace, c.redact = a.ProviderID, a.Trace, a.Redact
 			if a.CallTimeout > 0 {
 				c.timeout = min(c.timeout, a.CallTimeout)
 			}
@@ -117,6 +118,7 @@ type carrier struct {
 	provider uuid.UUID // for the log
 
 	trace       *trace.Trace
+	redact      *redact.Secrets
 	showPrivate bool
 }
 

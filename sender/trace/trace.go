@@ -1,15 +1,16 @@
 // Package trace records the conversation of a carrier with its server, for the test of a
 // provider. It guarantees that no recorded text contains a secret of the account, plain or
-// encoded, and that a trace has a bounded size.
+// encoded (package redact), and that a trace has a bounded size and costs bounded work.
 package trace
 
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"strings"
 	"sync"
 	"time"
+
+	"lemma/sender/redact"
 )
 
 // Trace records one conversation. All methods are safe for concurrent use, and do nothing
@@ -18,9 +19,11 @@ type Trace struct {
 	begun time.Time
 
 	mu        sync.Mutex
-	secrets   redactor
+	secrets   *redact.Secrets
+	added     int  // secrets
+	full      bool // too many secrets were added: nothing more is recorded
 	steps     []Step
-	bytes     int
+	bytes     int // of texts, as they were before secrets were removed, or after it if they are longer then
 	truncated bool
 }
 
@@ -64,24 +67,32 @@ const (
 	mostTraceText = 128 << 10
 	mostSteps     = 300
 	mostNames     = 20
+	mostSecrets   = 200    // that are added: a server chooses how many headers it sends
+	mostForms     = 10_000 // of all secrets: a header may be JSON with many strings
+
+	// afterStep is how much of a text is searched behind what a step shows, so that a
+	// secret at the end is recognised. A form of a secret is longer only if the secret
+	// has more than 5 KiB.
+	afterStep = 16 << 10
 )
 
 // New returns a trace that begins now. secrets is the JSON of an account.
-func New(secrets []byte) *Trace { return &Trace{begun: time.Now(), secrets: newRedactor(secrets)} }
+func New(secrets []byte) *Trace { return &Trace{begun: time.Now(), secrets: redact.AllOf(secrets)} }
 
 // Secret adds a text that must not be recorded, such as a token that the account
-// received. The strings of a JSON value are added too.
+// received. The strings of a JSON value are added too, up to a
+// bound, after which nothing more is recorded.
 func (t *Trace) Secret(text string) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.secrets.add(text)
-	var value any
-	if json.Unmarshal([]byte(text), &value) == nil {
-		t.secrets.addAll(value)
+	if t.added++; t.added > mostSecrets || t.full {
+		t.full = true
+		return
 	}
+	t.full = t.secrets.Add(text) > mostForms
 }
 
 // Redact removes the secrets from a text.
@@ -91,7 +102,10 @@ func (t *Trace) Redact(text string) string {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.secrets.text(text)
+	if t.full && text != "" {
+		return redact.Redacted
+	}
+	return t.secrets.Conversation(text)
 }
 
 // Connected records a connection to a server.
@@ -148,16 +162,30 @@ func (t *Trace) add(s Step) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.After = time.Since(t.begun)
-	s.Text = strings.ToValidUTF8(t.secrets.text(s.Text), "?") // before it is cut, since a part of a secret is not recognised
-	if len(t.steps) >= mostSteps || t.bytes >= mostTraceText {
-		t.truncated = true
+	if len(t.steps) >= mostSteps || t.bytes >= mostTraceText || t.full {
+		t.truncated = true // before the search for secrets: a server chooses how much it sends
 		return
 	}
-	if most := min(mostStepText, mostTraceText-t.bytes); len(s.Text) > most {
+	most := min(mostStepText, mostTraceText-t.bytes)
+	searched := min(len(s.Text), most)
+	s.Text = strings.ToValidUTF8(t.redacted(s.Text), "?")
+	if len(s.Text) > most {
 		s.Text, t.truncated = strings.ToValidUTF8(s.Text[:most], ""), true
 	}
-	t.bytes += len(s.Text)
+	t.bytes += max(searched, len(s.Text))
 	t.steps = append(t.steps, s)
+}
+
+// redacted removes the secrets before the text is cut, since a part of a secret is not
+// recognised. Of a text that is too long to be searched, the end is left out: it may begin
+// with a part of a secret.
+func (t *Trace) redacted(text string) string {
+	if len(text) <= mostStepText+afterStep {
+		return t.secrets.Conversation(text)
+	}
+	t.truncated = true
+	text = t.secrets.Conversation(text[:mostStepText+afterStep])
+	return text[:max(0, len(text)-afterStep)]
 }
 
 // Steps returns what was recorded, and whether something was left out for its size.

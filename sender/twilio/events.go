@@ -29,7 +29,7 @@ var (
 )
 
 // statusReports are the reports of a status callback. The URL names the notification.
-func statusReports(query, form url.Values, at time.Time) ([]events.Report, error) {
+func statusReports(query, form url.Values, w sender.WebhookRequest) ([]events.Report, error) {
 	sid, status := report.Short(form.Get("MessageSid")), form.Get("MessageStatus")
 	if sid == "" {
 		return nil, fmt.Errorf("no MessageSid: %w", sender.ErrUnreadable)
@@ -44,8 +44,8 @@ func statusReports(query, form url.Values, at time.Time) ([]events.Report, error
 	}
 	notification, to := report.Notification(query.Get("n")), form.Get("To")
 	one := events.Report{ID: sid + "/" + status, Notification: notification, Attempt: report.Attempt(query.Get("a")), CarrierID: sid,
-		Address: report.Recipient(kind, notification, to), Type: kind, Reason: report.Reason(status),
-		Detail: sender.Detail(form.Get("ErrorMessage"), to), OccurredAt: at.UTC()}
+		Address: report.Recipient(kind, notification, to), Type: kind, Reason: report.Reason(w.Redact.Text(status)),
+		Detail: sender.Detail(w.Redact, form.Get("ErrorMessage"), to), OccurredAt: w.At.UTC()}
 	if number, err := strconv.ParseUint(code, 10, 16); err == nil && number > 0 {
 		one.Reason = "twilio_" + strconv.FormatUint(number, 10)
 	}

@@ -59,7 +59,7 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 		return nil, fmt.Errorf("of another account of Twilio: %w", sender.ErrForeign)
 	}
 	if form.Get("MessageStatus") != "" {
-		return statusReports(called.Query(), form, w.At)
+		return statusReports(called.Query(), form, w)
 	}
 	return messageReports(form, w.At)
 }

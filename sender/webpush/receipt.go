@@ -80,7 +80,7 @@ func ofEndpoint(r sender.Receipt) sender.Receipt {
 func clean(a *wire.Answer, text string, s subscription) string {
 	text = a.Text(text, s.endpoint.String())
 	if last := path.Base(s.endpoint.Path); len(last) > 1 {
-		text = sender.Detail(text, last)
+		text = sender.Detail(nil, text, last)
 	}
 	return text
 }

@@ -28,7 +28,7 @@ func (c *carrier) send(ctx context.Context, m *sender.Message) sender.Receipt {
 	}
 	plaintext, err := payload(m)
 	if err != nil {
-		return rejected("message_invalid", sender.Detail(err.Error(), m.To))
+		return rejected("message_invalid", sender.Detail(nil, err.Error(), m.To))
 	}
 	if len(plaintext) > mostText {
 		return rejected("message_too_large",
@@ -36,7 +36,7 @@ func (c *carrier) send(ctx context.Context, m *sender.Message) sender.Receipt {
 	}
 	body, header, err := c.request(m, s, plaintext)
 	if err != nil {
-		return rejected("message_invalid", sender.Detail(err.Error(), m.To))
+		return rejected("message_invalid", sender.Detail(nil, err.Error(), m.To))
 	}
 	a, failure := c.Post(ctx, wire.Request{URL: s.endpoint, Header: header, Body: body, StartBy: m.StartBy})
 	if failure != nil {

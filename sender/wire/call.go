@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"lemma/sender"
+	"lemma/sender/redact"
 )
 
 // Request is a POST. Its body must not be empty, since a request without a body is
@@ -30,7 +31,8 @@ type Answer struct {
 	Body   []byte
 	Whole  bool // the body is complete; otherwise its beginning is there
 
-	private bool // the server has a private address, and its answers are not shown (Operator.ShowPrivate)
+	private bool            // the server has a private address, and its answers are not shown (Operator.ShowPrivate)
+	redact  *redact.Secrets // removes the secrets of the account
 }
 
 // Text is a text of the answer as a receipt has it (sender.Detail). It is empty for a server at
@@ -40,7 +42,7 @@ func (a *Answer) Text(text, address string) string {
 	if a.private {
 		return ""
 	}
-	return sender.Detail(text, address)
+	return sender.Detail(a.redact, text, address)
 }
 
 // Post sends a request. It returns the answer, or the receipt of a call without one.
@@ -163,7 +165,7 @@ func (c *call) read(response *http.Response) (*Answer, *failure) {
 	if response.StatusCode < 200 {
 		return nil, &failure{Receipt: sender.Receipt{Outcome: sender.Unknown, Code: response.StatusCode, Reason: "protocol_error"}}
 	}
-	a := &Answer{Status: response.StatusCode, Header: response.Header, private: c.server.private.Load()}
+	a := &Answer{Status: response.StatusCode, Header: response.Header, private: c.server.private.Load(), redact: c.options.Redact}
 	var err error
 	a.Body, err = io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
 	a.Whole = err == nil && len(a.Body) <= mostAnswer
@@ -187,7 +189,7 @@ func (c *call) unconnected(err error, waited bool) *failure {
 		return &failure{Receipt: r}
 	}
 	c.options.Log.Info("no connection to the provider", "provider_id", c.options.Provider, "host", c.request.URL.Host,
-		"reason", r.Reason, "error", err)
+		"reason", r.Reason, "error", c.options.Redact.Error(err))
 	return &failure{Receipt: r}
 }
 
@@ -195,7 +197,7 @@ func (c *call) unconnected(err error, waited bool) *failure {
 func (c *call) unanswered(err error, begun, fresh bool) *failure {
 	f := c.lost(err, begun, fresh)
 	c.options.Log.Info("no answer of the provider", "provider_id", c.options.Provider, "host", c.request.URL.Host,
-		"reason", f.Reason, "outcome", f.Outcome, "error", err)
+		"reason", f.Reason, "outcome", f.Outcome, "error", c.options.Redact.Error(err))
 	return f
 }
 

@@ -47,6 +47,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma/dial"
+	"lemma/sender/redact"
 	"lemma/sender/trace"
 )
 
@@ -63,13 +64,14 @@ type Operator struct {
 // Options are the settings of a client.
 type Options struct {
 	Operator
-	Provider uuid.UUID     // for the log
-	Timeout  time.Duration // of a call; a connection has half of it. 30 s
-	Most     int           // requests at a time of this client; 64
-	Window   int           // of these, requests of one call to Each; 32. 1: in order
-	OnlyH2   bool          // refuse servers without HTTP/2
-	Strange  bool          // recipients choose the servers: slow ones are called less often
-	Trace    *trace.Trace  // of the account: records the conversation of a test; nil: none
+	Provider uuid.UUID       // for the log
+	Timeout  time.Duration   // of a call; a connection has half of it. 30 s
+	Most     int             // requests at a time of this client; 64
+	Window   int             // of these, requests of one call to Each; 32. 1: in order
+	OnlyH2   bool            // refuse servers without HTTP/2
+	Strange  bool            // recipients choose the servers: slow ones are called less often
+	Trace    *trace.Trace    // of the account: records the conversation of a test; nil: none
+	Redact   *redact.Secrets // of the account; nil: none
 }
 
 // Times and sizes of all clients.
