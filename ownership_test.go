@@ -30,7 +30,7 @@ var mayImport = map[string][]string{
 	"clock":          {"loop"},
 	"cache":          {},
 	"fence":          {"loop"},
-	"audience":       {"address", "audience/sqltext", "audience/value", "audience/wire", "fence", "page", "pgerr", "secrets", "slots"},
+	"audience":       {"address", "audience/sqltext", "audience/value", "audience/wire", "dial", "fence", "page", "pgerr", "secrets", "slots"},
 	"signing":        {},
 	"eventsout":      {},
 	"webhooks":       {"clock", "eventsout", "fence", "loop", "page", "pgerr", "secrets", "signing", "dial"},

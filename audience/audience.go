@@ -99,5 +99,5 @@ func New(pool *pgxpool.Pool, box *secrets.Box, options Options) *Audiences {
 	return &Audiences{pool: pool, box: box, options: options.withDefaults(), resolve: net.DefaultResolver.LookupNetIP,
 		reads:   newSlots(limitsOfReads, options.Metrics),
 		lookups: newSlots(limitsOfReads, options.Metrics), counts: newSlots(limitsOfCounts, options.Metrics),
-		idle: idle{lists: map[sourceID][]*connection{}, longer: idleFor}}
+		idle: newIdle()}
 }

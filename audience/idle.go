@@ -9,16 +9,21 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/dial"
 )
 
 // Limits of idle connections for lookups. A connection runs one transaction at a
 // time, and is outside a transaction while it is idle.
 const (
-	maxIdle     = 2                // per source
-	idleFor     = 30 * time.Second // then it is closed
-	longestLife = 5 * time.Minute  // also then, so that the role is probed again
-	reviveTime  = 2 * time.Second  // for an idle connection to respond
-	maxKnown    = 100              // queries that a connection has described and keeps
+	maxIdle            = 2                      // per source
+	maxIdleOfWorkspace = 16                     // of all sources of a workspace
+	maxIdleOfProcess   = 64                     // of all sources
+	idleFor            = 30 * time.Second       // then it is closed
+	longestLife        = 5 * time.Minute        // also then, so that the role is probed again
+	reviveTime         = 2 * time.Second        // for an idle connection to respond
+	evictTime          = 100 * time.Millisecond // to close one for another
+	maxKnown           = 100                    // queries that a connection has described and keeps
+	maxKnownBytes      = 64 << 10               // of all but the last of them
 )
 
 // connection is a session that outlives its transaction.
@@ -27,14 +32,18 @@ type connection struct {
 	source openedSource
 	since  time.Time
 	known  map[string]bool // queries that the source has described on it
+	bytes  int             // of these
 	timer  *time.Timer     // closes it, while it is idle
+	idle   dial.IdleConn
 }
 
 func (c *connection) remember(text string) {
-	if len(c.known) >= maxKnown {
+	if len(c.known) >= maxKnown || c.bytes >= maxKnownBytes {
 		clear(c.known)
+		c.bytes = 0
 	}
 	c.known[text] = true
+	c.bytes += len(text)
 }
 
 // revive opens a transaction on an idle connection. It closes a dead one.
@@ -58,8 +67,13 @@ func (c *connection) close() {
 type idle struct {
 	mutex  sync.Mutex
 	lists  map[sourceID][]*connection
+	bound  *dial.Idle    // of all of them
 	longer time.Duration // how long one is kept
 	closed bool
+}
+
+func newIdle() idle {
+	return idle{lists: map[sourceID][]*connection{}, bound: dial.NewIdle(maxIdleOfProcess, maxIdleOfWorkspace), longer: idleFor}
 }
 
 type sourceID struct{ workspace, id uuid.UUID }
@@ -92,6 +106,7 @@ func (i *idle) sort(source openedSource) (c *connection, old []*connection) {
 // remove removes c from its list; i is locked.
 func (i *idle) remove(c *connection) *connection {
 	c.timer.Stop()
+	i.bound.Remove(&c.idle)
 	list := i.lists[c.source.sourceID]
 	if n := slices.Index(list, c); n >= 0 {
 		list = slices.Delete(list, n, n+1)
@@ -102,36 +117,47 @@ func (i *idle) remove(c *connection) *connection {
 	return c
 }
 
-// put keeps a connection, or closes it if there are enough.
-func (i *idle) put(c *connection) {
-	if !i.keep(c) {
-		c.close()
-	}
-}
+// put keeps a connection, and closes another one for it, or itself, if there are enough.
+func (i *idle) put(c *connection) { i.keep(c)() }
 
-func (i *idle) keep(c *connection) bool {
+// keep returns what closes the one that is too many. It is called without the lock.
+func (i *idle) keep(c *connection) (evict func()) {
 	i.mutex.Lock()
 	defer i.mutex.Unlock()
 	list := i.lists[c.source.sourceID]
 	if i.closed || len(list) >= maxIdle {
-		return false
+		return c.close
 	}
 	c.timer = time.AfterFunc(i.longer, func() { i.drop(c) })
 	i.lists[c.source.sourceID] = append(list, c)
-	return true
+	return i.bound.Add(&c.idle)
 }
 
 // drop closes a connection that is still idle.
 func (i *idle) drop(c *connection) {
+	if i.take(c) {
+		c.close()
+	}
+}
+
+// evict is drop by a lookup that keeps another connection. That may be of another workspace,
+// so it does not wait for a source that does not read.
+func (i *idle) evict(c *connection) {
+	if i.take(c) {
+		_ = c.wire().SetWriteDeadline(time.Now().Add(evictTime)) // it fails on a closed connection only
+		c.close()
+	}
+}
+
+// take removes a connection if it is still idle.
+func (i *idle) take(c *connection) bool {
 	i.mutex.Lock()
+	defer i.mutex.Unlock()
 	waits := slices.Contains(i.lists[c.source.sourceID], c)
 	if waits {
 		i.remove(c)
 	}
-	i.mutex.Unlock()
-	if waits {
-		c.close()
-	}
+	return waits
 }
 
 func (i *idle) close() {
@@ -140,11 +166,12 @@ func (i *idle) close() {
 	for _, list := range i.lists {
 		all = append(all, list...)
 	}
-	clear(i.lists)
+	for _, c := range all {
+		i.remove(c)
+	}
 	i.closed = true
 	i.mutex.Unlock()
 	for _, c := range all {
-		c.timer.Stop()
 		c.close()
 	}
 }
@@ -197,6 +224,7 @@ func (a *Audiences) connection(r *run, source openedSource) (*connection, error)
 		}
 	}
 	c := &connection{source: source, since: time.Now(), known: map[string]bool{}}
+	c.idle = dial.IdleConn{Workspace: source.workspace, Close: func() { a.idle.evict(c) }}
 	err := a.start(r, source.target)
 	c.session = r.session
 	return c, err

@@ -51,7 +51,11 @@ type SourcePatch struct {
 const sourceColumns = `workspace_id, id, name, kind, address, tls, status, tested_at, coalesce(test_error, '') as test_error,
 	role_warnings, role_revokes, version, created_at, updated_at`
 
-// CreateSource saves a source, untested. The DSN is parsed, not dialled.
+// MaxSources is how many data sources a workspace has at most.
+const MaxSources = 1_000
+
+// CreateSource saves a source, untested. The DSN is parsed, not dialled. The error is
+// too_many_data_sources if the workspace has MaxSources.
 func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource) (Source, error) {
 	if err := lemma.CheckName(n.Name); err != nil {
 		return Source{}, err
@@ -60,14 +64,36 @@ func (a *Audiences) CreateSource(ctx context.Context, ws uuid.UUID, n NewSource)
 	if err != nil {
 		return Source{}, err
 	}
-	_, err = fence.Exec(ctx, a.pool, `
-insert into data_sources (workspace_id, id, name, kind, address, tls, dsn)
-values ($1, $2, $3, $4, $5, $6, $7)
-on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String(), t.Protection(), a.seal(ws, n.ID, n.DSN))
+	err = fence.Transact(ctx, a.pool, func(tx pgx.Tx) error { return a.insertSource(ctx, tx, ws, n, t) })
 	if err != nil {
 		return Source{}, saving.Explain(err, "create data source")
 	}
 	return a.GetSource(ctx, ws, n.ID)
+}
+
+// insertSource inserts a source, and returns fence.ErrUnchanged for one that exists. The lock
+// of the workspace makes creations count each other.
+func (a *Audiences) insertSource(ctx context.Context, tx pgx.Tx, ws uuid.UUID, n NewSource, t wire.Target) error {
+	if _, err := tx.Exec(ctx, `select from workspaces where id = $1 for no key update`, ws); err != nil {
+		return err
+	}
+	made, err := tx.Exec(ctx, `
+insert into data_sources (workspace_id, id, name, kind, address, tls, dsn)
+select $1, $2, $3, $4, $5, $6, $7
+ where (select count(*) from data_sources where workspace_id = $1) < $8
+on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Kind, t.String(), t.Protection(), a.seal(ws, n.ID, n.DSN), MaxSources)
+	if err != nil || made.RowsAffected() > 0 {
+		return err
+	}
+	var exists bool
+	switch err := tx.QueryRow(ctx, `select exists (select from data_sources where workspace_id = $1 and id = $2)`, ws, n.ID).Scan(&exists); {
+	case err != nil:
+		return err
+	case exists:
+		return fence.ErrUnchanged
+	}
+	return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_data_sources",
+		Message: fmt.Sprintf("the workspace has %d data sources; delete one", MaxSources)}
 }
 
 func (a *Audiences) seal(ws, id uuid.UUID, dsn string) []byte {

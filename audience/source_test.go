@@ -2,6 +2,7 @@ package audience
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +45,49 @@ func TestSourcesAreKept(t *testing.T) {
 		t.Error(err)
 	}
 	wantCode(t, b.DeleteSource(t.Context(), b.Workspace, n.ID), "not_found")
+}
+
+// A workspace has at most MaxSources data sources, also when some are created together. One
+// that exists is created again.
+func TestSourcesOfAWorkspaceAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	n := NewSource{ID: lemma.NewID(), Name: "shop", Kind: Postgres, DSN: b.DSN}
+	_, err := b.CreateSource(t.Context(), b.Workspace, n)
+	b.Must(err)
+	b.Exec(`insert into data_sources (workspace_id, id, name, kind, address, tls, dsn)
+		select workspace_id, gen_random_uuid(), 's' || i, kind, address, tls, dsn from data_sources, generate_series(4, $2::int) i
+		where id = $1`, n.ID, MaxSources)
+	first, err := b.Pool.Begin(t.Context()) // like a creation that has not committed yet
+	b.Must(err)
+	defer func() { _ = first.Rollback(context.Background()) }()
+	if _, err := first.Exec(t.Context(), `select from workspaces where id = $1 for no key update`, b.Workspace); err != nil {
+		t.Fatal(err)
+	}
+	var together sync.WaitGroup
+	faults := make(chan string, 4)
+	for range 4 {
+		together.Go(func() {
+			_, err := b.CreateSource(t.Context(), b.Workspace, NewSource{ID: lemma.NewID(), Name: uuid.NewString(), Kind: Postgres, DSN: b.DSN})
+			faults <- codeOf(err)
+		})
+	}
+	b.WaitForLocks(cap(faults))
+	b.Must(first.Rollback(t.Context()))
+	together.Wait()
+	close(faults)
+	got := map[string]int{}
+	for fault := range faults {
+		got[fault]++
+	}
+	if diff := cmp.Diff(map[string]int{"fine": 1, "too_many_data_sources": 3}, got); diff != "" {
+		t.Error(diff)
+	}
+	b.WantCount(MaxSources, `select count(*) from data_sources`)
+	_, err = b.CreateSource(t.Context(), b.Workspace, n)
+	wantCode(t, err, "fine")
+	b.Workspace = pgtest.Workspace(t, b.Pool)
+	b.addSource(t, Postgres, b.DSN)
 }
 
 func TestSourceListsArePaged(t *testing.T) {

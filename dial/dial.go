@@ -4,7 +4,8 @@
 // a name resolved to before. No other package of the server opens such connections; the
 // architecture test checks that.
 //
-// The caller decides which ports and protocols are allowed.
+// The caller decides which ports and protocols are allowed. Pools of such connections count
+// those that are idle with Idle, so that a process has few of them.
 package dial
 
 import (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -14,8 +15,13 @@ import (
 	"lemma/secrets"
 )
 
+// MaxProviders is how many providers a workspace has at most: each may have connections of
+// its own.
+const MaxProviders = 1_000
+
 // Create saves a provider and its meter. Creating one id twice makes one provider;
-// the second call returns it.
+// the second call returns it. The error is too_many_providers if the workspace has
+// MaxProviders.
 func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Provider, error) {
 	s := settings{name: n.Name, config: n.Config, secrets: given(n.Secrets), rate: n.RatePerSecond}
 	if given(n.Config) == nil {
@@ -29,14 +35,21 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 		return Provider{}, err
 	}
 	err = fence.Transact(ctx, p.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select from workspaces where id = $1 for no key update`, ws); err != nil { // creations count each other
+			return err
+		}
 		made, err := tx.Exec(ctx, `
 			insert into providers (workspace_id, id, name, channel, kind, config, secrets, rate_per_second, receives)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+			select $1, $2, $3, $4, $5, $6, $7, $8, $9
+			where (select count(*) from providers where workspace_id = $1) < $10
 			on conflict (workspace_id, id) do nothing`,
 			ws, n.ID, s.name, channel, n.Kind, s.config, p.seal(ws, n.ID, s.secrets), s.rate,
-			p.receives(n.Kind, channel, s.config, s.secrets))
-		if err := fence.Changed(made, err); err != nil {
+			p.receives(n.Kind, channel, s.config, s.secrets), MaxProviders)
+		if err != nil {
 			return err
+		}
+		if made.RowsAffected() == 0 {
+			return notMade(ctx, tx, ws, n.ID)
 		}
 		_, err = tx.Exec(ctx, `insert into provider_meters (workspace_id, provider_id) values ($1, $2)`, ws, n.ID)
 		return err
@@ -45,6 +58,19 @@ func (p *Providers) Create(ctx context.Context, ws uuid.UUID, n NewProvider) (Pr
 		return Provider{}, saving.Explain(err, "create provider")
 	}
 	return p.Get(ctx, ws, n.ID)
+}
+
+// notMade is why a provider was not inserted: it exists, or there are too many others.
+func notMade(ctx context.Context, tx pgx.Tx, ws, id uuid.UUID) error {
+	var exists bool
+	switch err := tx.QueryRow(ctx, `select exists (select from providers where workspace_id = $1 and id = $2)`, ws, id).Scan(&exists); {
+	case err != nil:
+		return err
+	case exists:
+		return fence.ErrUnchanged
+	}
+	return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_providers",
+		Message: fmt.Sprintf("the workspace has %d providers; delete one", MaxProviders)}
 }
 
 // Update changes a provider. ifMatch, if not nil, must be its version. Secrets that

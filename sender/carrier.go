@@ -89,6 +89,13 @@ const MostRetryAfter = 15 * time.Minute
 // wait is the RetryAfter that is respected.
 func (r Receipt) wait() time.Duration { return max(0, min(r.RetryAfter, MostRetryAfter)) }
 
+// How many connections of all carriers of a process may be idle at a time, and how many of one
+// workspace. A provider has up to 256 connections, and a workspace many providers.
+const (
+	MostIdle            = 256
+	MostIdleOfWorkspace = 64
+)
+
 // Carrier sends over one provider account. It is safe for concurrent use.
 type Carrier interface {
 	// Send makes exactly one wire request for each message and returns a receipt for each: no retries, no redirects,

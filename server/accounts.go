@@ -6,6 +6,7 @@ import (
 
 	"lemma"
 	"lemma/api"
+	"lemma/dial"
 	"lemma/sender"
 	"lemma/sender/apns"
 	"lemma/sender/fcm"
@@ -17,10 +18,12 @@ import (
 	"lemma/sender/wire"
 )
 
-// kindsOf returns the kinds of carriers that this program has.
+// kindsOf returns the kinds of carriers that this program has. They share the bound of idle
+// connections.
 func kindsOf(o wire.Operator) carriers {
+	o.Idle = dial.NewIdle(sender.MostIdle, sender.MostIdleOfWorkspace)
 	return carriers{
-		smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, ShowPrivate: o.ShowPrivate, Log: o.Log}),
+		smtp.Kind(smtp.Options{AllowPrivate: o.AllowPrivate, ShowPrivate: o.ShowPrivate, Log: o.Log, Idle: o.Idle}),
 		ses.Kind(o),
 		fcm.Kind(o),
 		apns.Kind(o),

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
+
+	"lemma/dial"
 	"lemma/sender/mime"
 )
 
@@ -16,7 +20,11 @@ const (
 	idleFor      = 30 * time.Second       // then an unused connection is closed
 	firstBackoff = 50 * time.Millisecond  // after a failed dial, doubled for each that follows
 	mostBackoff  = 400 * time.Millisecond // the circuit of package sender waits longer, on all processes
+	dismissTime  = 100 * time.Millisecond // to close a connection for another one
 )
+
+// mostDraft is the largest buffer of a message that an idle line keeps.
+const mostDraft = 64 << 10
 
 // line is a slot of the pool: at most one connection, and the buffers for messages.
 // One call to Send uses it at a time.
@@ -25,11 +33,15 @@ type line struct {
 	writer mime.Writer
 	drafts [2]draft
 	since  time.Time // when it became idle
+	idle   dial.IdleConn
 }
 
-// pool keeps idle lines. Its channel bounds how many are in use.
+// pool keeps idle lines. Its channel bounds how many are in use, and idle how many are idle
+// with those of other pools.
 type pool struct {
-	slots chan struct{}
+	slots     chan struct{}
+	idle      *dial.Idle
+	workspace uuid.UUID
 
 	mu      sync.Mutex
 	resting []*line // the last is used first, so that the others can be closed
@@ -41,7 +53,9 @@ type pool struct {
 	until    time.Time // no dial before
 }
 
-func newPool(most int) *pool { return &pool{slots: make(chan struct{}, most)} }
+func newPool(most int, idle *dial.Idle) *pool {
+	return &pool{slots: make(chan struct{}, most), idle: idle}
+}
 
 // take waits for a line. It returns nil when ctx ends first.
 func (p *pool) take(ctx context.Context) *line {
@@ -53,7 +67,9 @@ func (p *pool) take(ctx context.Context) *line {
 	if l := p.rested(); l != nil {
 		return l
 	}
-	return &line{}
+	l := &line{}
+	l.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { p.dismiss(l) }}
+	return l
 }
 
 func (p *pool) rested() *line {
@@ -65,24 +81,46 @@ func (p *pool) rested() *line {
 	}
 	l := p.resting[n-1]
 	p.resting = p.resting[:n-1]
+	p.idle.Remove(&l.idle)
 	return l
 }
 
-// give returns a line.
+// give returns a line. Beyond the bound of idle lines another one is closed for it.
 func (p *pool) give(l *line) {
 	l.since = time.Now()
-	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		l.quit()
-	} else {
-		p.resting = append(p.resting, l)
-		if p.sweeper == nil {
-			p.sweeper = time.AfterFunc(idleFor, func() { p.sweep(time.Now()) })
-		}
-		p.mu.Unlock()
-	}
+	l.trim()
+	surplus := p.rest(l)
 	<-p.slots
+	surplus()
+}
+
+// rest keeps a line, and returns what closes the one that is too many.
+func (p *pool) rest(l *line) (surplus func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return l.quit
+	}
+	p.resting = append(p.resting, l)
+	if p.sweeper == nil {
+		p.sweeper = time.AfterFunc(idleFor, func() { p.sweep(time.Now()) })
+	}
+	return p.idle.Add(&l.idle) // one without a connection counts too, for its buffers
+}
+
+// dismiss closes a line that is still idle, for another one. That may be of another
+// workspace, so it does not wait for the server.
+func (p *pool) dismiss(l *line) {
+	p.mu.Lock()
+	n := slices.Index(p.resting, l)
+	if n >= 0 {
+		p.resting = slices.Delete(p.resting, n, n+1)
+		p.idle.Remove(&l.idle)
+	}
+	p.mu.Unlock()
+	if n >= 0 && l.conn != nil {
+		l.conn.dismiss()
+	}
 }
 
 // sweep closes lines that were idle for long, and runs again while there are others.
@@ -94,6 +132,7 @@ func (p *pool) sweep(now time.Time) {
 	}
 	old := p.resting[:n:n]
 	p.resting = append([]*line(nil), p.resting[n:]...)
+	p.forget(old)
 	p.sweeper = nil
 	if len(p.resting) > 0 && !p.closed {
 		p.sweeper = time.AfterFunc(idleFor/2, func() { p.sweep(time.Now()) })
@@ -108,6 +147,7 @@ func (p *pool) close() {
 	p.mu.Lock()
 	rest := p.resting
 	p.resting, p.closed = nil, true
+	p.forget(rest)
 	if p.sweeper != nil {
 		p.sweeper.Stop()
 	}
@@ -117,6 +157,13 @@ func (p *pool) close() {
 		all.Go(l.quit)
 	}
 	all.Wait()
+}
+
+// forget counts lines as idle no more.
+func (p *pool) forget(lines []*line) {
+	for _, l := range lines {
+		p.idle.Remove(&l.idle)
+	}
 }
 
 // backoff returns the cause of the last failed dial while the next one must wait, and
@@ -149,6 +196,15 @@ func (l *line) hangUp() {
 	if l.conn != nil {
 		_ = l.conn.conn.Close() // there is nothing to send any more
 		l.conn = nil
+	}
+}
+
+// trim leaves large buffers of messages to the garbage collector.
+func (l *line) trim() {
+	for i := range l.drafts {
+		if d := &l.drafts[i]; cap(d.mail) > mostDraft {
+			d.mail = nil
+		}
 	}
 }
 

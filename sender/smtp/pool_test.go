@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lemma/dial"
 	"lemma/pgtest"
 	"lemma/sender"
 )
@@ -86,7 +87,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 // The pause after a failed dial doubles up to a bound, and a success ends it.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
-	p := newPool(1)
+	p := newPool(1, dial.NewIdle(1, 1))
 	for range 20 {
 		p.dialed(p.until, &refusal{reason: "connect_failed"})
 	}

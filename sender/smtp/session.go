@@ -172,6 +172,14 @@ func (s *session) settle() error {
 	return nil
 }
 
+// dismiss sends QUIT and closes. It does not wait for the answer, and no longer than a moment
+// for a server that does not read.
+func (s *session) dismiss() {
+	_ = s.conn.SetDeadline(time.Now().Add(dismissTime))
+	_, _ = s.conn.Write([]byte("QUIT\r\n")) // the server closes in any case
+	_ = s.conn.Close()
+}
+
 // quit sends QUIT and closes. It waits a second at most for the answer.
 func (s *session) quit() {
 	s.timeout = time.Second

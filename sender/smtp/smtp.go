@@ -72,6 +72,7 @@ type Options struct {
 	AllowPrivate bool         // also connect to loopback and private addresses: for development, and the operator's own network
 	ShowPrivate  bool         // tests of providers show what servers at such addresses answer
 	Log          *slog.Logger // for the full errors of connections; nil: none
+	Idle         *dial.Idle   // bounds the idle connections of all carriers; nil: each has a bound of its own
 }
 
 // Kind is email over SMTP. It has no capabilities: an SMTP server does not recognise a
@@ -84,7 +85,7 @@ func Kind(o Options) sender.Kind {
 			if err != nil {
 				return nil, err
 			}
-			c.provider, c.trace, c.redact = a.ProviderID, a.Trace, a.Redact
+			c.provider, c.pool.workspace, c.trace, c.redact = a.ProviderID, a.WorkspaceID, a.Trace, a.Redact
 			if a.CallTimeout > 0 {
 				c.timeout = min(c.timeout, a.CallTimeout)
 			}
@@ -131,6 +132,10 @@ func open(config, secrets json.RawMessage, o Options) (*carrier, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &carrier{settings: s, pool: newPool(s.maxConnections), tls: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.host},
+	idle := o.Idle
+	if idle == nil {
+		idle = dial.NewIdle(sender.MostIdle, sender.MostIdleOfWorkspace)
+	}
+	return &carrier{settings: s, pool: newPool(s.maxConnections, idle), tls: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.host},
 		dialer: dial.Dialer{AllowPrivate: o.AllowPrivate}, log: log, showPrivate: o.ShowPrivate}, nil
 }

@@ -139,6 +139,7 @@ func (c *call) try() (*Answer, *failure) {
 	if err != nil {
 		return nil, c.unconnected(err, waited)
 	}
+	defer c.server.done(conn)
 	if over(c.caller, c.request.StartBy) {
 		conn.Release()
 		return nil, &failure{Receipt: *notCalled()}

@@ -21,6 +21,7 @@ func (c *Client) Get(ctx context.Context, u *url.URL, header http.Header) (*Answ
 	if err != nil {
 		return nil, fmt.Errorf("connect to the provider: %w", err)
 	}
+	defer server.done(conn)
 	r := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	response, err := conn.RoundTrip(r.WithContext(ctx))
 	if err != nil {

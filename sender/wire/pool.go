@@ -7,6 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
+
+	"lemma/dial"
 )
 
 // How long a failed connection prevents another one.
@@ -22,8 +26,10 @@ const mostDials = 8
 // pool has the connections to one server. One is opened while none has capacity for a
 // request, so that there are at most as many as requests at a time.
 type pool struct {
-	dial  func(context.Context) (*http.ClientConn, error)
-	users int // guarded by the client
+	dial      func(context.Context) (*http.ClientConn, error)
+	idle      *dial.Idle // of all pools
+	workspace uuid.UUID
+	users     int // guarded by the client
 
 	private atomic.Bool // a connection led to a private address, whose answers are not shown
 
@@ -41,22 +47,31 @@ type pool struct {
 	changed  chan struct{} // contains a token when waiters should check again; a waiter that was served passes it on
 }
 
-// conn is a connection with capacity for a request.
+// conn is a connection of a pool.
 type conn struct {
 	*http.ClientConn
 	fresh bool // no request was sent on it
 	used  time.Time
+	calls int // that have capacity on it
+	idle  dial.IdleConn
 }
 
-func newPool(dial func(context.Context) (*http.ClientConn, error)) *pool {
-	p := &pool{dial: dial, changed: make(chan struct{}, 1)}
+// capacity is that of a connection for one request.
+type capacity struct {
+	*http.ClientConn
+	fresh bool // the request is the first
+	of    *conn
+}
+
+func newPool(idle *dial.Idle, workspace uuid.UUID, connect func(context.Context) (*http.ClientConn, error)) *pool {
+	p := &pool{dial: connect, idle: idle, workspace: workspace, changed: make(chan struct{}, 1)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
 
-// take reserves capacity for a request, which RoundTrip or Release ends. The error is that
-// of the last dial, or of ctx. If waited is false, that dial was an earlier one.
-func (p *pool) take(ctx context.Context) (c *conn, waited bool, err error) {
+// take reserves capacity for a request, which RoundTrip or Release ends, and done follows. The
+// error is that of the last dial, or of ctx. If waited is false, that dial was an earlier one.
+func (p *pool) take(ctx context.Context) (c *capacity, waited bool, err error) {
 	p.enter(1)
 	defer p.enter(-1)
 	for {
@@ -82,14 +97,16 @@ func (p *pool) enter(n int) {
 
 // reserve returns capacity on a connection, the error of a dial a moment ago, or neither
 // while a dial is under way or all connections are full.
-func (p *pool) reserve() (*conn, error) {
+func (p *pool) reserve() (*capacity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool { return c.Err() != nil })
+	p.remove(func(c *conn) bool { return c.Err() != nil })
 	for _, c := range slices.Backward(p.conns) { // the last is used first, so that the others can be closed
 		if c.Reserve() == nil {
-			reserved := &conn{ClientConn: c.ClientConn, fresh: c.fresh}
+			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c}
 			c.fresh, c.used = false, time.Now()
+			c.calls++
+			p.idle.Remove(&c.idle)
 			return reserved, nil
 		}
 	}
@@ -109,26 +126,71 @@ func (p *pool) reserve() (*conn, error) {
 	return nil, nil
 }
 
-// open adds a connection.
+// remove removes connections from the pool, which is locked.
+func (p *pool) remove(which func(*conn) bool) {
+	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool {
+		if !which(c) {
+			return false
+		}
+		p.idle.Remove(&c.idle)
+		return true
+	})
+}
+
+// done follows the end of a request. Beyond the bound of idle connections another one is
+// closed for its connection.
+func (p *pool) done(c *capacity) { p.leave(c.of)() }
+
+func (p *pool) leave(c *conn) (evict func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.calls--
+	if c.calls > 0 || !slices.Contains(p.conns, c) {
+		return func() {}
+	}
+	return p.idle.Add(&c.idle)
+}
+
+// evict closes a connection that is still idle, for another one. That may be of another
+// workspace, so it does not wait: TLS waits up to 5 s for a server that does not read.
+func (p *pool) evict(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.calls == 0 && slices.Contains(p.conns, c) {
+		p.remove(func(one *conn) bool { return one == c })
+		go c.Close()
+	}
+}
+
+// open adds a connection. It is idle if no request waits any more.
 func (p *pool) open() {
 	defer p.notify()
 	c, err := p.dial(p.ctx)
+	p.add(c, err)()
+}
+
+func (p *pool) add(c *http.ClientConn, err error) (evict func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dialing--
 	if err != nil {
 		p.until, p.cause = time.Now().Add(min(firstBackoff<<min(p.failures, 20), mostBackoff)), err
 		p.failures++
-		return
+		return func() {}
 	}
 	if p.ctx.Err() != nil {
-		_ = c.Close()
-		return
+		return func() { _ = c.Close() }
 	}
 	p.failures, p.until, p.cause = 0, time.Time{}, nil
 	p.single = c.Available() == 1
-	p.conns = append(p.conns, &conn{ClientConn: c, fresh: true, used: time.Now()})
+	made := &conn{ClientConn: c, fresh: true, used: time.Now()}
+	made.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { p.evict(made) }}
+	p.conns = append(p.conns, made)
 	c.SetStateHook(func(*http.ClientConn) { p.notify() })
+	if p.waiting > 0 { // the connection is for a request, and none is closed for it
+		return func() {}
+	}
+	return p.idle.Add(&made.idle)
 }
 
 func (p *pool) notify() {
@@ -143,7 +205,7 @@ func (p *pool) notify() {
 func (p *pool) sweep(before time.Time) (left bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool {
+	p.remove(func(c *conn) bool {
 		if c.Err() == nil && (c.InFlight() > 0 || c.used.After(before)) {
 			return false
 		}
@@ -157,8 +219,8 @@ func (p *pool) close() {
 	p.stop()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, c := range p.conns {
+	p.remove(func(c *conn) bool {
 		_ = c.Close()
-	}
-	p.conns = nil
+		return true
+	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"lemma/dial"
 	"lemma/sender"
 	"lemma/sender/sendertest"
 	"lemma/sender/wire"
@@ -40,7 +41,7 @@ func TestManyServers(t *testing.T) {
 	go func() { _ = s.Serve(l) }()
 	defer s.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	c := wire.New(wire.Options{Operator: wire.Operator{AllowPrivate: true}})
+	c := wire.New(wire.Options{Operator: wire.Operator{AllowPrivate: true, Idle: dial.NewIdle(1000, 1000)}})
 	defer c.Close()
 	for i := range 400 {
 		u := &url.URL{Scheme: "http", Host: net.JoinHostPort(fmt.Sprintf("127.0.%d.%d", 1+i/250, 1+i%250), port), Path: "/"}

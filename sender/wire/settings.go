@@ -64,7 +64,8 @@ func (o Operator) Options(a sender.Account, timeout time.Duration, most int) Opt
 	if a.CallTimeout > 0 {
 		timeout = min(timeout, a.CallTimeout)
 	}
-	return Options{Operator: o, Provider: a.ProviderID, Timeout: timeout, Most: most, Trace: a.Trace, Redact: a.Redact}
+	return Options{Operator: o, Workspace: a.WorkspaceID, Provider: a.ProviderID, Timeout: timeout, Most: most, Trace: a.Trace,
+		Redact: a.Redact}
 }
 
 // Server reads the URL of a server from the settings: https and a host, without a path.

@@ -47,6 +47,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma/dial"
+	"lemma/sender"
 	"lemma/sender/redact"
 	"lemma/sender/trace"
 )
@@ -59,19 +60,21 @@ type Operator struct {
 	PublicURL    func() string  // under which carriers reach this Lemma, without a slash at its end; nil or empty: they cannot
 	ShowPrivate  bool           // receipts, and tests of providers, show what servers at such addresses answer
 	Log          *slog.Logger   // for the full errors of connections; nil: none
+	Idle         *dial.Idle     // bounds the idle connections of all clients; nil: each has a bound of its own
 }
 
 // Options are the settings of a client.
 type Options struct {
 	Operator
-	Provider uuid.UUID       // for the log
-	Timeout  time.Duration   // of a call; a connection has half of it. 30 s
-	Most     int             // requests at a time of this client; 64
-	Window   int             // of these, requests of one call to Each; 32. 1: in order
-	OnlyH2   bool            // refuse servers without HTTP/2
-	Strange  bool            // recipients choose the servers: slow ones are called less often
-	Trace    *trace.Trace    // of the account: records the conversation of a test; nil: none
-	Redact   *redact.Secrets // of the account; nil: none
+	Workspace uuid.UUID       // whose idle connections are bounded
+	Provider  uuid.UUID       // for the log
+	Timeout   time.Duration   // of a call; a connection has half of it. 30 s
+	Most      int             // requests at a time of this client; 64
+	Window    int             // of these, requests of one call to Each; 32. 1: in order
+	OnlyH2    bool            // refuse servers without HTTP/2
+	Strange   bool            // recipients choose the servers: slow ones are called less often
+	Trace     *trace.Trace    // of the account: records the conversation of a test; nil: none
+	Redact    *redact.Secrets // of the account; nil: none
 }
 
 // Times and sizes of all clients.
@@ -115,6 +118,9 @@ func New(o Options) *Client {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Idle == nil {
+		o.Idle = dial.NewIdle(sender.MostIdle, sender.MostIdleOfWorkspace)
 	}
 	log := &recorder{trace: o.Trace, showPrivate: o.ShowPrivate}
 	c := &Client{options: o, recorder: log, transport: newTransport(o, log), calls: make(chan struct{}, o.Most), pools: map[origin]*pool{}}
@@ -204,7 +210,7 @@ func (c *Client) pool(o origin) (*pool, error) {
 		if len(c.pools) >= mostServers {
 			c.closeUnused()
 		}
-		p = newPool(func(ctx context.Context) (*http.ClientConn, error) {
+		p = newPool(c.options.Idle, c.options.Workspace, func(ctx context.Context) (*http.ClientConn, error) {
 			ctx, cancel := context.WithTimeout(context.WithValue(ctx, dialled{}, p), c.options.Timeout/2)
 			defer cancel()
 			return c.transport.NewClientConn(ctx, o.scheme, o.address)
