@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -145,12 +146,21 @@ func interfaceAddresses() ([]netip.Addr, error) {
 	return list, err
 }
 
-// Dial opens a TCP connection. It resolves the name once, checks all its addresses and
-// dials one of them, so a name that resolves differently later has no effect.
+// mostAddresses are those of a name that are checked and dialled. A name may have thousands,
+// each of which would cost the process time, and somebody else a connection.
+const mostAddresses = 8
+
+// Dial opens a TCP connection. It resolves the name once, checks its first 8 addresses and
+// dials one after the other until one accepts, so a name that resolves differently later has
+// no effect.
 func (d Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	addresses, err := d.lookup(ctx, host)
 	if err != nil {
 		return nil, err
+	}
+	addresses = addresses[:min(len(addresses), mostAddresses)]
+	if d.Own == nil {
+		d.Own = sync.OnceValues(interfaceAddresses)
 	}
 	for _, ip := range addresses {
 		if err := d.check(ip); err != nil {

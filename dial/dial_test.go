@@ -144,3 +144,30 @@ func TestTheNextAddressIsTried(t *testing.T) {
 	}
 	conn.Close()
 }
+
+// Of a name with thousands of addresses a few are dialled.
+func TestDialOfAFewAddresses(t *testing.T) {
+	t.Parallel()
+	var many []netip.Addr
+	for i := range 4_000 {
+		many = append(many, netip.AddrFrom4([4]byte{127, 9, byte(i >> 8), byte(i)}))
+	}
+	listen := func(ip netip.Addr) uint16 {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(ip, 0).String())
+		if err != nil {
+			t.Skip(err) // only Linux has all of 127.0.0.0/8
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return uint16(l.Addr().(*net.TCPAddr).Port)
+	}
+	d := dial.Dialer{AllowPrivate: true, Resolve: func(context.Context, string, string) ([]netip.Addr, error) { return many, nil }}
+	if conn, err := d.Dial(t.Context(), "many.example", listen(many[7])); err != nil {
+		t.Error(err)
+	} else {
+		_ = conn.Close()
+	}
+	if conn, err := d.Dial(t.Context(), "many.example", listen(many[8])); err == nil {
+		_ = conn.Close()
+		t.Error("too many addresses are dialled")
+	}
+}

@@ -42,7 +42,7 @@ func ResolveByEvidence(ctx context.Context, tx pgx.Tx, workspaceID uuid.UUID, ro
 	return resolved, nil
 }
 
-// unknownRows are the few rows that have an attempt with an unknown outcome.
+// unknownRows are the few rows that have an attempt with an unknown outcome, and no resolution.
 func unknownRows(ctx context.Context, tx pgx.Tx, ws uuid.UUID, origins, batches []uuid.UUID, ordinals []int16) ([]Row, error) {
 	rows, _ := tx.Query(ctx, `
 		select distinct r.origin_id, r.batch_id, r.ordinal
@@ -50,7 +50,11 @@ func unknownRows(ctx context.Context, tx pgx.Tx, ws uuid.UUID, origins, batches 
 		cross join lateral (
 			select from attempts a
 			where a.workspace_id = $1 and a.batch_id = r.batch_id and a.ordinal = r.ordinal and a.outcome = 'unknown' limit 1
-		) a order by 1, 2, 3`, ws, origins, batches, ordinals)
+		) a
+		where not exists (
+			select from notifications n join resolutions x on x.workspace_id = $1 and x.origin_id = r.origin_id and x.key = n.key
+			where n.workspace_id = $1 and n.origin_id = r.origin_id and n.batch_id = r.batch_id and n.ordinal = r.ordinal)
+		order by 1, 2, 3`, ws, origins, batches, ordinals)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Row])
 	return found, lemma.Wrap(err, "find unknown outcomes")
 }

@@ -27,8 +27,8 @@ import (
 const (
 	mostKeys     = 64 // certificates
 	mostFailures = 256
-	mostFetches  = 2  // of certificates in a second, for a topic
-	mostChain    = 4  // certificates above the first
+	mostFetches  = 2 // of certificates in a second, for a topic
+	mostChain    = 4 // certificates above the first
 	mostBytes    = 64 << 10
 	fetchTimeout = 10 * time.Second
 	keepKey      = 24 * time.Hour
