@@ -43,9 +43,13 @@ func (t *transaction) countSoftBounces(ctx context.Context, queued []events.Queu
 	return suppression.RecordDeliveries(ctx, t.tx, t.ws, all)
 }
 
+// acceptances are the events about a notification r that prove its acceptance.
+const acceptances = `provider_events p where p.workspace_id = $1 and p.origin_id = r.origin_id and p.batch_id = r.batch_id
+	and p.ordinal = r.ordinal and p.kind = 'accepted'`
+
 // lastDelivered is when the messages of soft bounces were delivered for the last time, of
-// those whose delivery was applied before: their state is not below it. It reads the last
-// acceptances of each attempt, however many there are.
+// those whose delivery was applied before: their state is not below it. It reads the first and
+// the last acceptances of each attempt, however many there are: opens follow a delivery.
 func (t *transaction) lastDelivered(ctx context.Context, soft []events.Queued) (map[notification]time.Time, error) {
 	if len(soft) == 0 {
 		return nil, nil
@@ -65,14 +69,15 @@ func (t *transaction) lastDelivered(ctx context.Context, soft []events.Queued) (
 		cross join lateral (
 			select max(least(p.occurred_at, p.recorded_at)) filter (where p.type = $6) as at from (
 				select l.type, l.occurred_at, l.recorded_at from (values (1), (2)) as k (attempt) cross join lateral (
-					select p.type, p.occurred_at, p.recorded_at from provider_events p
-					where p.workspace_id = $1 and p.origin_id = r.origin_id and p.batch_id = r.batch_id and p.ordinal = r.ordinal
-					  and p.kind = 'accepted' and p.attempt = k.attempt order by p.occurred_at desc limit 100
+					(select p.type, p.occurred_at, p.recorded_at from `+acceptances+` and p.attempt = k.attempt order by p.occurred_at limit 50)
+					union all
+					(select p.type, p.occurred_at, p.recorded_at from `+acceptances+` and p.attempt = k.attempt
+					order by p.occurred_at desc limit 50)
 				) l
 				union all
-				(select p.type, p.occurred_at, p.recorded_at from provider_events p
-				where p.workspace_id = $1 and p.origin_id = r.origin_id and p.batch_id = r.batch_id and p.ordinal = r.ordinal
-				  and p.kind = 'accepted' and p.attempt is null order by p.occurred_at desc limit 100)
+				(select p.type, p.occurred_at, p.recorded_at from `+acceptances+` and p.attempt is null order by p.occurred_at limit 50)
+				union all
+				(select p.type, p.occurred_at, p.recorded_at from `+acceptances+` and p.attempt is null order by p.occurred_at desc limit 50)
 			) p
 		) p
 		where d.rank >= $7 and p.at is not null`, t.ws, origins, keys, batches, ordinals, events.TypeDelivered, rankOf("delivered"))

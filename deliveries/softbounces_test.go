@@ -195,3 +195,24 @@ func TestADeletedSuppressionIsCountedAnew(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A delivery is found behind many opens, and before many.
+func TestASoftBounceAfterManyOpens(t *testing.T) {
+	for name, at := range map[string]time.Duration{"before them": time.Hour, "after them": 20 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			day := time.Now().Truncate(time.Minute).Add(-24 * time.Hour)
+			all := []events.Report{report(b.origin, 1, events.TypeDelivered, day.Add(at))}
+			for i := range 200 {
+				all = append(all, report(b.origin, 1, events.TypeOpened, day.Add(2*time.Hour+time.Duration(i)*time.Minute)))
+			}
+			b.receive(all...)
+			b.apply()
+			b.receive(report(b.origin, 1, events.TypeSoftBounced, day.Add(time.Minute)))
+			b.apply()
+			if n := b.softBounces(address(1)); n != 0 {
+				t.Errorf("%d soft bounces count, though the message was delivered later", n)
+			}
+		})
+	}
+}

@@ -3,8 +3,8 @@
 //   - A workspace is worked on by one goroutine of a process. Any number of processes may
 //     work, if they skip rows that are locked.
 //   - A workspace that fails or is slow does not stop the others: a transaction has a limit of
-//     time, and after a slow one the workspace rests for as long and takes fewer rows. So several
-//     goroutines of a process should call Each.
+//     time, and after a slow one the workspace takes fewer rows. So several goroutines of a
+//     process should call Each.
 //   - A row that fails by itself stops none of its workspace, and is tried again.
 //
 // The rows, and what is done with them in which transaction, are those of the caller.
@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -36,15 +37,20 @@ type Queue struct {
 	table string
 	chunk int
 
-	mu sync.Mutex
-	of map[uuid.UUID]turn
+	mu    sync.Mutex
+	of    map[uuid.UUID]turn
+	ended map[uuid.UUID]time.Time // lately: when the last work on a workspace ended
 }
 
 // New returns the Queue of a table with a workspace_id, by which it has an index. A
 // transaction takes at most chunk rows.
 func New(pool *pgxpool.Pool, table string, chunk int) *Queue {
-	return &Queue{Pause: 5 * time.Second, Limit: 10 * time.Second, pool: pool, table: table, chunk: chunk, of: map[uuid.UUID]turn{}}
+	return &Queue{Pause: 5 * time.Second, Limit: 10 * time.Second, pool: pool, table: table, chunk: chunk, of: map[uuid.UUID]turn{},
+		ended: map[uuid.UUID]time.Time{}}
 }
+
+// endedFor is longer than any list of workspaces is worked on.
+const endedFor = 10 * time.Minute
 
 // slow is how long a part may take before the next one of its workspace is smaller.
 const slow = time.Second
@@ -58,14 +64,16 @@ type Part struct {
 // turn is that of a workspace that is worked on, or has failed.
 type turn struct {
 	Part
-	busy  bool
-	after time.Time // when it may begin
+	busy   bool
+	after  time.Time     // when it may begin
+	perRow time.Duration // of the last part, if it was slow; else 0
 }
 
 // Each calls work once for each workspace with rows, in random order, but those that another
 // call works on or that have failed lately. It returns how many rows work has done.
 func (q *Queue) Each(ctx context.Context, work func(ctx context.Context, workspace uuid.UUID, next Part) (done int, err error)) (
 	done int, err error) {
+	read := time.Now()
 	workspaces, err := q.waiting(ctx)
 	if err != nil {
 		return 0, err
@@ -73,7 +81,7 @@ func (q *Queue) Each(ctx context.Context, work func(ctx context.Context, workspa
 	rand.Shuffle(len(workspaces), func(i, j int) { workspaces[i], workspaces[j] = workspaces[j], workspaces[i] })
 	var failed loop.Errors
 	for _, ws := range workspaces {
-		next, ok := q.begin(ws)
+		next, ok := q.begin(ws, read)
 		if !ok {
 			continue
 		}
@@ -109,10 +117,14 @@ func (q *Queue) waiting(ctx context.Context) ([]uuid.UUID, error) {
 	return found, lemma.Wrap(err, "find workspaces in %s", q.table)
 }
 
-// begin marks a workspace as being worked on and returns which rows.
-func (q *Queue) begin(ws uuid.UUID) (next Part, ok bool) {
+// begin marks a workspace as being worked on and returns which rows. It refuses one whose rows
+// another call has taken since the list of workspaces was read.
+func (q *Queue) begin(ws uuid.UUID, read time.Time) (next Part, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.ended[ws].After(read) {
+		return Part{}, false
+	}
 	of, known := q.of[ws]
 	if !known {
 		of.Most = q.chunk
@@ -126,13 +138,17 @@ func (q *Queue) begin(ws uuid.UUID) (next Part, ok bool) {
 }
 
 // end chooses the next part of a workspace by how many rows of its last part are done, and how
-// long that took. After an error, or if it was slow, it takes half as many, and leaves a row
-// out that failed by itself. What was left out is tried again at the end of the queue, row by
-// row.
+// long that took. After an error it takes half as many, and leaves a row out that failed by
+// itself. What was left out is tried again at the end of the queue, row by row. After a slow
+// part it takes half as many as well, unless fewer rows have made each of them slower: then the
+// database is slow, and not these rows.
 func (q *Queue) end(ws uuid.UUID, last Part, done int, took time.Duration, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	next := turn{after: time.Now().Add(q.Pause)}
+	now := time.Now()
+	maps.DeleteFunc(q.ended, func(_ uuid.UUID, at time.Time) bool { return now.Sub(at) > endedFor })
+	q.ended[ws] = now
+	next, perRow := turn{after: now.Add(q.Pause)}, took/time.Duration(last.Most)
 	switch {
 	case err != nil && last.Most == 1:
 		next.Part = Part{last.Skip + 1, 1}
@@ -140,8 +156,8 @@ func (q *Queue) end(ws uuid.UUID, last Part, done int, took time.Duration, err e
 		next.Part = Part{last.Skip, last.Most / 2}
 	case last.Skip > 0 && done < last.Most:
 		next.Part = Part{0, 1}
-	case took > slow:
-		next = turn{Part: Part{last.Skip, max(1, last.Most/2)}, after: time.Now().Add(took)}
+	case took > slow && (q.of[ws].perRow == 0 || perRow < q.of[ws].perRow*3/2):
+		next = turn{Part: Part{last.Skip, max(1, last.Most/2)}, perRow: perRow}
 	case last.Skip > 0 || last.Most < q.chunk:
 		next = turn{Part: Part{last.Skip, min(q.chunk, last.Most*2)}}
 	default:

@@ -56,10 +56,15 @@ func (c *gated) earliest(t time.Time) time.Time {
 	return t
 }
 
-// arrives records since when a body arrives, or with a zero time that none does.
+// arrives records since when a body arrives, or with a zero time that none does. What was
+// written before, such as 100 Continue, is no begin of an answer.
 func (c *gated) arrives(since time.Time) {
 	if c != nil {
-		c.record(func(w *waiting) { w.arriving = since })
+		c.record(func(w *waiting) {
+			if w.arriving = since; since.IsZero() {
+				w.since = time.Now()
+			}
+		})
 	}
 }
 

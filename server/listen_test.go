@@ -184,6 +184,8 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		switch r.URL.Path {
 		case "/known":
 			known(r.Context())
+		case "/continued": // what asks for the body is no begin of an answer
+			_, _ = io.ReadAll(r.Body)
 		case "/begun":
 			_, _ = io.WriteString(w, "begun")
 			_ = http.NewResponseController(w).Flush()
@@ -197,14 +199,22 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	eventuallyOpen(t, counts, 0)
 	ask := func(path string) net.Conn {
 		conn := dialed(t, address)
-		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		body := ""
+		if path == "/continued" {
+			body = "Content-Length: 1\r\nExpect: 100-continue\r\n"
+		}
+		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n"+body+"Connection: close\r\n\r\n")
+		if body != "" {
+			time.Sleep(100 * time.Millisecond) // until the server asks for it
+			_, err = io.WriteString(conn, "x")
+		}
 		if err != nil {
 			t.Error(err)
 		}
 		return conn
 	}
 	var kept []net.Conn
-	for _, path := range []string{"/known", "/begun", "/stranger"} {
+	for _, path := range []string{"/known", "/begun", "/continued"} {
 		kept = append(kept, ask(path))
 		<-working
 	}

@@ -10,18 +10,18 @@ import (
 )
 
 // execute advances an execution until it ends, waits, needs a fact, has taken that long, or
-// has made messages of that many bytes. It executes at least one node. It decides and writes nothing: the same facts give the same
+// has messages of that many bytes. It executes at least one node. It decides and writes nothing: the same facts give the same
 // steps, however often it runs.
 func (t *Execution) execute(most time.Duration, bytes int) need {
 	if t.Graph == nil {
 		t.Block("version_unreadable", unreadableFor)
 	}
-	begun, before := time.Now(), t.messages()
+	begun := time.Now()
 	for nodes := 0; t.Status == enrollment.Active && t.Until.IsZero(); nodes++ {
 		if nodes > 0 && time.Since(begun) > most {
 			return needTime
 		}
-		if nodes > 0 && t.messages()-before > bytes {
+		if nodes > 0 && t.messages() > bytes {
 			return needMemory
 		}
 		if n := t.executeNode(); n != nothing {
