@@ -45,8 +45,8 @@ func (i *Idle) Add(c *IdleConn) (evict func()) {
 	i.count++
 	i.added++
 	c.added = i.added
-	own := append(i.workspaces[c.Workspace], c)
-	i.workspaces[c.Workspace] = own
+	i.workspaces[c.Workspace] = append(i.workspaces[c.Workspace], c)
+	own := i.workspaces[c.Workspace]
 	switch {
 	case len(own) > i.workspace:
 		return i.evict(own[0])

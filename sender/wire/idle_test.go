@@ -78,7 +78,8 @@ func post(t *testing.T, c *Client, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a, failure := c.Post(context.Background(), Request{URL: u, Header: http.Header{}, Body: []byte("x")}); failure != nil || a.Status != 200 {
+	a, failure := c.Post(context.Background(), Request{URL: u, Header: http.Header{}, Body: []byte("x")})
+	if failure != nil || a.Status != 200 {
 		t.Errorf("%+v, %+v", a, failure)
 	}
 }
