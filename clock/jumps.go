@@ -28,8 +28,11 @@ func NewJumps(within time.Duration) *Jumps {
 	return &Jumps{within: within, begun: time.Now(), seen: []offset{{}}}
 }
 
-// Add remembers a reading.
+// Add remembers a reading, unless it took so long that it shows too little.
 func (j *Jumps) Add(r Reading) {
+	if r.Ended.Sub(r.Begun) >= jumpSlack {
+		return
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	at := r.Ended.Sub(j.begun)

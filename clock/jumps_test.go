@@ -30,7 +30,7 @@ func TestJumps(t *testing.T) {
 	} {
 		j := NewJumps(time.Hour)
 		for _, s := range c.seen {
-			j.Add(Reading{At: j.begun.Add(s.at + s.ahead).UTC(), Ended: j.begun.Add(s.at)})
+			j.Add(Reading{At: j.begun.Add(s.at + s.ahead).UTC(), Begun: j.begun.Add(s.at), Ended: j.begun.Add(s.at)})
 		}
 		if got := j.Ahead(j.begun.Add(c.now.at+c.now.ahead).UTC(), j.begun.Add(c.now.at)); got.Round(time.Second) != c.want {
 			t.Errorf("%s: %v instead of %v", name, got, c.want)
@@ -44,9 +44,20 @@ func TestJumpsAreForgotten(t *testing.T) {
 	j := NewJumps(time.Hour)
 	for minute := range 10_000 {
 		at := j.begun.Add(time.Duration(minute) * time.Minute)
-		j.Add(Reading{At: at.UTC(), Ended: at})
+		j.Add(Reading{At: at.UTC(), Begun: at, Ended: at})
 	}
 	if len(j.seen) > 63 {
 		t.Errorf("%d readings of an hour", len(j.seen))
+	}
+}
+
+// A reading that took long does not show how far the clock was behind.
+func TestASlowReadingIsNoJump(t *testing.T) {
+	t.Parallel()
+	j := NewJumps(time.Hour)
+	at := j.begun.Add(time.Minute)
+	j.Add(Reading{At: at.UTC(), Begun: at, Ended: at.Add(40 * time.Second)})
+	if ahead := j.Ahead(at.Add(time.Minute).UTC(), at.Add(time.Minute)); ahead != 0 {
+		t.Error(ahead)
 	}
 }

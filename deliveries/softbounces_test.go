@@ -196,15 +196,24 @@ func TestADeletedSuppressionIsCountedAnew(t *testing.T) {
 	}
 }
 
-// A delivery is found behind many opens, and before many.
+// A delivery is found behind many opens, and before many, whichever attempt they are of.
 func TestASoftBounceAfterManyOpens(t *testing.T) {
-	for name, at := range map[string]time.Duration{"before them": time.Hour, "after them": 20 * time.Hour} {
+	for name, c := range map[string]struct {
+		delivered time.Duration
+		attempt   int
+	}{
+		"before them": {time.Hour, 1}, "after them": {20 * time.Hour, 1}, "of the second attempt": {20 * time.Hour, 2},
+		"of an unknown attempt, before them": {time.Hour, 0}, "of an unknown attempt, after them": {20 * time.Hour, 0},
+	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			day := time.Now().Truncate(time.Minute).Add(-24 * time.Hour)
-			all := []events.Report{report(b.origin, 1, events.TypeDelivered, day.Add(at))}
+			all := []events.Report{report(b.origin, 1, events.TypeDelivered, day.Add(c.delivered))}
 			for i := range 200 {
 				all = append(all, report(b.origin, 1, events.TypeOpened, day.Add(2*time.Hour+time.Duration(i)*time.Minute)))
+			}
+			for i := range all {
+				all[i].Attempt = c.attempt
 			}
 			b.receive(all...)
 			b.apply()

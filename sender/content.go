@@ -40,8 +40,8 @@ type caches struct {
 // Bytes of what is kept by provider. A carrier counts its account twice, since it may keep
 // it in another form, and carrierBytes for its transport.
 const (
-	carriersBytes = 64 << 20
-	carriersShare = 8 << 20
+	carriersBytes = 128 << 20
+	carriersShare = 32 << 20
 	carrierBytes  = 32 << 10
 	pacesBytes    = 64 << 20 // of 16,000
 )

@@ -35,11 +35,12 @@ const (
 // lookups are those of one run of the reaper.
 type lookups struct {
 	until  time.Time
+	ahead  time.Duration      // by which the clock of the database was set ahead
 	silent map[uuid.UUID]bool // providers that gave no answer: they are not asked again
 }
 
-func newLookups() *lookups {
-	return &lookups{until: time.Now().Add(lookupsPerRun), silent: map[uuid.UUID]bool{}}
+func newLookups(ahead time.Duration) *lookups {
+	return &lookups{until: time.Now().Add(lookupsPerRun), ahead: ahead, silent: map[uuid.UUID]bool{}}
 }
 
 // unknownRows are the rows of a stale batch that the carrier is asked about.
@@ -54,7 +55,7 @@ type unknownRows struct {
 // transaction, and decides nothing. asked is false if the time of the run is over: the
 // next run asks. If the carrier cannot be asked, nothing is proven.
 func (s *Sender) lookUp(ctx context.Context, ref notifications.Ref, run *lookups) (asked bool, err error) {
-	d, err := s.unknownRows(ctx, ref)
+	d, err := s.unknownRows(ctx, ref, run.ahead)
 	if err != nil || d == nil || run.silent[d.providerID] {
 		return err == nil, err
 	}
@@ -78,13 +79,14 @@ func (s *Sender) lookUp(ctx context.Context, ref notifications.Ref, run *lookups
 
 // unknownRows reads the rows of a stale batch that may have been called and have no
 // evidence. It is nil if there are none, or the carrier cannot be asked.
-func (s *Sender) unknownRows(ctx context.Context, ref notifications.Ref) (*unknownRows, error) {
+func (s *Sender) unknownRows(ctx context.Context, ref notifications.Ref, ahead time.Duration) (*unknownRows, error) {
 	d := &unknownRows{claim: claim{Ref: ref}}
 	err := s.pool.QueryRow(ctx, `
 		select b.root_id, b.provider_id, b.content_id, b.attempt, p.kind, p.version, now()
 		from batches b join providers p on p.workspace_id = b.workspace_id and p.id = b.provider_id
-		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3 and b.status = 'leased' and b.lease_until < now()`,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&d.root, &d.providerID, &d.contentID, &d.attempt, &d.kind, &d.version, &d.until)
+		where b.workspace_id = $1 and b.origin_id = $2 and b.id = $3 and b.status = 'leased'
+		  and b.lease_until < now() - $4::interval`, ref.WorkspaceID, ref.OriginID, ref.BatchID,
+		ahead).Scan(&d.root, &d.providerID, &d.contentID, &d.attempt, &d.kind, &d.version, &d.until)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !s.kinds[d.kind].Capabilities.Lookup {
 		return nil, nil
 	}

@@ -178,12 +178,12 @@ func TestTheNextRunAsks(t *testing.T) {
 	b.work(s)
 	b.expireLeases()
 	stale := b.batches("status = 'leased'")[0]
-	over := newLookups()
+	over := newLookups(0)
 	over.until = time.Now().Add(-time.Second)
 	if asked, err := s.lookUp(context.Background(), stale, over); asked || err != nil || len(carrier.asked) != 0 {
 		t.Errorf("asked: %v, %v", asked, err)
 	}
-	if asked, err := s.lookUp(context.Background(), refs[0], newLookups()); !asked || err != nil || len(carrier.asked) > 1 {
+	if asked, err := s.lookUp(context.Background(), refs[0], newLookups(0)); !asked || err != nil || len(carrier.asked) > 1 {
 		t.Errorf("of a batch that is not stale: %v, %v", asked, err)
 	}
 }

@@ -43,11 +43,15 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 		return sum, err
 	}
 	s.jumps.Add(read)
-	expired, err := s.expired(ctx)
+	ahead := s.jumps.Ahead(read.At, read.Begun)
+	expired, err := s.expired(ctx, ahead)
 	if err != nil {
 		return sum, err
 	}
-	run := newLookups()
+	if sum.Kept, err = s.kept(ctx, ahead); err != nil {
+		return sum, err
+	}
+	run := newLookups(ahead)
 	for _, ref := range expired {
 		s.at(ctx, "expired", ref)
 		var one Reaped
@@ -81,7 +85,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	}
 	if sum.Kept > 0 {
 		s.log.Warn("the clock of the database was set ahead: leases are left to their holders", "batches", sum.Kept,
-			"ahead", s.jumps.Ahead(read.At, read.Begun))
+			"ahead", ahead)
 	}
 	s.metrics.reaped(sum)
 	return sum, failed.Err()
@@ -90,14 +94,24 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 // expired returns batches whose lease has expired, round robin by workspace: those of
 // one do not delay those of another. At random within a workspace and among workspaces, since
 // some cannot be decided yet.
-func (s *Sender) expired(ctx context.Context) ([]notifications.Ref, error) {
+func (s *Sender) expired(ctx context.Context, ahead time.Duration) ([]notifications.Ref, error) {
 	rows, _ := s.pool.Query(ctx, `
 		select workspace_id, origin_id, id from (
 			select workspace_id, origin_id, id, row_number() over (partition by workspace_id order by random()) as n
-			from batches where status = 'leased' and lease_until < now()
-		) b order by n, random() limit $1`, reapMost)
+			from batches where status = 'leased' and lease_until < now() - $2::interval
+		) b order by n, random() limit $1`, reapMost, ahead)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	return found, lemma.Wrap(err, "find expired leases")
+}
+
+// kept counts the leases that seem to have expired, since the clock was set ahead.
+func (s *Sender) kept(ctx context.Context, ahead time.Duration) (n int, err error) {
+	if ahead == 0 {
+		return 0, nil
+	}
+	err = s.pool.QueryRow(ctx, `
+		select count(*) from batches where status = 'leased' and lease_until < now() and lease_until >= now() - $1::interval`, ahead).Scan(&n)
+	return n, lemma.Wrap(err, "count leases that are kept")
 }
 
 // stale is a batch whose lease has expired, locked by this reaper.
@@ -120,8 +134,13 @@ type stale struct {
 }
 
 func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reaped, err error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return sum, err
+	}
+	defer conn.Release()
 	begun := time.Now()
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		b, ok, err := lockStale(ctx, tx, ref)
 		if err != nil || !ok {
 			return err

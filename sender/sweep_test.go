@@ -105,7 +105,8 @@ func TestRunsChooseAmongWorkspaces(t *testing.T) {
 		from (select ws, gen_random_uuid() as id, status
 			from (select gen_random_uuid() as ws from generate_series(1, $1::int)) w, unnest(array['leased', 'ready']) as status) b`, 2*sweepMost)
 	s := b.sender()
-	for name, read := range map[string]func(context.Context) ([]notifications.Ref, error){"late": s.readLate, "expired": s.expired} {
+	expired := func(ctx context.Context) ([]notifications.Ref, error) { return s.expired(ctx, 0) }
+	for name, read := range map[string]func(context.Context) ([]notifications.Ref, error){"late": s.readLate, "expired": expired} {
 		chosen := map[uuid.UUID]bool{}
 		most := 0
 		for range 3 {

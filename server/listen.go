@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -204,10 +205,11 @@ func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 // connection replaces the one whose client the server has waited for longest: an
 // idle one, whose client can reconnect, one without a first request or whose body
 // has not arrived for silentTime, or one whose client has not received its responses
-// for slowTime. A request without a known API key, whose answer has not begun, counts as
-// one that is waited for: however long it waits for a place or the database, it
-// keeps no other out. A client that opens many connections thus loses its own first.
-// Without such a connection the new one is refused with 503.
+// for slowTime. If there is none, it replaces a request without a known API key whose answer
+// has not begun, chosen at random: such requests keep no others out, however long they wait for
+// a place or the database, and while there are too many of them most are still answered. A
+// client that opens many connections thus loses its own first. Without such a connection the
+// new one is refused with 503.
 type gate struct {
 	net.Listener
 	name   string
@@ -255,10 +257,16 @@ func (w waiting) time(l timeLimits) (waited time.Duration, mayClose bool) {
 		waited = time.Since(w.arriving)
 		return waited, waited >= l.silent
 	case w.writing.IsZero():
-		return time.Since(w.since), !w.known && w.wrote.Before(w.since)
+		return 0, false
 	}
 	waited = w.blocked + time.Since(w.writing)
 	return waited, waited >= l.slow
+}
+
+// isStranger reports whether a request without a known key is worked on, and is not being
+// answered.
+func (w waiting) isStranger() bool {
+	return w.state == http.StateActive && !w.known && w.arriving.IsZero() && w.writing.IsZero() && w.wrote.Before(w.since)
 }
 
 func newGate(l net.Listener, e endpoint, counts *connectionMetrics) *gate {
@@ -294,14 +302,24 @@ func (g *gate) admit(conn net.Conn) *gated {
 	return c
 }
 
-// evict closes the connection that has waited longest, if one may be closed.
+// evict closes the connection that has waited longest, or that of a stranger, if one may be
+// closed.
 func (g *gate) evict() bool {
-	var slowest *gated
+	var slowest, stranger *gated
 	var longest time.Duration
+	strangers := 0
 	for c, w := range g.open {
 		if waited, mayClose := w.time(g.limits); mayClose && (slowest == nil || waited > longest) {
 			slowest, longest = c, waited
 		}
+		if w.isStranger() {
+			if strangers++; rand.IntN(strangers) == 0 {
+				stranger = c
+			}
+		}
+	}
+	if slowest == nil {
+		slowest = stranger
 	}
 	if slowest == nil {
 		return false

@@ -2,10 +2,12 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -75,5 +77,45 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		if body, err := io.ReadAll(r.Body); err != nil || !strings.HasSuffix(string(body), "hello") {
 			t.Errorf("%s, %v", body, err)
 		}
+	}
+}
+
+// Beyond what a process can do, most requests without a key are answered all the same: each new
+// one does not end the one that would be answered next.
+func TestTooManyRequestsOfStrangersAreAnsweredInPart(t *testing.T) {
+	t.Parallel()
+	places := make(chan struct{}, 4)
+	address, counts := listening(t, endpoint{name: "api", most: 40, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+		<-places
+		hello(w, r)
+	})})
+	eventuallyOpen(t, counts, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	var answered atomic.Int64
+	begun := time.Now()
+	for ctx.Err() == nil { // twice as many as it can answer
+		go func() {
+			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+			r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err == nil && r.StatusCode == http.StatusOK && time.Since(begun) > 2*time.Second { // all connections are in use
+				answered.Add(1)
+			}
+		}()
+		time.Sleep(6 * time.Millisecond)
+	}
+	if n := answered.Load(); n < 30 {
+		t.Errorf("%d were answered, of about 160 that could be", n)
 	}
 }
