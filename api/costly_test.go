@@ -128,9 +128,7 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 			r.Header.Set("Authorization", "Bearer "+b.token)
 			b.server.ServeHTTP(&slowCaller{httptest.NewRecorder(), started, hold}, r)
 		})
-	}
-	for range fit {
-		<-started
+		<-started // one after the other, for the limits of the source
 	}
 	if got := b.do("GET", path, nil).is(503); got.problem.Code != "overloaded" {
 		t.Errorf("%s", got.body)
