@@ -51,9 +51,11 @@ func unknownRows(ctx context.Context, tx pgx.Tx, ws uuid.UUID, origins, batches 
 			select from attempts a
 			where a.workspace_id = $1 and a.batch_id = r.batch_id and a.ordinal = r.ordinal and a.outcome = 'unknown' limit 1
 		) a
-		where not exists (
-			select from notifications n join resolutions x on x.workspace_id = $1 and x.origin_id = r.origin_id and x.key = n.key
-			where n.workspace_id = $1 and n.origin_id = r.origin_id and n.batch_id = r.batch_id and n.ordinal = r.ordinal)
+		cross join lateral (
+			select n.key from notifications n
+			where n.workspace_id = $1 and n.origin_id = r.origin_id and n.batch_id = r.batch_id and n.ordinal = r.ordinal offset 0
+		) n
+		where not exists (select from resolutions x where x.workspace_id = $1 and x.origin_id = r.origin_id and x.key = n.key)
 		order by 1, 2, 3`, ws, origins, batches, ordinals)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Row])
 	return found, lemma.Wrap(err, "find unknown outcomes")
