@@ -146,19 +146,19 @@ func interfaceAddresses() ([]netip.Addr, error) {
 	return list, err
 }
 
-// mostAddresses are those of a name that are checked and dialled. A name may have thousands,
-// each of which would cost the process time, and somebody else a connection.
-const mostAddresses = 8
+// mostAddresses are those of a name that are checked and dialled, of IPv4 and of IPv6. A name may
+// have thousands, each of which would cost the process time, and somebody else a connection.
+const mostAddresses = 4
 
-// Dial opens a TCP connection. It resolves the name once, checks its first 8 addresses and
-// dials one after the other until one accepts, so a name that resolves differently later has
-// no effect.
+// Dial opens a TCP connection. It resolves the name once, checks its first 4 addresses of IPv4
+// and of IPv6, and dials one after the other until one accepts, so a name that resolves
+// differently later has no effect.
 func (d Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	addresses, err := d.lookup(ctx, host)
 	if err != nil {
 		return nil, err
 	}
-	addresses = addresses[:min(len(addresses), mostAddresses)]
+	addresses = firstOfEach(addresses)
 	if d.Own == nil {
 		d.Own = sync.OnceValues(interfaceAddresses)
 	}
@@ -170,7 +170,23 @@ func (d Dialer) Dial(ctx context.Context, host string, port uint16) (net.Conn, e
 	return first(ctx, addresses, port)
 }
 
-// DialContext is Dial in the form that http.Transport needs.
+// firstOfEach returns the first addresses of each version, in their order.
+func firstOfEach(all []netip.Addr) (some []netip.Addr) {
+	var of [2]int
+	for _, ip := range all {
+		version := 0
+		if ip.Unmap().Is4() {
+			version = 1
+		}
+		if of[version]++; of[version] <= mostAddresses {
+			some = append(some, ip)
+		}
+	}
+	return some
+}
+
+// DialContext is Dial in the form that http.Transport needs, which sets no deadlines. Each
+// write on the connection has 10 s for the next 32 KiB.
 func (d Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -180,7 +196,11 @@ func (d Dialer) DialContext(ctx context.Context, _, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	return d.Dial(ctx, host, uint16(port))
+	conn, err := d.Dial(ctx, host, uint16(port))
+	if err != nil {
+		return nil, err
+	}
+	return &timely{Conn: conn, each: writeTime}, nil
 }
 
 // Unix connects to a unix socket. The caller decides whether a customer may name one.

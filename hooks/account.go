@@ -18,7 +18,7 @@ import (
 
 const (
 	accountAge   = 5 * time.Second // after it a provider is read again
-	mostAccounts = 10_000          // in memory
+	mostAccounts = 2_000           // in memory, each with up to 200 KiB
 	mostReads    = 8               // of providers at a time
 )
 

@@ -40,6 +40,8 @@ type Queue struct {
 	mu    sync.Mutex
 	of    map[uuid.UUID]turn
 	ended map[uuid.UUID]time.Time // lately: when the last work on a workspace ended
+
+	cleaned time.Time // when the old ones were deleted
 }
 
 // New returns the Queue of a table with a workspace_id, by which it has an index. A
@@ -146,9 +148,12 @@ func (q *Queue) end(ws uuid.UUID, last Part, done int, took time.Duration, err e
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(q.ended, func(_ uuid.UUID, at time.Time) bool { return now.Sub(at) > endedFor })
+	if now.Sub(q.cleaned) > endedFor {
+		maps.DeleteFunc(q.ended, func(_ uuid.UUID, at time.Time) bool { return now.Sub(at) > endedFor })
+		q.cleaned = now
+	}
 	q.ended[ws] = now
-	next, perRow := turn{after: now.Add(q.Pause)}, took/time.Duration(last.Most)
+	next, perRow := turn{after: now.Add(q.Pause)}, took/time.Duration(max(1, done))
 	switch {
 	case err != nil && last.Most == 1:
 		next.Part = Part{last.Skip + 1, 1}

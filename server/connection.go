@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net"
 	"sync"
 	"time"
@@ -9,7 +10,8 @@ import (
 // gated is a connection that its gate counts.
 type gated struct {
 	net.Conn
-	gate *gate
+	gate   *gate
+	cancel context.CancelFunc // of its requests; guarded by the gate
 
 	mu    sync.Mutex
 	until time.Time // deadline of the response
@@ -92,4 +94,31 @@ func (c *gated) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return nil
+}
+
+// connectionOf is the key of a request's context for its connection.
+type connectionOf struct{}
+
+// withConnection is the ConnContext hook of http.Server. The context ends when the connection
+// is replaced: net/http notices a closed one only if it is reading.
+func withConnection(ctx context.Context, conn net.Conn) context.Context {
+	c, ok := conn.(*gated)
+	if !ok {
+		return ctx
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, connectionOf{}, c))
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	if _, open := c.gate.open[c]; !open {
+		cancel()
+	}
+	c.cancel = cancel
+	return ctx
+}
+
+// known records that the request of a context has a valid API key.
+func known(ctx context.Context) {
+	if c, ok := ctx.Value(connectionOf{}).(*gated); ok {
+		c.record(func(w *waiting) { w.known = true })
+	}
 }

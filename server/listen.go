@@ -334,6 +334,9 @@ func (g *gate) evict() bool {
 func (g *gate) remove(c *gated) {
 	if _, open := g.open[c]; open {
 		delete(g.open, c)
+		if c.cancel != nil {
+			c.cancel()
+		}
 		g.counts.open.WithLabelValues(g.name).Dec()
 	}
 }
@@ -345,21 +348,6 @@ func (g *gate) state(conn net.Conn, s http.ConnState) {
 		return
 	}
 	c.record(func(w *waiting) { w.state, w.since, w.arriving, w.known = s, time.Now(), time.Time{}, false })
-}
-
-// connectionOf is the key of a request's context for its connection.
-type connectionOf struct{}
-
-// withConnection is the ConnContext hook of http.Server.
-func withConnection(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, connectionOf{}, conn)
-}
-
-// known records that the request of a context has a valid API key.
-func known(ctx context.Context) {
-	if c, ok := ctx.Value(connectionOf{}).(*gated); ok {
-		c.record(func(w *waiting) { w.known = true })
-	}
 }
 
 const tooMany = `{"type":"urn:lemma:problem:too_many_connections","title":"Service Unavailable","status":503,` +

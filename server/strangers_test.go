@@ -119,3 +119,30 @@ func TestTooManyRequestsOfStrangersAreAnsweredInPart(t *testing.T) {
 		t.Errorf("%d were answered, of about 160 that could be", n)
 	}
 }
+
+// The work for a request ends when its connection is replaced, also while its body was not
+// read: otherwise nothing would bound the requests that are worked on.
+func TestTheWorkOfAReplacedStrangerEnds(t *testing.T) {
+	t.Parallel()
+	working, ended := make(chan struct{}, 10), make(chan struct{}, 10)
+	address, counts := listening(t, endpoint{name: "api", most: 1, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stranger" {
+			working <- struct{}{}
+			<-r.Context().Done()
+			ended <- struct{}{}
+		}
+		hello(w, r)
+	})})
+	eventuallyOpen(t, counts, 0)
+	conn := dialed(t, address)
+	if _, err := io.WriteString(conn, "POST /stranger HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-working
+	dialed(t, address)
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on")
+	}
+}

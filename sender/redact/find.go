@@ -12,10 +12,10 @@ import (
 const mostEscaped = 2
 
 // search adds the parts of a text that are to be removed, also where it is escaped. at is
-// that of find.
-func (f *forms) search(all spans, text string, at []int, deeper int) spans {
-	all = f.find(all, text, at)
-	if deeper == 0 {
+// that of find, and compared counts with how many forms the text was compared.
+func (f *forms) search(all spans, text string, at []int, deeper int, compared *int) spans {
+	all = f.find(all, text, at, compared)
+	if deeper == 0 || *compared > mostCompared {
 		return all
 	}
 	for _, unescape := range views {
@@ -28,19 +28,24 @@ func (f *forms) search(all spans, text string, at []int, deeper int) spans {
 				places[i] = at[place]
 			}
 		}
-		all = f.search(all, plain, places, deeper-1)
+		all = f.search(all, plain, places, deeper-1, compared)
 	}
 	return all
 }
 
 // find adds the parts of a text that are to be removed. at has the places in the original
 // text of the bytes of one that was decoded, and of its end; nil: the text is the original.
-func (f *forms) find(all spans, text string, at []int) spans {
+// Beyond mostCompared that is all of the text.
+func (f *forms) find(all spans, text string, at []int, compared *int) spans {
 	var found spans
 	for i := 0; i+4 <= len(text); i++ {
 		first := word(text[i], text[i+1], text[i+2], text[i+3])
 		if !f.mayBegin(first) {
 			continue
+		}
+		if *compared += len(f.first[first]); *compared > mostCompared {
+			found = spans{{0, len(text)}}
+			break
 		}
 		for _, one := range f.first[first] {
 			end := i + len(one.text)

@@ -16,10 +16,26 @@ const (
 	leastPart   = 8 // a shorter one is a whole word
 )
 
+// mostSecrets is how many strings and lines of an account are searched: a key of 4,096 bits has
+// 52 lines. It bounds the memory of an account, which a customer may fill with lines. mostOfTrace
+// are those of a trace, which has what was sent besides.
+const (
+	mostSecrets = 100
+	mostOfTrace = 1_000
+)
+
+// mostCompared is how many forms a text is compared with at places where they may begin. Secrets
+// that begin alike, and a text of such beginnings, would take seconds.
+const mostCompared = 100_000
+
 // forms are secrets as texts may contain them, by their first four bytes.
 type forms struct {
 	all    map[string]form
 	spaces bool // a secret has a blank, which is + in a form of a web page
+
+	most    int // secrets
+	secrets int
+	tooMany bool // there are more secrets than are searched: nothing is shown
 
 	first  map[uint32][]form // by the first four bytes, the longest first
 	filter []uint64          // a bit for the hash of each key of first
@@ -115,7 +131,11 @@ func (f *forms) add(secret string) {
 var encodings = []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding}
 
 func (f *forms) addOne(secret string) {
-	if len(secret) < leastSecret {
+	if len(secret) < leastSecret || f.tooMany {
+		return
+	}
+	if f.secrets++; f.secrets > f.most {
+		f.tooMany = true
 		return
 	}
 	f.spaces = f.spaces || strings.Contains(secret, " ")
@@ -203,7 +223,11 @@ func suspect[T string | []byte](f *forms, text T) bool {
 	if f == nil {
 		return false
 	}
+	if f.tooMany {
+		return len(text) > 0
+	}
 	var last uint32
+	compared := 0
 	for i := range len(text) {
 		c := text[i]
 		if c == '%' || c == '\\' || c == '+' && f.spaces {
@@ -215,6 +239,9 @@ func suspect[T string | []byte](f *forms, text T) bool {
 		}
 		if i < 3 || !f.mayBegin(last) {
 			continue
+		}
+		if compared += len(f.first[last]); compared > mostCompared {
+			return true
 		}
 		for _, one := range f.first[last] {
 			if from := i - 3; len(text)-from >= len(one.text) && string(text[from:from+len(one.text)]) == one.text {

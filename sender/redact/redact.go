@@ -14,7 +14,9 @@
 // encoding, one that is encoded twice other than by two escapes (such as JSON in a URL), and
 // one with other upper or lower case.
 //
-// Text costs one pass over a text in which nothing is found, without allocating.
+// Text costs one pass over a text in which nothing is found, without allocating. Of an account
+// with more than 100 strings and lines, all of a text is removed; so is a text that would have
+// to be compared with too many forms.
 package redact
 
 import (
@@ -22,6 +24,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,7 +57,10 @@ func AllOf(secrets []byte) *Secrets { return newSecrets(secrets, true) }
 
 func newSecrets(secrets []byte, ids bool) *Secrets {
 	key := sha256.Sum256(secrets)
-	s := &Secrets{fixed: &forms{}, key: key[:]}
+	s := &Secrets{fixed: &forms{most: mostSecrets}, key: key[:]}
+	if ids {
+		s.fixed.most = mostOfTrace
+	}
 	var value any
 	if json.Unmarshal(secrets, &value) == nil {
 		s.fixed.addAll("", value, ids)
@@ -78,7 +84,7 @@ func (s *Secrets) Learn(text string) {
 	defer s.learning.Unlock()
 	s.last = append(slices.DeleteFunc(s.last, func(one string) bool { return one == text }), text)
 	s.last = s.last[max(0, len(s.last)-mostLearned):]
-	fresh := &forms{}
+	fresh := &forms{most: mostSecrets}
 	for _, one := range s.last {
 		fresh.add(one)
 	}
@@ -87,7 +93,8 @@ func (s *Secrets) Learn(text string) {
 }
 
 // Add adds a text and the strings of the JSON that it may be, to secrets of AllOf. It is not
-// for concurrent use. It returns how many forms of secrets are searched.
+// for concurrent use. It returns how many forms of secrets are searched, or the highest number
+// if there are more secrets than are.
 func (s *Secrets) Add(text string) int {
 	s.fixed.add(text)
 	var value any
@@ -95,6 +102,9 @@ func (s *Secrets) Add(text string) int {
 		s.fixed.addAll("", value, true)
 	}
 	s.fixed.index()
+	if s.fixed.tooMany {
+		return math.MaxInt
+	}
 	return len(s.fixed.all)
 }
 
@@ -166,11 +176,15 @@ var (
 
 // remove is Text without the test whether something is to be removed.
 func (s *Secrets) remove(text string) string {
+	if s.fixed.tooMany && text != "" {
+		return Redacted
+	}
 	text = jsonWebToken.ReplaceAllString(text, Redacted) // before its parts: a part may contain a secret
 	var all spans
+	compared := 0
 	for _, f := range []*forms{s.fixed, s.learned.Load()} {
 		if f != nil {
-			all = f.search(all, text, nil, mostEscaped)
+			all = f.search(all, text, nil, mostEscaped, &compared)
 		}
 	}
 	text = all.replace(text)

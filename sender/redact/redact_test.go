@@ -352,3 +352,37 @@ func TestCredentialsAreRemoved(t *testing.T) {
 		}
 	}
 }
+
+// Secrets that begin alike, and many of them, cost neither time nor memory without a bound: what
+// cannot be searched is removed as a whole.
+func TestManySecrets(t *testing.T) {
+	t.Parallel()
+	lines := func(n int) string {
+		var all strings.Builder
+		for i := range n {
+			fmt.Fprintf(&all, "aaaa%04d\n", i)
+		}
+		text, _ := json.Marshal(map[string]string{"dkim_private_key": all.String()})
+		return string(text)
+	}
+	many := Of([]byte(lines(7_000)))
+	for text, want := range map[string]string{"": "", "250 OK": Redacted, "aaaa0001": Redacted} {
+		if got := many.Text(text); got != want {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
+	if len(many.fixed.first) > 9*mostSecrets {
+		t.Errorf("%d forms", len(many.fixed.first))
+	}
+	few := Of([]byte(lines(mostSecrets - 2)))
+	begun := time.Now()
+	if got := few.Text(strings.Repeat(`aaaa%2541\u005c`, 5_000)); got != Redacted {
+		t.Errorf("%.40q...", got)
+	}
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Error(took)
+	}
+	if got := few.Text("550 aaaa0001 no"); got != "550 "+Redacted+" no" {
+		t.Error(got)
+	}
+}

@@ -152,7 +152,8 @@ func (p *pool) leave(c *conn) (evict func()) {
 }
 
 // evict closes a connection that is still idle, for another one. That may be of another
-// workspace, so it does not wait: TLS waits up to 5 s for a server that does not read.
+// workspace, which does not wait: this pool may be locked, and TLS waits up to 10 s for a server
+// that does not read.
 func (p *pool) evict(c *conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +185,7 @@ func (p *pool) add(c *http.ClientConn, err error) (evict func()) {
 	p.failures, p.until, p.cause = 0, time.Time{}, nil
 	p.single = c.Available() == 1
 	made := &conn{ClientConn: c, fresh: true, used: time.Now()}
-	made.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { p.evict(made) }}
+	made.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { go p.evict(made) }}
 	p.conns = append(p.conns, made)
 	c.SetStateHook(func(*http.ClientConn) { p.notify() })
 	if p.waiting > 0 { // the connection is for a request, and none is closed for it
@@ -209,7 +210,7 @@ func (p *pool) sweep(before time.Time) (left bool) {
 		if c.Err() == nil && (c.InFlight() > 0 || c.used.After(before)) {
 			return false
 		}
-		_ = c.Close()
+		go c.Close()
 		return true
 	})
 	return len(p.conns)+p.dialing > 0
