@@ -23,7 +23,7 @@ type offset struct{ at, of time.Duration }
 // jumpSlack is what two clocks of one network may differ by, and a statement may take.
 const jumpSlack = 5 * time.Second
 
-// NewJumps returns a Jumps that compares with what was seen in the last time of this length.
+// NewJumps returns a Jumps that compares with the readings of so long before.
 func NewJumps(within time.Duration) *Jumps {
 	return &Jumps{within: within, begun: time.Now(), seen: []offset{{}}}
 }
@@ -42,8 +42,9 @@ func (j *Jumps) Add(r Reading) {
 	j.seen = append(j.seen, offset{at, j.offset(r.At, r.Ended)})
 }
 
-// Ahead returns by how much the clock of the database is ahead, at a time of it that was read
-// after a moment of this process, of where it was at some time before; 0 for less than 5 s.
+// Ahead returns by how much the clock of the database was set ahead since the earliest reading
+// that counts; 0 for less than 5 s. read is its time, and after a moment of this process before
+// it was read.
 func (j *Jumps) Ahead(read, after time.Time) time.Duration {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -22,7 +22,7 @@ func keep(process, workspace int) *kept {
 	return &kept{Idle: dial.NewIdle(process, workspace), workspaces: map[byte]uuid.UUID{}, conns: map[string]*dial.IdleConn{}}
 }
 
-// add adds a connection. The first letter of its name is its workspace.
+// add adds a connection. The first character of its name is its workspace.
 func (k *kept) add(names ...string) {
 	for _, name := range names {
 		if k.conns[name] == nil {

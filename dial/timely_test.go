@@ -51,7 +51,7 @@ func TestWritesEndInTime(t *testing.T) {
 	}
 	conn, peer := connect()
 	go func() {
-		for part := make([]byte, 1<<20); ; time.Sleep(time.Millisecond) {
+		for part := make([]byte, 1<<20); ; {
 			if _, err := peer.Read(part); err != nil {
 				return
 			}

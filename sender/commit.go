@@ -276,9 +276,9 @@ const commitResult = `
 
 // applied checks a commit whose answer was lost. It returns the batch's gate if the
 // commit was applied, "" if not, and lost if the claim has no lease any more. While it has
-// it, an outcome is of this claim: only the reaper, of which its basis is, may have written another.
-// An ended claim has ended by this commit if the log has its token; another claim may have
-// written outcomes of every basis since.
+// it, an outcome with the commit's basis is of this claim: the reaper writes others. An ended
+// claim has ended by this commit if the log has its token; another claim may have written
+// outcomes of every basis since.
 func (s *Sender) applied(ctx context.Context, c *claim, done []outcome, e ending) (gate, error) {
 	var g gate
 	var ours, moved, written, logged bool

@@ -96,18 +96,12 @@ func (b *echoed) send(provider, want string) {
 		}
 		ids = append(ids, b.start(provider, to, fmt.Sprint("echo ", i)))
 	}
-	deadline := time.Now().Add(20 * time.Second)
 	for _, id := range ids {
-		now := ""
-		for now != want {
-			answer := b.get("/v1/notifications/" + id)
+		pgtest.Eventually(b.t, 20*time.Second, id+" is "+want, func() bool {
 			var n struct{ Status string }
-			_ = json.Unmarshal([]byte(answer), &n)
-			if now = n.Status; time.Now().After(deadline) {
-				b.t.Fatalf("%s is %s, want %s", id, now, want)
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+			_ = json.Unmarshal([]byte(b.get("/v1/notifications/"+id)), &n)
+			return n.Status == want
+		})
 		b.clean("notification", b.get("/v1/notifications/"+id))
 		b.clean("explain", b.get("/v1/notifications/"+id+"/explain"))
 	}
@@ -236,18 +230,12 @@ func (b *echoed) reportMails() {
 
 func (b *echoed) eventually(what, query string, args ...any) {
 	b.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		var done bool
+	pgtest.Eventually(b.t, 20*time.Second, what, func() (done bool) {
 		if err := b.Pool.QueryRow(b.t.Context(), query, args...).Scan(&done); err != nil {
 			b.t.Fatal(err)
 		}
-		if done {
-			return
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatal(what)
-		}
-	}
+		return done
+	})
 }
 
 // stored checks that at least so many texts of a column are redacted: the servers did repeat

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"lemma/pgtest"
 	"lemma/sender/report"
 	"lemma/sender/sendertest"
 	"lemma/signing"
@@ -139,15 +140,10 @@ func (b *echoed) failBeforeMessages() {
 			"headers": map[string]string{"Authorization": "Bearer " + echoedToken}}), "ada@shop.example", "no HTTP")
 	}
 	for _, what := range []string{"no connection to the mail server", "no answer of the provider"} {
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			lines := regexp.MustCompile(what+`.* error=.*redacted`).FindAllString(b.log.text(), -1)
-			if len(lines) >= 4 {
-				break
-			}
-			if time.Now().After(deadline) {
-				b.t.Fatalf("%d lines of the log have %q", len(lines), what)
-			}
-		}
+		lines := regexp.MustCompile(what + `.* error=.*redacted`)
+		pgtest.Eventually(b.t, 20*time.Second, "four lines of the log have: "+what, func() bool {
+			return len(lines.FindAllString(b.log.text(), -1)) >= 4
+		})
 	}
 }
 

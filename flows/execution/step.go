@@ -10,8 +10,8 @@ import (
 )
 
 // execute advances an execution until it ends, waits, needs a fact, has taken that long, or
-// has messages of that many bytes. It executes at least one node. It decides and writes nothing: the same facts give the same
-// steps, however often it runs.
+// has messages of that many bytes. It executes at least one node. It decides and writes
+// nothing: the same facts give the same steps, however often it runs.
 func (t *Execution) execute(most time.Duration, bytes int) need {
 	if t.Graph == nil {
 		t.Block("version_unreadable", unreadableFor)
