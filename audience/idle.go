@@ -141,10 +141,11 @@ func (i *idle) drop(c *connection) {
 }
 
 // evict is drop by a lookup that keeps another connection. That may be of another workspace,
-// so it does not wait for a source that does not read.
+// so it does not wait for a source that does not read: then what is beneath TLS is closed, since
+// closing a TLS connection sends an alert, for which it waits 5 s.
 func (i *idle) evict(c *connection) {
 	if i.take(c) {
-		_ = c.wire().SetWriteDeadline(time.Now().Add(evictTime)) // it fails on a closed connection only
+		defer time.AfterFunc(evictTime, func() { _ = c.wire().Close() }).Stop()
 		c.close()
 	}
 }

@@ -1,6 +1,8 @@
 package smtp
 
 import (
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -114,22 +116,38 @@ func TestAUsedLineIsNotDismissed(t *testing.T) {
 // another workspace.
 func TestDismissingDoesNotWait(t *testing.T) {
 	t.Parallel()
-	for reads, want := range map[bool]time.Duration{true: 0, false: dismissTime} {
+	now := time.Now() // certificates are of the time outside of the bubble
+	offered, roots := certificate(t)
+	offered.SessionTicketsDisabled = true // the server would wait until they are read
+	for _, c := range []struct {
+		tls, reads bool
+		want       time.Duration
+	}{{false, true, 0}, {false, false, dismissTime}, {true, true, 0}, {true, false, dismissTime}} {
 		synctest.Test(t, func(t *testing.T) {
 			near, far := net.Pipe()
 			defer far.Close()
-			if reads {
+			s := &session{conn: near}
+			if c.tls {
+				server := make(chan error)
+				go func() { server <- tls.Server(far, offered).Handshake() }()
+				secure := tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", Time: func() time.Time { return now }})
+				if err := errors.Join(secure.Handshake(), <-server); err != nil {
+					t.Fatal(err)
+				}
+				s.conn = secure
+			}
+			if c.reads {
 				go func() { _, _ = io.Copy(io.Discard, far) }()
 			}
+			s.src = s.conn
 			p := newPool(1, dial.NewIdle(1, 1))
 			l := p.take(t.Context())
-			l.conn = &session{conn: near}
-			l.conn.src = near
+			l.conn = s
 			p.give(l)
 			begun := time.Now()
 			l.idle.Close()
-			if took := time.Since(begun); took != want {
-				t.Errorf("it took %s, want %s", took, want)
+			if took := time.Since(begun); took != c.want {
+				t.Errorf("%+v: it took %s", c, took)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package smtp
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 	"syscall"
@@ -221,10 +220,7 @@ func (s *session) alive() bool {
 	if s.pending() > 0 {
 		return false
 	}
-	conn, ok := s.conn.(syscall.Conn)
-	if t, isTLS := s.conn.(interface{ NetConn() net.Conn }); isTLS {
-		conn, ok = t.NetConn().(syscall.Conn)
-	}
+	conn, ok := beneath(s.conn).(syscall.Conn)
 	if !ok {
 		return true
 	}

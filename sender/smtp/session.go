@@ -173,11 +173,21 @@ func (s *session) settle() error {
 }
 
 // dismiss sends QUIT and closes. It does not wait for the answer, and no longer than a moment
-// for a server that does not read.
+// for a server that does not read: then what is beneath TLS is closed, since closing a TLS
+// connection sends an alert, for which it waits 5 s.
 func (s *session) dismiss() {
+	defer time.AfterFunc(dismissTime, func() { _ = beneath(s.conn).Close() }).Stop()
 	_ = s.conn.SetDeadline(time.Now().Add(dismissTime))
 	_, _ = s.conn.Write([]byte("QUIT\r\n")) // the server closes in any case
 	_ = s.conn.Close()
+}
+
+// beneath is the connection of a TLS connection, and otherwise conn itself.
+func beneath(conn net.Conn) net.Conn {
+	if t, isTLS := conn.(interface{ NetConn() net.Conn }); isTLS {
+		return t.NetConn()
+	}
+	return conn
 }
 
 // quit sends QUIT and closes. It waits a second at most for the answer.

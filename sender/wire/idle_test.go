@@ -195,6 +195,31 @@ func TestAConnectionThatIsTooLateIsIdle(t *testing.T) {
 	s.want(t, 1)
 }
 
+// A connection that was opened for a request, which then needed none, is idle when no other
+// request waits.
+func TestAConnectionThatWasNotNeededIsIdle(t *testing.T) {
+	t.Parallel()
+	idle, workspace, evicted := dial.NewIdle(1, 1), uuid.New(), false
+	idle.Add(&dial.IdleConn{Workspace: workspace, Close: func() { evicted = true }})
+	u, _ := url.Parse(count(t, false).url)
+	p, err := shared(t, idle, workspace).pool(originOf(u))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.enter()
+	p.enter()
+	p.mu.Lock()
+	p.dialing++
+	p.mu.Unlock()
+	p.open()
+	if p.exit(); evicted {
+		t.Error("a connection for a request that waits is idle")
+	}
+	if p.exit(); !evicted {
+		t.Error("a connection that no request waits for is not idle")
+	}
+}
+
 // Connections that are closed by time, by their server or with their client no longer count.
 func TestClosedConnectionsDoNotCount(t *testing.T) {
 	t.Parallel()

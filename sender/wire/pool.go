@@ -72,8 +72,8 @@ func newPool(idle *dial.Idle, workspace uuid.UUID, connect func(context.Context)
 // take reserves capacity for a request, which RoundTrip or Release ends, and done follows. The
 // error is that of the last dial, or of ctx. If waited is false, that dial was an earlier one.
 func (p *pool) take(ctx context.Context) (c *capacity, waited bool, err error) {
-	p.enter(1)
-	defer p.enter(-1)
+	p.enter()
+	defer p.exit()
 	for {
 		c, err := p.reserve()
 		if c != nil || err != nil {
@@ -89,10 +89,31 @@ func (p *pool) take(ctx context.Context) (c *capacity, waited bool, err error) {
 	}
 }
 
-func (p *pool) enter(n int) {
+func (p *pool) enter() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waiting += n
+	p.waiting++
+}
+
+// exit follows enter. Connections that were opened for requests that no longer wait are idle.
+func (p *pool) exit() {
+	for _, evict := range p.leftOver() {
+		evict()
+	}
+}
+
+func (p *pool) leftOver() (evict []func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting--; p.waiting > 0 {
+		return nil
+	}
+	for _, c := range p.conns {
+		if c.fresh {
+			evict = append(evict, p.idle.Add(&c.idle))
+		}
+	}
+	return evict
 }
 
 // reserve returns capacity on a connection, the error of a dial a moment ago, or neither
@@ -188,7 +209,7 @@ func (p *pool) add(c *http.ClientConn, err error) (evict func()) {
 	made.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { go p.evict(made) }}
 	p.conns = append(p.conns, made)
 	c.SetStateHook(func(*http.ClientConn) { p.notify() })
-	if p.waiting > 0 { // the connection is for a request, and none is closed for it
+	if p.waiting > 0 { // the connection is for a request, and none is closed for it; see exit
 		return func() {}
 	}
 	return p.idle.Add(&made.idle)
@@ -216,12 +237,22 @@ func (p *pool) sweep(before time.Time) (left bool) {
 	return len(p.conns)+p.dialing > 0
 }
 
+// close closes all connections, at the same time: TLS waits for a server that does not read.
 func (p *pool) close() {
 	p.stop()
+	var all sync.WaitGroup
+	for _, c := range p.empty() {
+		all.Go(func() { _ = c.Close() })
+	}
+	all.Wait()
+}
+
+func (p *pool) empty() (conns []*conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(func(c *conn) bool {
-		_ = c.Close()
+		conns = append(conns, c)
 		return true
 	})
+	return conns
 }

@@ -235,7 +235,7 @@ func (c *Client) leave(p *pool) {
 func (c *Client) closeUnused() {
 	for o, p := range c.pools {
 		if p.users == 0 {
-			p.close()
+			go p.close() // a server that does not read delays it
 			delete(c.pools, o)
 		}
 	}
