@@ -68,10 +68,19 @@ func (f *Folder) Put(ctx context.Context, name string, r io.Reader) (err error) 
 	if err := file.Sync(); err != nil {
 		return err
 	}
-	return f.syncFolder(path.Dir(name))
+	return f.syncFolders(path.Dir(name))
 }
 
-// syncFolder makes the names in a folder survive a crash.
+// syncFolders makes the names in a folder, and its own one in the folders above, survive a crash.
+// All are synced, also by a Put that found them: the one that made them may not have come so far.
+func (f *Folder) syncFolders(name string) error {
+	for ; ; name = path.Dir(name) {
+		if err := f.syncFolder(name); err != nil || name == "." {
+			return err
+		}
+	}
+}
+
 func (f *Folder) syncFolder(name string) error {
 	dir, err := f.root.Open(name)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -231,6 +232,39 @@ func TestAProviderInUse(t *testing.T) {
 		t.Error("sent over a deleted provider")
 	}
 	b.WantCount(1, `select count(*) from batches`)
+}
+
+// A provider or topic that was deleted meanwhile refuses its own requests, and not those that
+// are stored with them. Their keys are free at once.
+func TestWhatIsDeletedRefusesItsOwnRequests(t *testing.T) {
+	b := setup(t)
+	ctx := context.Background()
+	d, topics := b.process(), suppression.New(b.Pool)
+	topic, err := topics.CreateTopic(ctx, b.Workspace, suppression.NewTopic{ID: lemma.NewID(), Name: "News"})
+	b.Must(err)
+	deleted := b.NewProvider("scripted")
+	remove := sync.OnceFunc(func() {
+		b.Must(b.Providers.Delete(ctx, b.Workspace, deleted))
+		b.Must(topics.DeleteTopic(ctx, b.Workspace, topic.ID))
+	})
+	d.Hook = func(_ context.Context, at string) {
+		if at == "storing" {
+			remove()
+		}
+	}
+	all, err := d.SendAll(ctx, b.Workspace, []Request{b.request("a"),
+		b.ofProfile("b", func(r *Request) { r.ProviderID = &deleted }),
+		b.request("c", func(r *Request) {
+			r.Topic, r.Email.Headers = &topic.ID, map[string]string{"List-Unsubscribe": "<mailto:stop@shop.example>"}
+		}), b.ofProfile("d")})
+	b.Must(err)
+	for i, want := range []string{"", "a provider was deleted", "a topic was deleted", ""} {
+		if err := all[i].Err; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("request %d: %v, want %q", i, err, want)
+		}
+	}
+	b.WantCount(2, `select count(*) from notifications`)
+	b.send(b.process(), b.ofProfile("b"), accepted)
 }
 
 // The sender reads the profiles of an audience again before the call.

@@ -48,7 +48,27 @@ func (d *Direct) storeOpen(ctx context.Context, ws uuid.UUID, all []*request) er
 	return nil
 }
 
+// storeSome stores requests in one transaction. If a provider or topic of one was deleted
+// meanwhile, each is stored by itself, and that one has the error.
 func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) error {
+	err := d.storeAtOnce(ctx, ws, open)
+	if lemma.KindOf(err) != lemma.Conflict {
+		return err
+	}
+	if len(open) == 1 {
+		open[0].fail(err)
+		d.unlock(ctx, ws, open)
+		return nil
+	}
+	for r := range slices.Chunk(open, 1) {
+		if err := d.storeSome(ctx, ws, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Direct) storeAtOnce(ctx context.Context, ws uuid.UUID, open []*request) error {
 	d.at(ctx, "storing")
 	var fresh []*request
 	var at time.Time
