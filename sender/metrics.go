@@ -64,7 +64,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		enqueues:  counter("lemma_swept_total", "Due batches without a job that were enqueued again."),
 		uncertain: counter("lemma_commit_retries_total", "Commits whose answer was lost and that were checked."),
 		noSlot: vector("lemma_sender_slots_refused_total", "limit",
-			"Times that a due batch found no sender slot, by limit (provider, workspace, slow_providers), or no memory for its messages (memory)."),
+			"Times that a due batch found no sender slot, by limit (provider, workspace, slow_providers, audience), or no memory (memory)."),
 		stopped: vector("lemma_suppressed_total", "cause",
 			"Notifications that were skipped because their address is suppressed, by cause."),
 		rechecks: vector("lemma_rechecks_total", "result",

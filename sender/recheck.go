@@ -2,7 +2,6 @@ package sender
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -13,7 +12,6 @@ import (
 
 	"lemma"
 	addresses "lemma/address"
-	"lemma/loop"
 	"lemma/notifications"
 )
 
@@ -173,51 +171,7 @@ func (s *Sender) profilesOf(ctx context.Context, c *claim) ([]string, error) {
 	return profiles, lemma.Wrap(err, "read profiles of batch %s", c.BatchID)
 }
 
-// readAgain reads the audience, if the origin has a free slot for it. It ends before
-// the claim could not make a call any more.
-func (s *Sender) readAgain(ctx context.Context, c *claim, channel lemma.Channel, profiles []string, yield func(string, AudienceRow)) (
-	known bool, wait time.Duration, err error,
-) {
-	a := s.rechecks.of(c.OriginID)
-	defer s.rechecks.forget(c.OriginID, a)
-	if wait := a.acquire(); wait > 0 {
-		c.detail = "waits for its audience to be read again"
-		return false, wait, nil
-	}
-	ctx, cancel := context.WithDeadline(ctx, c.until.Add(-s.cfg.CallTimeout))
-	defer cancel()
-	defer s.whenDraining(ctx, cancel)()
-	known, err = s.again(ctx, c.WorkspaceID, c.OriginID, c.contentID, channel, profiles, yield)
-	wait = a.release(err)
-	if err == nil {
-		return known, 0, nil
-	}
-	s.metrics.recheckFailed()
-	c.detail = "its audience cannot be read again: " + lemma.Public(err)
-	s.log.Warn("audience not read again, batch waits",
-		"batch_id", c.BatchID, "origin_id", c.OriginID, "rows", len(profiles), "wait", wait, "error", err)
-	if lemma.KindOf(err) != lemma.Internal || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		err = nil // of the data source, which may work later
-	}
-	return false, wait, err
-}
-
-// whenDraining cancels a read when this process shuts down.
-func (s *Sender) whenDraining(ctx context.Context, cancel context.CancelFunc) (stop func()) {
-	over := make(chan struct{})
-	go func() {
-		select {
-		case <-s.draining:
-			cancel()
-		case <-over:
-		case <-ctx.Done():
-		}
-	}()
-	return func() { close(over) }
-}
-
-// rechecks hold which batches were checked recently, and limit the reads of one
-// origin, so that a failing data source does not hold all senders.
+// rechecks hold which batches were checked recently, and the failures of reads by origin.
 type rechecks struct {
 	mu      sync.Mutex
 	checked map[uuid.UUID]check          // by batch: the last check that ended no row
@@ -235,14 +189,7 @@ func (k check) since(resumed *time.Time) bool {
 	return resumed == nil || k.resumed != nil && k.resumed.Equal(*resumed)
 }
 
-const (
-	readsAtOnce = 4                      // reads of one origin at a time
-	readWait    = 100 * time.Millisecond // how long another read waits for a slot
-	readRetry   = 2 * time.Second        // then its batch is due again, give or take a half
-	firstPause  = 5 * time.Second        // after a failure, doubled for each
-	mostPause   = time.Minute
-	mostChecked = 10_000
-)
+const mostChecked = 10_000
 
 func (r *rechecks) fresh(batch uuid.UUID, resumed *time.Time, bound time.Duration) bool {
 	r.mu.Lock()
@@ -267,78 +214,4 @@ func (r *rechecks) record(batch uuid.UUID, resumed *time.Time, bound time.Durati
 	if len(r.checked) < mostChecked { // a batch that is not in the map is checked once more
 		r.checked[batch] = check{time.Now(), resumed}
 	}
-}
-
-// audienceReads are the reads of one origin's audience.
-type audienceReads struct {
-	slots chan struct{}
-
-	mu          sync.Mutex // guards what follows
-	failures    int        // in a row
-	pausedUntil time.Time
-
-	users int // guarded by rechecks
-}
-
-func (r *rechecks) of(origin uuid.UUID) *audienceReads {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.reads == nil {
-		r.reads = map[uuid.UUID]*audienceReads{}
-	}
-	a := r.reads[origin]
-	if a == nil {
-		a = &audienceReads{slots: make(chan struct{}, readsAtOnce)}
-		r.reads[origin] = a
-	}
-	a.users++
-	return a
-}
-
-// forget removes an origin without reads and without a pause.
-func (r *rechecks) forget(origin uuid.UUID, a *audienceReads) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if a.users--; a.users == 0 && a.pause() == 0 {
-		delete(r.reads, origin)
-	}
-}
-
-// pause is how long no read begins.
-func (a *audienceReads) pause() time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return max(0, time.Until(a.pausedUntil))
-}
-
-// acquire takes a slot, or returns how long to wait.
-func (a *audienceReads) acquire() (wait time.Duration) {
-	if wait := a.pause(); wait > 0 {
-		return wait + loop.Jitter(readRetry)
-	}
-	timer := time.NewTimer(readWait)
-	defer timer.Stop()
-	select {
-	case a.slots <- struct{}{}:
-		return 0
-	case <-timer.C:
-		return loop.Jitter(readRetry)
-	}
-}
-
-// release frees the slot, and returns how long to wait after a failure.
-func (a *audienceReads) release(err error) time.Duration {
-	<-a.slots
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err == nil {
-		a.failures, a.pausedUntil = 0, time.Time{}
-		return 0
-	}
-	wait := min(firstPause<<min(a.failures, 10), mostPause)
-	if now := time.Now(); now.After(a.pausedUntil) { // concurrent failures count as one
-		a.failures++
-		a.pausedUntil = now.Add(wait)
-	}
-	return wait + loop.Jitter(readRetry)
 }

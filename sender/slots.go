@@ -20,7 +20,8 @@ import (
 // slots for long, so slots are limited: by provider, by workspace, for all slow
 // providers together, and for these with the providers that this process does not know
 // yet. One workspace has three quarters of the last two, so that its slow providers leave
-// slots to those of others. The rest is for quick providers, and soon becomes free.
+// slots to those of others. The rest is for quick providers, and soon becomes free. A slow data
+// source whose audience is read again before the calls counts as a slow provider.
 
 const (
 	slowAfter     = time.Second            // a window that lasts longer makes a provider slow
@@ -36,7 +37,8 @@ const (
 	limitProvider  = "provider"
 	limitWorkspace = "workspace"
 	limitSlow      = "slow_providers"
-	limitMemory    = "memory" // of a window's messages
+	limitAudience  = "audience" // reads of it
+	limitMemory    = "memory"   // of a window's messages
 )
 
 // slots are the slots that are held, of most.
@@ -45,7 +47,7 @@ type slots struct {
 
 	mu       sync.Mutex
 	held     map[*slot]struct{}
-	freed    chan struct{}           // closed when a slot becomes free; then there is another channel
+	freed    chan struct{}           // see next
 	waiting  map[uuid.UUID]int       // by provider: batches without a slot since one had one
 	recorded map[uuid.UUID]time.Time // by provider: when that was recorded
 }
@@ -54,7 +56,8 @@ type slots struct {
 type slot struct {
 	of                  *slots
 	workspace, provider uuid.UUID // provider is Nil until it is known
-	since               time.Time // begin of the current window; zero between windows
+	origin              uuid.UUID // whose audience is read again now; otherwise Nil
+	since               time.Time // begin of the current window or read; zero between them
 	claimed             bool      // a batch was claimed
 }
 
@@ -148,58 +151,84 @@ func (s *Sender) tryAcquire(l *slots, workspace, provider uuid.UUID) (p *slot, l
 	if speed != quick {
 		most = l.slowShare()
 	}
-	var ofProvider, ofWorkspace, slowOfWorkspace int
-	var of [3]int // by speed
-	for h := range l.held {
-		if h.provider == provider {
-			ofProvider++
-		}
-		if h.workspace == workspace {
-			ofWorkspace++
-		}
-		other := s.speed(l, h.provider)
-		if of[other]++; h.workspace == workspace && other != quick {
-			slowOfWorkspace++
-		}
-	}
+	held := s.tally(l, workspace, provider, nil)
 	switch {
-	case ofProvider >= most:
+	case held.ofProvider >= most:
 		limit = limitProvider
-	case ofWorkspace >= l.most.ofWorkspace:
+	case held.ofWorkspace >= l.most.ofWorkspace:
 		limit = limitWorkspace
-	case speed == slow && slowOfWorkspace >= ofOne(l.slowTogether()),
-		speed == unknownSpeed && slowOfWorkspace >= ofOne(l.notQuick()):
-		limit = limitWorkspace
-	case speed == slow && of[slow] >= l.slowTogether(),
-		speed == unknownSpeed && of[slow]+of[unknownSpeed] >= l.notQuick():
-		limit = limitSlow
 	default:
+		limit = held.slow(l, speed)
+	}
+	if limit == "" {
 		delete(l.waiting, provider)
 		return l.hold(workspace, provider), "", nil
 	}
-	if l.freed == nil {
-		l.freed = make(chan struct{})
-	}
-	return nil, limit, l.freed
+	return nil, limit, l.next()
 }
 
-// speed of a provider, as known to this process.
+// heldSlots are the slots that are held, as limits count them.
+type heldSlots struct {
+	ofProvider, ofWorkspace, slowOfWorkspace int
+	of                                       [3]int // by speed
+}
+
+// tally counts the slots that are held, except one; l is locked. A slot has the speed of its
+// provider, or of the audience that is read again, if that is worse.
+func (s *Sender) tally(l *slots, workspace, provider uuid.UUID, except *slot) (t heldSlots) {
+	for h := range l.held {
+		if h == except {
+			continue
+		}
+		if h.provider == provider {
+			t.ofProvider++
+		}
+		if h.workspace == workspace {
+			t.ofWorkspace++
+		}
+		speed := s.speed(l, h.provider)
+		if h.origin != uuid.Nil {
+			speed = worse(speed, s.speed(l, h.origin))
+		}
+		if t.of[speed]++; h.workspace == workspace && speed != quick {
+			t.slowOfWorkspace++
+		}
+	}
+	return t
+}
+
+// slow returns the limit that leaves no slot of that speed, or "".
+func (t heldSlots) slow(l *slots, speed speed) string {
+	switch {
+	case speed == slow && t.slowOfWorkspace >= ofOne(l.slowTogether()),
+		speed == unknownSpeed && t.slowOfWorkspace >= ofOne(l.notQuick()):
+		return limitWorkspace
+	case speed == slow && t.of[slow] >= l.slowTogether(),
+		speed == unknownSpeed && t.of[slow]+t.of[unknownSpeed] >= l.notQuick():
+		return limitSlow
+	}
+	return ""
+}
+
+// speed of a provider, or of reading an origin's audience again, as known to this process.
 type speed int
 
 const (
-	unknownSpeed speed = iota // no window of it has ended here
-	quick
-	slow // its last window was, or a current one is
+	quick        speed = iota
+	unknownSpeed       // no window or read of it has ended here
+	slow               // its last one was, or a current one is
 )
 
+func worse(a, b speed) speed { return max(a, b) }
+
 // speed requires the lock of slots.
-func (s *Sender) speed(l *slots, provider uuid.UUID) speed {
-	if provider == uuid.Nil {
+func (s *Sender) speed(l *slots, of uuid.UUID) speed {
+	if of == uuid.Nil {
 		return unknownSpeed
 	}
-	took := s.paceOf(provider).took.Load()
+	took := s.paceOf(of).took.Load()
 	switch {
-	case took > int64(slowAfter) || l.overdue(provider):
+	case took > int64(slowAfter) || l.overdue(of):
 		return slow
 	case took == 0:
 		return unknownSpeed
@@ -222,13 +251,33 @@ func (p *pace) ended(took, waited time.Duration) {
 	p.took.Store(max(1, int64(took)))
 }
 
-func (l *slots) overdue(provider uuid.UUID) bool {
+func (l *slots) overdue(of uuid.UUID) bool {
 	for h := range l.held {
-		if h.provider == provider && !h.since.IsZero() && time.Since(h.since) > slowAfter {
+		what := h.provider
+		if h.origin != uuid.Nil {
+			what = h.origin
+		}
+		if what == of && !h.since.IsZero() && time.Since(h.since) > slowAfter {
 			return true
 		}
 	}
 	return false
+}
+
+// next returns a channel that is closed when a slot becomes free, or ends a read; l is locked.
+func (l *slots) next() <-chan struct{} {
+	if l.freed == nil {
+		l.freed = make(chan struct{})
+	}
+	return l.freed
+}
+
+// signal closes that channel; l is locked.
+func (l *slots) signal() {
+	if l.freed != nil {
+		close(l.freed)
+		l.freed = nil
+	}
 }
 
 // first returns a slot without a check while so few are held that no limit is reached.
@@ -255,10 +304,7 @@ func (p *slot) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, p)
-	if l.freed != nil {
-		close(l.freed)
-		l.freed = nil
-	}
+	l.signal()
 }
 
 func (p *slot) claim(provider uuid.UUID) {

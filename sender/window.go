@@ -69,10 +69,10 @@ func bytesOf(headers [][2]string) (n int) {
 }
 
 // pace sizes the windows of one provider, so that one takes about 100 ms: a crash
-// leaves about that much work unknown.
+// leaves about that much work unknown. It is also that of reading an origin's audience again.
 type pace struct {
 	rows atomic.Int64
-	took atomic.Int64 // of the last window, with its wait for the rate, in ns; 0: none yet
+	took atomic.Int64 // of the last window, with its wait for the rate, or read, in ns; 0: none yet
 }
 
 const (

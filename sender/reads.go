@@ -1,0 +1,183 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma"
+	"lemma/loop"
+)
+
+// A read of an audience holds the slot of its batch. So slots are limited by audience, and
+// those whose audience is slow, or new to this process, count with those of slow and new
+// providers: see tally.
+
+const (
+	readsAtOnce = 4                      // reads of one origin at a time
+	readWait    = 100 * time.Millisecond // how long another read waits
+	readRetry   = 2 * time.Second        // then its batch is due again, give or take a half
+	firstPause  = 5 * time.Second        // after a failure, doubled for each
+	mostPause   = time.Minute
+)
+
+// readAgain reads the audience, if a limit leaves a slot for it. It ends before the claim
+// could not make a call any more.
+func (s *Sender) readAgain(ctx context.Context, c *claim, channel lemma.Channel, profiles []string, yield func(string, AudienceRow)) (
+	known bool, wait time.Duration, err error,
+) {
+	a := s.rechecks.of(c.OriginID)
+	defer s.rechecks.forget(c.OriginID, a)
+	wait = a.pause()
+	if wait > 0 {
+		wait += loop.Jitter(readRetry)
+	} else {
+		wait = s.beginRead(c)
+	}
+	if wait > 0 {
+		c.detail = "waits for its audience to be read again"
+		return false, wait, nil
+	}
+	ctx, cancel := context.WithDeadline(ctx, c.until.Add(-s.cfg.CallTimeout))
+	defer cancel()
+	defer s.whenDraining(ctx, cancel)()
+	begun := time.Now()
+	known, err = s.again(ctx, c.WorkspaceID, c.OriginID, c.contentID, channel, profiles, yield)
+	s.paceOf(c.OriginID).ended(time.Since(begun), 0)
+	c.slot.readEnded()
+	wait = a.ended(err)
+	if err == nil {
+		return known, 0, nil
+	}
+	s.metrics.recheckFailed()
+	c.detail = "its audience cannot be read again: " + lemma.Public(err)
+	s.log.Warn("audience not read again, batch waits",
+		"batch_id", c.BatchID, "origin_id", c.OriginID, "rows", len(profiles), "wait", wait, "error", err)
+	if lemma.KindOf(err) != lemma.Internal || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = nil // of the data source, which may work later
+	}
+	return false, wait, err
+}
+
+// whenDraining cancels a read when this process shuts down.
+func (s *Sender) whenDraining(ctx context.Context, cancel context.CancelFunc) (stop func()) {
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-s.draining:
+			cancel()
+		case <-over:
+		case <-ctx.Done():
+		}
+	}()
+	return func() { close(over) }
+}
+
+// beginRead makes the slot of a claim one of a read, or returns how long to wait.
+func (s *Sender) beginRead(c *claim) (wait time.Duration) {
+	timer := time.NewTimer(readWait)
+	defer timer.Stop()
+	for {
+		limit, freed := s.tryRead(c.slot, c.OriginID)
+		if limit == "" {
+			return 0
+		}
+		select {
+		case <-freed:
+		case <-timer.C:
+			s.metrics.throttled(limit)
+			return loop.Jitter(readRetry)
+		}
+	}
+}
+
+func (s *Sender) tryRead(p *slot, origin uuid.UUID) (limit string, freed <-chan struct{}) {
+	l := p.of
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reads(origin) >= readsAtOnce {
+		return limitAudience, l.next()
+	}
+	speed := worse(s.speed(l, p.provider), s.speed(l, origin))
+	if limit := s.tally(l, p.workspace, p.provider, p).slow(l, speed); limit != "" {
+		return limit, l.next()
+	}
+	p.origin, p.since = origin, time.Now()
+	return "", nil
+}
+
+// reads are the reads of an origin's audience; l is locked.
+func (l *slots) reads(origin uuid.UUID) (n int) {
+	for h := range l.held {
+		if h.origin == origin {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *slot) readEnded() {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.origin, p.since = uuid.Nil, time.Time{}
+	p.of.signal()
+}
+
+// audienceReads are the reads of one origin's audience.
+type audienceReads struct {
+	mu          sync.Mutex // guards what follows
+	failures    int        // in a row
+	pausedUntil time.Time
+
+	users int // guarded by rechecks
+}
+
+func (r *rechecks) of(origin uuid.UUID) *audienceReads {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reads == nil {
+		r.reads = map[uuid.UUID]*audienceReads{}
+	}
+	a := r.reads[origin]
+	if a == nil {
+		a = &audienceReads{}
+		r.reads[origin] = a
+	}
+	a.users++
+	return a
+}
+
+// forget removes an origin without reads and without a pause.
+func (r *rechecks) forget(origin uuid.UUID, a *audienceReads) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a.users--; a.users == 0 && a.pause() == 0 {
+		delete(r.reads, origin)
+	}
+}
+
+// pause is how long no read begins.
+func (a *audienceReads) pause() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(0, time.Until(a.pausedUntil))
+}
+
+// ended returns how long to wait after a failure.
+func (a *audienceReads) ended(err error) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		a.failures, a.pausedUntil = 0, time.Time{}
+		return 0
+	}
+	wait := min(firstPause<<min(a.failures, 10), mostPause)
+	if now := time.Now(); now.After(a.pausedUntil) { // concurrent failures count as one
+		a.failures++
+		a.pausedUntil = now.Add(wait)
+	}
+	return wait + loop.Jitter(readRetry)
+}
