@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,7 +28,7 @@ const (
 	decodings           // decoding a body
 	imports             // a CSV of up to maxUpload bytes in memory
 	answers             // writes nothing; released when its answer has been written
-	answerBytes         // a byte of such an answer in memory; likewise
+	answerBytes         // a byte of a large answer in memory; likewise
 	writes              // writes rows
 	slowWrites          // writes rows, and may wait for a data source
 	queriesSource       // waits for a data source, for which package audience has slots, and writes nothing
@@ -191,18 +192,35 @@ func (s *server) enterWork(ctx context.Context, e endpoint, c *call) (leave func
 	return func() {}, err
 }
 
-// enterAnswer takes the memory for an answer to a call that writes nothing, until it has been
-// written. The answer of a call that has written something is small, and not refused.
-func (s *server) enterAnswer(ctx context.Context, e endpoint, c *call, answer reply) error {
-	if c.writes(e) || len(answer.body) <= smallAnswer {
-		return nil
+// sendable takes the memory for an answer until it has been written. Without it the call has
+// another answer. A call that has written something holds a slot of writes, and does not wait.
+func (s *server) sendable(ctx context.Context, e endpoint, c *call, answer reply) reply {
+	if len(answer.body) <= smallAnswer {
+		return answer
 	}
-	leave, err := s.slots[answerBytes].EnterN(ctx, slots.Resource{Workspace: c.workspace()}, len(answer.body))
-	if err == nil {
+	memory, of := s.slots[answerBytes], slots.Resource{Workspace: c.workspace()}
+	var leave func()
+	var err error
+	if c.writes(e) {
+		leave, err = memory.TryN(of, len(answer.body))
+	} else {
+		leave, err = memory.EnterN(ctx, of, len(answer.body))
+	}
+	switch {
+	case err == nil:
 		c.hold(leave)
+		return answer
+	case c.writes(e) && answer.status < http.StatusBadRequest:
+		err = answerNotSent
 	}
-	return err
+	return s.fail(c.request, err)
 }
+
+// answerNotSent is the answer to a request that was carried out, now or by an earlier try.
+var answerNotSent = &refusal{status: http.StatusServiceUnavailable, code: "answer_not_sent",
+	detail: "the request was carried out, and its answer was not sent: too many large answers are being received. " +
+		"Repeat it under the same Idempotency-Key for the answer, or read what it has changed",
+	header: map[string]string{"Retry-After": "5"}}
 
 // hold keeps a slot until the answer has been written.
 func (c *call) hold(leave func()) {

@@ -159,7 +159,7 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 	}
 	forget, err := s.read(c, e)
 	if err != nil {
-		return s.fail(r, err)
+		return s.sendable(r.Context(), e, c, s.fail(r, err))
 	}
 	defer forget()
 	// A request that changes something is completed even if its caller closes the
@@ -176,15 +176,12 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 		return s.fail(r, err)
 	}
 	defer leave()
-	return s.once(ctx, e, c)
+	return s.sendable(ctx, e, c, s.once(ctx, e, c))
 }
 
 // perform calls the handler and renders the answer, with the copy that may be kept.
 func (s *server) perform(ctx context.Context, e endpoint, c *call) (answer, kept reply) {
 	out, answer, err := s.carryOut(ctx, e, c)
-	if err == nil {
-		err = s.enterAnswer(ctx, e, c, answer)
-	}
 	if err != nil {
 		answer = s.fail(c.request, err)
 		return answer, answer

@@ -133,13 +133,16 @@ func (s *Slots) Resize(r Resource, from, to int) bool {
 }
 
 // Try is Enter that refuses at once.
-func (s *Slots) Try(r Resource) (leave func(), err error) {
+func (s *Slots) Try(r Resource) (leave func(), err error) { return s.TryN(r, 1) }
+
+// TryN is EnterN that refuses at once.
+func (s *Slots) TryN(r Resource, n int) (leave func(), err error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if limit := s.take(r, 1); limit != "" {
+	if limit := s.take(r, n); limit != "" {
 		return nil, s.refused(limit)
 	}
-	return func() { s.leave(r, 1) }, nil
+	return func() { s.leave(r, n) }, nil
 }
 
 // Taken returns how many slots of a resource are taken.

@@ -65,8 +65,27 @@ func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if err != nil {
 		return err
 	}
+	leave, err := p.sendable(v, &a)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	a.write(w)
 	return nil
+}
+
+// sendable takes the memory for a large page until it has been written. Without it a form that
+// was carried out is answered by one sentence.
+func (p *Pages) sendable(v visit, a *answer) (leave func(), err error) {
+	if len(a.body) <= smallPage {
+		return func() {}, nil
+	}
+	leave, err = p.bytes.TryN(slots.Resource{Workspace: v.workspace, ID: v.recipient}, len(a.body))
+	if err != nil && a.saved != "" {
+		*a = answer{body: []byte(a.saved), plain: true}
+		return func() {}, nil
+	}
+	return leave, err
 }
 
 // answer does what a request asks for. It leaves its slot before the answer is written, since

@@ -55,6 +55,7 @@ type answer struct {
 	body  []byte
 	style template.CSS
 	plain bool
+	saved string // what the page says of a form that was carried out
 }
 
 var unsubscribed = answer{body: []byte("Unsubscribed."), plain: true}
@@ -86,7 +87,11 @@ func (p *Pages) render(ctx context.Context, v visit, saved bool) (answer, error)
 	if err := page.Execute(&out, shown); err != nil {
 		return answer{}, fmt.Errorf("render preference page: %w", err)
 	}
-	return answer{body: out.Bytes(), style: shown.Style}, nil
+	a := answer{body: bytes.Clone(out.Bytes()), style: shown.Style} // the buffer may be twice as large
+	if saved {
+		a.saved = shown.Words.Saved
+	}
+	return a, nil
 }
 
 func newView(s workspaces.Page, p suppression.Preferences, saved bool) view {

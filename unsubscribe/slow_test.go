@@ -2,8 +2,11 @@ package unsubscribe_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -51,6 +54,48 @@ func TestClientsThatDoNotReadTheirAnswers(t *testing.T) {
 	case <-all:
 	case <-time.After(20 * time.Second):
 		t.Error("a page waits for the answers of others")
+	}
+}
+
+// Large pages of one recipient that are not received are few. Another recipient has the page, and
+// a form is carried out without it.
+func TestLargePagesAreBounded(t *testing.T) {
+	f := setup(t)
+	for i := range 200 {
+		_, err := f.suppressions.CreateTopic(t.Context(), f.ws,
+			suppression.NewTopic{ID: lemma.NewID(), Name: fmt.Sprint("News ", i), Description: strings.Repeat(`"`, 1000)})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := f.path(f.ws, uuid.Nil)
+	page := f.get(path)
+	pages := 4 << 20 / len(page.body)
+	if pages > 5 {
+		t.Fatalf("the page has %d bytes", len(page.body))
+	}
+	var writing, ended sync.WaitGroup
+	until := make(chan struct{})
+	writing.Add(pages)
+	for range pages {
+		ended.Go(func() {
+			f.pages.ServeHTTP(stuck{httptest.NewRecorder(), &writing, until}, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		})
+	}
+	writing.Wait()
+	if got := f.get(path); got.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("another large page: %d", got.StatusCode)
+	}
+	if got := f.post(path, url.Values{"action": {"topics"}}); got.StatusCode != http.StatusOK || got.body != "Your choice has been saved.\n" {
+		t.Errorf("a form: %d %.100s", got.StatusCode, got.body)
+	}
+	if got := f.get(f.pathOf("bob@example.com", f.ws, uuid.Nil)); got.page == nil {
+		t.Errorf("another recipient: %d", got.StatusCode)
+	}
+	close(until)
+	ended.Wait()
+	if got := f.get(path); got.page == nil {
+		t.Errorf("after that: %d", got.StatusCode)
 	}
 }
 

@@ -67,6 +67,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 type Pages struct {
 	Deps
 	slots *slots.Slots
+	bytes *slots.Slots // of large pages that are being received
 }
 
 // New returns Pages.
@@ -80,14 +81,22 @@ func New(d Deps) *Pages {
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	return &Pages{d, slots.New(slots.Limits{Process: 8, Workspace: 6, Resource: 2}, func(limit string) error {
-		if limit == "resource" {
-			limit = "recipient"
+	refused := func(suffix string) func(string) error {
+		return func(limit string) error {
+			if limit == "resource" {
+				limit = "recipient"
+			}
+			d.Metrics.busy.WithLabelValues(limit + suffix).Inc()
+			return errBusy
 		}
-		d.Metrics.busy.WithLabelValues(limit).Inc()
-		return errBusy
-	})}
+	}
+	return &Pages{d, slots.New(slots.Limits{Process: 8, Workspace: 6, Resource: 2}, refused("")),
+		slots.New(slots.Limits{Process: 64 << 20, Workspace: 16 << 20, Resource: 4 << 20}, refused("_pages"))}
 }
+
+// smallPage is the number of bytes up to which pages are bounded by the number of connections
+// alone. One with 20 topics has less.
+const smallPage = 32 << 10
 
 var errBusy = errors.New("too many requests for the preference page at a time")
 
