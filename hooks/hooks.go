@@ -69,6 +69,8 @@ type Hooks struct {
 	known      *known
 	gather     *admission.Gatherer[[]events.Received, []events.Recorded]
 	large      *slots.Slots // one for each large body
+	reads      *slots.Slots // see memory.go
+	waiting    *slots.Slots
 	clock      *clock.Clock
 	log        *slog.Logger
 	metrics    *Metrics
@@ -80,7 +82,8 @@ type Hooks struct {
 func New(d Deps) *Hooks {
 	h := &Hooks{pool: d.Pool, publicURLs: d.PublicURLs, accounts: newAccounts(d.Providers, d.Kinds),
 		known: newKnown(mostKnown),
-		large: slots.New(slots.Limits{Process: mostLarge, Workspace: ofOne}, func(string) error { return busy }),
+		large: slots.New(slots.Limits{Process: mostLarge, Workspace: ofOne}, isBusy),
+		reads: slots.New(limitsOfReads, isBusy), waiting: slots.New(limitsOfWaiting, isBusy),
 		clock: clock.New(d.Pool), log: d.Log, metrics: d.Metrics}
 	if h.publicURLs == nil {
 		h.publicURLs = func() []string { return nil }
@@ -143,14 +146,11 @@ func (h *Hooks) receive(r *http.Request, carrier, provider string) error {
 		h.metrics.duplicates.WithLabelValues(a.kind).Inc()
 		return nil
 	}
-	at, err := h.clock.Now(r.Context())
+	reports, leave, err := h.read(r.Context(), a, r, body)
 	if err != nil {
 		return err
 	}
-	reports, err := a.receive(r.Context(), sender.WebhookRequest{URLs: h.called(r), Header: r.Header, Body: body, At: at})
-	if err != nil {
-		return unverified(err)
-	}
+	defer leave()
 	begun := h.known.history.Now()
 	if err := h.record(r.Context(), a, id, reports); err != nil {
 		return err
@@ -231,7 +231,9 @@ func readRest(start []byte, r *http.Request) ([]byte, error) {
 }
 
 var busy = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,
-	Message: "too many large webhooks are being read; try again in a moment"}
+	Message: "too many webhooks are being read and stored; try again in a moment"}
+
+func isBusy(string) error { return busy }
 
 // record stores the reports that are not known to be stored. An address that cannot be read
 // is left out of its report.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -323,6 +324,20 @@ func TestRefusals(t *testing.T) {
 	many := "[" + strings.Repeat(`{},`, mostEvents) + "{}]"
 	if _, err := receiver(t, SendGrid).Receive(t.Context(), signed(SendGrid, many, now)); !errors.Is(err, sender.ErrUnreadable) {
 		t.Errorf("many events: %v", err)
+	}
+}
+
+// A body with too many events is refused before they are in memory. The test is not parallel,
+// since it counts what is allocated.
+func TestTooManyEventsAreNotInMemory(t *testing.T) { //nolint:paralleltest
+	many := signed(SendGrid, "["+strings.Repeat(`{},`, 300_000)+"{}]", now)
+	r := receiver(t, SendGrid)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := r.Receive(t.Context(), many)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, sender.ErrUnreadable) || n > 1<<20 {
+		t.Errorf("%v, with %d bytes", err, n)
 	}
 }
 

@@ -42,12 +42,12 @@ func (s sendgrid) Receive(_ context.Context, r sender.WebhookRequest) ([]events.
 	if err := s.check(r); err != nil {
 		return nil, err
 	}
+	if n := report.LongestArray(r.Body); n > mostEvents {
+		return nil, fmt.Errorf("%d events: %w", n, sender.ErrUnreadable)
+	}
 	var all []sendgridEvent
 	if err := read(r.Body, &all); err != nil {
 		return nil, err
-	}
-	if len(all) > mostEvents {
-		return nil, fmt.Errorf("%d events: %w", len(all), sender.ErrUnreadable)
 	}
 	var list []events.Report
 	for i := range all {

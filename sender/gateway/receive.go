@@ -17,6 +17,7 @@ import (
 	"lemma/address"
 	"lemma/events"
 	"lemma/sender"
+	reports "lemma/sender/report"
 	"lemma/sender/wire"
 	"lemma/signing"
 )
@@ -68,6 +69,9 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 	if age := w.At.Sub(signed.At); age > signing.Tolerance || age < -signing.Tolerance {
 		return nil, sender.ErrReplayed
 	}
+	if reports.LongestArray(w.Body) > mostReports {
+		return nil, tooMany()
+	}
 	var body struct {
 		report
 		Events []report `json:"events"`
@@ -83,7 +87,7 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 		all, single = append(all, body.report), len(all) == 0
 	}
 	if len(all) == 0 || len(all) > mostReports {
-		return nil, unreadable("", "must have a type, or 1 to %d events", mostReports)
+		return nil, tooMany()
 	}
 	out := make([]events.Report, len(all))
 	for i, e := range all {
@@ -103,6 +107,8 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 	}
 	return out, nil
 }
+
+func tooMany() error { return unreadable("", "must have a type, or 1 to %d events", mostReports) }
 
 // namesRecipient reports whether it is known who an event is about. An address is read only
 // if no notification is named: that of the notification decides while it is stored.

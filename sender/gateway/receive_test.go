@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,22 @@ func TestUnknownMembersAreNamed(t *testing.T) {
 		if got != pointer || (err == nil) != (pointer == "") {
 			t.Errorf("%s: %v", body, err)
 		}
+	}
+}
+
+// A body with too many events is refused before they are in memory. The test is not parallel,
+// since it counts what is allocated.
+func TestTooManyEventsAreNotInMemory(t *testing.T) { //nolint:paralleltest
+	key, header := make([]byte, 32), http.Header{}
+	body := []byte(`{"events":[` + strings.Repeat(`{},`, 300_000) + `{}]}`)
+	signing.Set(header, [][]byte{key}, "e", time.Now(), body)
+	r := NewReceiver(key, lemma.Email)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := r.Receive(t.Context(), sender.WebhookRequest{Header: header, Body: body, At: time.Now()})
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, sender.ErrUnreadable) || n > 4<<20 {
+		t.Errorf("%v, with %d bytes", err, n)
 	}
 }
 
