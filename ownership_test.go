@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"lmtp":                   {},
 	"sender/fcm":             {"sender", "sender/form", "sender/redact", "sender/trace", "sender/wire"},
 	"sender/twilio":          {"sender", "sender/form", "sender/wire", "sender/report", "events"},
-	"sender/gateway":         {"address", "sender", "sender/form", "sender/wire", "events", "signing", "dial"},
+	"sender/gateway":         {"address", "sender", "sender/report", "sender/form", "sender/wire", "events", "signing", "dial"},
 	"sender/es256":           {},
 	"sender/apns":            {"sender", "sender/es256", "sender/form", "sender/wire"},
 	"sender/webpush":         {"sender", "sender/es256", "sender/form", "sender/wire"},
