@@ -7,38 +7,29 @@ const depth = 4
 // is refused before all its events are in memory. Arrays deeper than 4 levels do not count. Of
 // a text that is no JSON the number means nothing.
 func LongestArray(json []byte) (longest int) {
-	var elements [depth]int // of the array that is open at each level; 0 for an object
+	var elements [depth + 2]int // of the array that is open at each level; 0 for an object. The last is that of all others
 	level, text := 0, false
 	for i := 0; i < len(json); i++ {
 		c := json[i]
-		if text {
-			switch c {
-			case '\\':
-				i++
-			case '"':
-				text = false
+		switch {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '[', c == '{':
+			level++
+			elements[min(level, depth+1)] = 0
+			if c == '[' {
+				elements[min(level, depth+1)] = 1
 			}
-			continue
-		}
-		switch c {
-		case '"':
-			text = true
-		case '[', '{':
-			if level++; level <= depth {
-				elements[level-1] = 0
-				if c == '[' {
-					elements[level-1] = 1
-				}
-			}
-		case ']', '}':
+		case c == ']', c == '}':
 			level = max(level-1, 0)
-		case ',':
-			if level > 0 && level <= depth && elements[level-1] > 0 {
-				elements[level-1]++
-			}
+		case c == ',' && elements[min(level, depth+1)] > 0:
+			elements[min(level, depth+1)]++
 		}
-		if level > 0 && level <= depth {
-			longest = max(longest, elements[level-1])
+		if level <= depth {
+			longest = max(longest, elements[level])
 		}
 	}
 	return longest
