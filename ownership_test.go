@@ -41,7 +41,7 @@ var mayImport = map[string][]string{
 	"campaigns": {"abtest", "address", "clock", "eventsout", "fence", "loop", "mail", "page", "pgerr", "slots", "lifecycle", "notifications",
 		"audience", "message",
 		"providers"},
-	"direct": {"address", "audience", "cache", "clock", "flows/admission", "mail", "message", "migrations", "notifications", "providers",
+	"direct": {"address", "audience", "cache", "clock", "flows/admission", "mail", "message", "migrations", "notifications", "pgerr", "providers",
 		"retention", "slots", "suppression"},
 	"audience/sqltext": {},
 	"audience/value":   {},

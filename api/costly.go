@@ -29,6 +29,7 @@ const (
 	imports             // a CSV of up to maxUpload bytes in memory
 	answers             // writes nothing; released when its answer has been written
 	answerBytes         // a byte of a large answer in memory; likewise
+	writtenBytes        // a byte of a large answer of a call that writes; likewise
 	writes              // writes rows
 	slowWrites          // writes rows, and may wait for a data source
 	queriesSource       // waits for a data source, for which package audience has slots, and writes nothing
@@ -45,6 +46,7 @@ var (
 	limitsOfWrites    = slots.Limits{Process: 32, Workspace: 16}
 	limitsOfBodies    = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
 	limitsOfAnswers   = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
+	limitsOfWritten   = slots.Limits{Workspace: 16 << 20} // no workspace keeps another from its answer
 	limitsOfImports   = slots.Limits{Process: 2, Workspace: 1}
 	limitsOfDecodings = slots.Limits{Process: 16, Workspace: 4}
 )
@@ -97,6 +99,7 @@ func newSlots(m *Metrics, ofWorkspace, connections int) map[cost]*slots.Slots {
 				Message: whose[limit] + doing + " now; try again in a moment"}
 		})
 	}
+	const receiving = "have large answers, or receive them slowly,"
 	const rendering = "render, validate or preview"
 	return map[cost]*slots.Slots{renders: of(limitsOfCosts, rendering, ""), previews: of(limitsOfCosts, rendering, ""),
 		requests:  of(slots.Limits{Workspace: ofWorkspace}, "are in progress", "_requests"),
@@ -104,9 +107,10 @@ func newSlots(m *Metrics, ofWorkspace, connections int) map[cost]*slots.Slots {
 		decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),
 		imports:   of(limitsOfImports, "import", "_imports"),
 		answers:   of(limitsOfReads, "read, or receive their answer slowly,", "_reads"), writes: of(limitsOfWrites, "write", "_writes"),
-		answerBytes: of(limitsOfAnswers, "have large answers, or receive them slowly,", "_answers"),
-		slowWrites:  of(limitsOfSlowWrites(connections), "write", "_writes"),
-		database:    of(limitsOfDatabase(connections), "work on the database", "_database")}
+		answerBytes:  of(limitsOfAnswers, receiving, "_answers"),
+		writtenBytes: of(limitsOfWritten, receiving, "_written"),
+		slowWrites:   of(limitsOfSlowWrites(connections), "write", "_writes"),
+		database:     of(limitsOfDatabase(connections), "work on the database", "_database")}
 }
 
 // costOf is the cost of a call.
@@ -198,29 +202,35 @@ func (s *server) sendable(ctx context.Context, e endpoint, c *call, answer reply
 	if len(answer.body) <= smallAnswer {
 		return answer
 	}
-	memory, of := s.slots[answerBytes], slots.Resource{Workspace: c.workspace()}
+	of := slots.Resource{Workspace: c.workspace()}
 	var leave func()
 	var err error
 	if c.writes(e) {
-		leave, err = memory.TryN(of, len(answer.body))
+		leave, err = s.slots[writtenBytes].TryN(of, len(answer.body))
 	} else {
-		leave, err = memory.EnterN(ctx, of, len(answer.body))
+		leave, err = s.slots[answerBytes].EnterN(ctx, of, len(answer.body))
 	}
 	switch {
 	case err == nil:
 		c.hold(leave)
 		return answer
 	case c.writes(e) && answer.status < http.StatusBadRequest:
-		err = answerNotSent
+		err = c.answerNotSent()
 	}
 	return s.fail(c.request, err)
 }
 
-// answerNotSent is the answer to a request that was carried out, now or by an earlier try.
-var answerNotSent = &refusal{status: http.StatusServiceUnavailable, code: "answer_not_sent",
-	detail: "the request was carried out, and its answer was not sent: too many large answers are being received. " +
-		"Repeat it under the same Idempotency-Key for the answer, or read what it has changed",
-	header: map[string]string{"Retry-After": "5"}}
+// answerNotSent is the answer to a request that was carried out, now or by an earlier try. Only
+// under a key is it worth repeating.
+func (c *call) answerNotSent() error {
+	r := &refusal{status: http.StatusServiceUnavailable, code: "answer_not_sent",
+		detail: "the request was carried out, and its answer was not sent: too many large answers are being received; read what it has changed"}
+	if c.held != nil || c.request.Header.Get("Idempotency-Key") != "" {
+		r.detail = "the request was carried out, and its answer was not sent: too many large answers are being received; repeat it for the answer"
+		r.header = map[string]string{"Retry-After": "5"}
+	}
+	return r
+}
 
 // hold keeps a slot until the answer has been written.
 func (c *call) hold(leave func()) {

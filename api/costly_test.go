@@ -168,7 +168,7 @@ func TestBytesOfAnswersToWritesAreBounded(t *testing.T) {
 		})
 		<-started
 	}
-	most := limitsOfAnswers.Workspace
+	most := limitsOfWritten.Workspace
 	for i := range most / size {
 		slow(body, []string{"first", "second"}[i%2])
 	}
@@ -181,6 +181,10 @@ func TestBytesOfAnswersToWritesAreBounded(t *testing.T) {
 			t.Errorf("%s: %.300s", key, got.body)
 		}
 	}
+	if got := b.do("POST", path, body).is(503); got.problem.Code != "answer_not_sent" || got.header.Get("Retry-After") != "" {
+		t.Errorf("without a key: %.300s", got.body)
+	}
+	b.do("GET", path+"/1", nil).is(200)
 	if got := b.do("POST", path, faults).is(503); got.problem.Code != "overloaded" {
 		t.Errorf("%.300s", got.body)
 	}

@@ -72,10 +72,12 @@ func (d *Direct) find(ctx context.Context, ws uuid.UUID, r *request) (*content, 
 
 func noTemplate(err error) error {
 	if lemma.KindOf(err) == lemma.NotFound {
-		return lemma.Fault("/template_id", "unknown_id", "must be a template of this workspace, in a version that it has")
+		return errNoTemplate
 	}
 	return err
 }
+
+var errNoTemplate = lemma.Fault("/template_id", "unknown_id", "must be a template of this workspace, in a version that it has")
 
 // contentKey identifies what the row of a content has, and the provider.
 func (r *request) contentKey(ws uuid.UUID) (uuid.UUID, error) {
@@ -206,9 +208,19 @@ func (d *Direct) providerOf(ctx context.Context, ws uuid.UUID, r *request, chann
 	return found[0], nil
 }
 
-// checkReferences checks the topic, and that the audience has addresses and the variables
-// that the data does not have.
+// checkReferences checks the topic, and that a template which is in memory still exists.
 func (d *Direct) checkReferences(ctx context.Context, ws uuid.UUID, r *request, c *content) error {
+	if t := c.row.template; t.Valid {
+		var found bool
+		err := d.Pool.QueryRow(ctx, `select exists (select from template_versions where workspace_id = $1 and template_id = $2 and version = $3)`,
+			ws, t.UUID, *c.row.version).Scan(&found)
+		if err != nil {
+			return fmt.Errorf("find template: %w", err)
+		}
+		if !found {
+			return errNoTemplate
+		}
+	}
 	if r.Topic != nil {
 		c.row.topic = uuid.NullUUID{UUID: *r.Topic, Valid: true}
 		var found bool

@@ -234,36 +234,52 @@ func TestAProviderInUse(t *testing.T) {
 	b.WantCount(1, `select count(*) from batches`)
 }
 
-// A provider or topic that was deleted meanwhile refuses its own requests, and not those that
-// are stored with them. Their keys are free at once.
+// What was deleted meanwhile refuses the requests that name it, and not those that are stored
+// with them, in one transaction. Their keys are free at once.
 func TestWhatIsDeletedRefusesItsOwnRequests(t *testing.T) {
 	b := setup(t)
 	ctx := context.Background()
 	d, topics := b.process(), suppression.New(b.Pool)
 	topic, err := topics.CreateTopic(ctx, b.Workspace, suppression.NewTopic{ID: lemma.NewID(), Name: "News"})
 	b.Must(err)
-	deleted := b.NewProvider("scripted")
-	remove := sync.OnceFunc(func() {
-		b.Must(b.Providers.Delete(ctx, b.Workspace, deleted))
-		b.Must(topics.DeleteTopic(ctx, b.Workspace, topic.ID))
-	})
+	template, err := b.Templates.Create(ctx, b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: "gone", Content: message.Content{Subject: "s", Text: "t"}})
+	b.Must(err)
+	provider := b.NewProvider("scripted")
+	deletions := []func() error{func() error { return b.Providers.Delete(ctx, b.Workspace, provider) },
+		func() error { return topics.DeleteTopic(ctx, b.Workspace, topic.ID) },
+		func() error { return b.Templates.Delete(ctx, b.Workspace, template.ID) }}
+	tries := 0
 	d.Hook = func(_ context.Context, at string) {
 		if at == "storing" {
-			remove()
+			if tries < len(deletions) { // one after the other
+				b.Must(deletions[tries]())
+			}
+			tries++
 		}
 	}
+	ofTemplate := func(r *Request) { r.TemplateID = &template.ID }
 	all, err := d.SendAll(ctx, b.Workspace, []Request{b.request("a"),
-		b.ofProfile("b", func(r *Request) { r.ProviderID = &deleted }),
+		b.ofProfile("b", func(r *Request) { r.ProviderID = &provider }),
 		b.request("c", func(r *Request) {
 			r.Topic, r.Email.Headers = &topic.ID, map[string]string{"List-Unsubscribe": "<mailto:stop@shop.example>"}
-		}), b.ofProfile("d")})
+		}), b.ofProfile("d"), b.request("e", ofTemplate)})
 	b.Must(err)
-	for i, want := range []string{"", "a provider was deleted", "a topic was deleted", ""} {
-		if err := all[i].Err; (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+	for i, want := range []string{"", "a provider was deleted", "a topic was deleted", "", "must be a template"} {
+		if err := all[i].Err; (err == nil) != (want == "") || err != nil && !strings.Contains(fmt.Sprintf("%+v", err), want) {
 			t.Errorf("request %d: %v, want %q", i, err, want)
 		}
 	}
 	b.WantCount(2, `select count(*) from notifications`)
+	b.WantCount(1, `select count(distinct xmin::text) from notifications`)
+	later := b.process() // which has the template in memory
+	later.Hook = func(_ context.Context, at string) {
+		if at == "storing" {
+			t.Error("a request with a deleted template is stored")
+		}
+	}
+	if got := answerOf(later.Send(ctx, b.Workspace, b.request("f", ofTemplate))); !strings.HasPrefix(got, refused) {
+		t.Errorf("a deleted template: %s", got)
+	}
 	b.send(b.process(), b.ofProfile("b"), accepted)
 }
 

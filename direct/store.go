@@ -13,6 +13,7 @@ import (
 
 	"lemma"
 	"lemma/notifications"
+	"lemma/pgerr"
 )
 
 // storeTogether stores single requests that arrived together.
@@ -48,22 +49,21 @@ func (d *Direct) storeOpen(ctx context.Context, ws uuid.UUID, all []*request) er
 	return nil
 }
 
-// storeSome stores requests in one transaction. If a provider or topic of one was deleted
-// meanwhile, each is stored by itself, and that one has the error.
+// storeSome stores requests in one transaction, except those that name what was deleted meanwhile.
 func (d *Direct) storeSome(ctx context.Context, ws uuid.UUID, open []*request) error {
-	err := d.storeAtOnce(ctx, ws, open)
-	if lemma.KindOf(err) != lemma.Conflict {
-		return err
-	}
-	if len(open) == 1 {
-		open[0].fail(err)
-		d.unlock(ctx, ws, open)
-		return nil
-	}
-	for r := range slices.Chunk(open, 1) {
-		if err := d.storeSome(ctx, ws, r); err != nil {
+	for len(open) > 0 {
+		err := d.storeAtOnce(ctx, ws, open)
+		if !errors.Is(err, errGone) {
 			return err
 		}
+		left, fault := d.refuseGone(ctx, ws, open)
+		if fault != nil {
+			return fault
+		}
+		if len(left) == len(open) {
+			return err
+		}
+		open = left
 	}
 	return nil
 }
@@ -89,8 +89,8 @@ func (d *Direct) storeAtOnce(ctx context.Context, ws uuid.UUID, open []*request)
 		at, err = d.Ledger.InsertDirect(ctx, tx, ws, rows)
 		return err
 	})
-	if errors.Is(err, notifications.ErrNoProvider) {
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a provider was deleted meanwhile; repeat the request"}
+	if errors.Is(err, notifications.ErrNoProvider) || pgerr.Is(err, "23503") { // the foreign key of a template
+		err = fmt.Errorf("%w: %w", errGone, err)
 	}
 	if err != nil {
 		return fmt.Errorf("store %d direct notifications: %w", len(open), err)
@@ -121,7 +121,7 @@ func lockTopics(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*request) er
 		return fmt.Errorf("lock topics: %w", err)
 	}
 	if int(found.RowsAffected()) < len(topics) {
-		return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "a topic was deleted meanwhile; repeat the request"}
+		return errGone
 	}
 	return nil
 }

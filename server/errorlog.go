@@ -8,17 +8,27 @@ import (
 	"time"
 )
 
-// Limits of what net/http may log about the connections of one listener.
+// Limits of what net/http may log about the connections of one listener, or of all clients.
 const (
 	maxHTTPError  = 2 << 10 // bytes of a message; a panic has its stack in it
 	maxHTTPErrors = 10      // messages in httpErrorsPer
 	httpErrorsPer = time.Minute
 )
 
+// SetDefaultLog makes a logger that of packages without one of their own. Of package log it logs
+// how many messages there were, and no text: the HTTP client of net/http quotes there what servers
+// send, which may be a secret that it has sent them, and no setting prevents that.
+func SetDefaultLog(to *slog.Logger) {
+	slog.SetDefault(to)
+	log.SetFlags(0)
+	log.SetOutput(&httpErrors{log: to.With("client", true), hidden: true}) // SetDefault has set another
+}
+
 // httpErrors logs the messages of net/http as an attribute. A peer decides their
 // text and how many there are, so both are bounded.
 type httpErrors struct {
-	log *slog.Logger
+	log    *slog.Logger
+	hidden bool // the text
 
 	mu      sync.Mutex
 	since   time.Time // when the current interval began
@@ -41,7 +51,10 @@ func (e *httpErrors) Write(message []byte) (int, error) {
 		e.dropped++
 		return len(message), nil
 	}
-	text := strings.TrimSpace(string(message[:min(len(message), maxHTTPError)]))
+	text := "a server broke the protocol, or sent what no request asked for"
+	if !e.hidden {
+		text = strings.TrimSpace(string(message[:min(len(message), maxHTTPError)]))
+	}
 	e.log.Warn("net/http reports an error", "error", strings.ToValidUTF8(text, "?"), "dropped", e.dropped)
 	e.logged, e.dropped = e.logged+1, 0
 	return len(message), nil

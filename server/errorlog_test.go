@@ -3,7 +3,9 @@ package server
 import (
 	"bytes"
 	"encoding/json"
+	"log"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,4 +49,25 @@ func TestErrorsOfHTTPAreBounded(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// What libraries log by package log is counted, and its text is left out: a server may have sent
+// a secret back. The test is not parallel, since there is one such log.
+func TestTheLogOfLibraries(t *testing.T) { //nolint:paralleltest
+	before, flags := slog.Default(), log.Flags()
+	defer func() {
+		slog.SetDefault(before)
+		log.SetOutput(os.Stderr)
+		log.SetFlags(flags)
+	}()
+	var out bytes.Buffer
+	SetDefaultLog(slog.New(slog.NewJSONHandler(&out, nil)))
+	for range 1000 {
+		log.Printf("Unsolicited response received on idle HTTP channel starting with %q", "a canary")
+	}
+	slog.Info("of a package")
+	if n := strings.Count(out.String(), "\n"); n != maxHTTPErrors+1 || strings.Contains(out.String(), "canary") ||
+		!strings.Contains(out.String(), "of a package") {
+		t.Errorf("%d lines: %s", n, out.String())
+	}
 }

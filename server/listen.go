@@ -205,10 +205,10 @@ func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 // connection replaces the one whose client the server has waited for longest: an
 // idle one, whose client can reconnect, one without a first request or whose body
 // has not arrived for silentTime, or one whose client has not received its responses
-// for slowTime. If there is none, it replaces a request without a known API key whose answer
-// has not begun, chosen at random: such requests keep no others out, however long they wait for
-// a place or the database, and while there are too many of them most are still answered. A
-// client that opens many connections thus loses its own first. Without such a connection the
+// for slowTime. If there is none, it replaces one without a known API key, chosen at random:
+// such clients keep no others out, however long they send, receive, or wait for a place or the
+// database, and while there are too many of them most are still answered. A client that opens
+// many connections thus loses its own first. Without such a connection the
 // new one is refused with 503.
 type gate struct {
 	net.Listener
@@ -263,11 +263,8 @@ func (w waiting) time(l timeLimits) (waited time.Duration, mayClose bool) {
 	return waited, waited >= l.slow
 }
 
-// isStranger reports whether a request without a known key is worked on, and is not being
-// answered.
-func (w waiting) isStranger() bool {
-	return w.state == http.StateActive && !w.known && w.arriving.IsZero() && w.writing.IsZero() && w.wrote.Before(w.since)
-}
+// isStranger reports whether a connection has no request with a known key, whatever it does.
+func (w waiting) isStranger() bool { return w.state != http.StateIdle && !w.known }
 
 func newGate(l net.Listener, e endpoint, counts *connectionMetrics) *gate {
 	return &gate{Listener: l, name: e.name, most: e.most, limits: e.limits.withDefaults(), counts: counts, busy: make(chan struct{}, 64),

@@ -55,13 +55,14 @@ func readBody(w http.ResponseWriter, r *http.Request) {
 	hello(w, r)
 }
 
-// While all connections are in use, a new connection replaces the one whose body has been
-// arriving for longest.
+// While all connections are in use by requests with a key, a new connection replaces the one
+// whose body has been arriving for longest.
 func TestSlowBodiesAreReplaced(t *testing.T) {
 	t.Parallel()
 	limits := timeLimits{request: time.Hour, body: time.Hour, silent: 50 * time.Millisecond}
 	arriving := make(chan struct{}, 10)
 	address, _ := listening(t, endpoint{name: "api", handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		known(r.Context())
 		_, _ = r.Body.Read(make([]byte, 1))
 		arriving <- struct{}{}
 		readBody(w, r)
@@ -158,6 +159,7 @@ func TestPipelinedRequestsAreReplaced(t *testing.T) {
 			for range 20 {
 				g.state(conn, http.StateIdle)
 				g.state(conn, http.StateActive)
+				conn.record(func(w *waiting) { w.known = true })
 				_, err := conn.Write(make([]byte, 100))
 				must(t, err)
 				time.Sleep(10 * time.Millisecond) // work for the next request

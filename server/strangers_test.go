@@ -12,20 +12,29 @@ import (
 	"time"
 )
 
-// Requests without a known key that wait for something keep no other out: neither a new
-// one, nor one with a key that is being worked on.
+// Connections without a known key keep no other out, whatever they wait for: neither a new one,
+// nor one with a key that is being worked on.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	working, release := make(chan struct{}, 10), make(chan struct{})
-	address, counts := listening(t, endpoint{name: "api", most: 3, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address, counts := listening(t, endpoint{name: "api", most: 2, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/known":
 			known(r.Context())
-		case "/continued": // what asks for the body is no begin of an answer
+		case "/continued":
 			_, _ = io.ReadAll(r.Body)
 		case "/begun":
 			_, _ = io.WriteString(w, "begun")
 			_ = http.NewResponseController(w).Flush()
+		case "/sent slowly":
+			working <- struct{}{}
+			_, _ = io.ReadAll(r.Body)
+			return
+		case "/received slowly":
+			_, _ = w.Write(make([]byte, 8<<20))
+			working <- struct{}{}
+			_, _ = w.Write(make([]byte, 64<<20))
+			return
 		}
 		if r.URL.Path != "/" {
 			working <- struct{}{}
@@ -34,51 +43,44 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 		hello(w, r)
 	})})
 	eventuallyOpen(t, counts, 0)
-	ask := func(path string) net.Conn {
+	ask := func(path, body string) net.Conn {
 		conn := dialed(t, address)
-		body := ""
-		if path == "/continued" {
-			body = "Content-Length: 1\r\nExpect: 100-continue\r\n"
-		}
-		_, err := io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: x\r\n"+body+"Connection: close\r\n\r\n")
-		if body != "" {
-			if _, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))); err != nil {
-				t.Error(err) // the server has not asked for the body
-			}
-			_, err = io.WriteString(conn, "x")
-		}
-		if err != nil {
-			t.Error(err)
-		}
+		_, err := io.WriteString(conn, "GET "+strings.ReplaceAll(path, " ", "%20")+" HTTP/1.1\r\nHost: x\r\n"+body)
+		must(t, err)
 		return conn
 	}
-	var kept []net.Conn
-	for _, path := range []string{"/known", "/begun", "/continued"} {
-		kept = append(kept, ask(path))
+	const none, some = "Connection: close\r\n\r\n", "Content-Length: 2\r\n\r\nx"
+	kept := ask("/known", none)
+	<-working
+	strangers := map[string]string{"/waiting": none, "/begun": none, "/continued": "Expect: 100-continue\r\n" + some + "x",
+		"/sent slowly": some, "/received slowly": none}
+	for path, body := range strangers {
+		conn := ask(path, body)
+		if path == "/received slowly" {
+			_, err := io.ReadFull(conn, make([]byte, 8<<20)) // of 72 MiB
+			must(t, err)
+		}
 		<-working
-	}
-	for range 5 { // the stranger's, and then the one before
-		r, err := http.ReadResponse(bufio.NewReader(ask("/")), nil)
+		r, err := http.ReadResponse(bufio.NewReader(ask("/", none)), nil)
 		if err != nil || r.StatusCode != http.StatusOK {
-			t.Fatalf("%+v, %v", r, err)
+			t.Fatalf("beside %s: %+v, %v", path, r, err)
 		}
 		_ = r.Body.Close()
-		eventuallyOpen(t, counts, 2)
-		ask("/another")
-		<-working
+		eventuallyOpen(t, counts, 1)
 	}
-	if n := value(t, counts.evicted.WithLabelValues("api")); n != 5 {
+	dialed(t, address) // without a request
+	eventuallyOpen(t, counts, 2)
+	if r, err := http.ReadResponse(bufio.NewReader(ask("/", none)), nil); err != nil || r.StatusCode != http.StatusOK {
+		t.Errorf("beside a silent one: %+v, %v", r, err)
+	}
+	if n := value(t, counts.evicted.WithLabelValues("api")); n != float64(len(strangers)+1) {
 		t.Errorf("%v connections were replaced", n)
 	}
 	close(release)
-	for _, conn := range kept[:2] {
-		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if body, err := io.ReadAll(r.Body); err != nil || !strings.HasSuffix(string(body), "hello") {
-			t.Errorf("%s, %v", body, err)
-		}
+	r, err := http.ReadResponse(bufio.NewReader(kept), nil)
+	must(t, err)
+	if body, err := io.ReadAll(r.Body); err != nil || string(body) != "hello" {
+		t.Errorf("%s, %v", body, err)
 	}
 }
 

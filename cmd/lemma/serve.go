@@ -21,7 +21,7 @@ func (s *serveCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 		return err
 	}
 	defer flush()
-	slog.SetDefault(log) // for packages without a logger of their own
+	server.SetDefaultLog(log)
 	n, err := openServer(ctx, cfg, log, s.Work, s.transactionIdle())
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 		return err
 	}
 	defer flush()
-	slog.SetDefault(log) // for packages without a logger of their own
+	server.SetDefaultLog(log)
 	n, err := openServer(ctx, cfg, log, true, server.IdleOfWorkers)
 	if err != nil {
 		return err

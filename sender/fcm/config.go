@@ -99,7 +99,7 @@ func (s *settings) readAccount(f *form.Form, raw json.RawMessage, o wire.Operato
 	s.account = serviceAccount{email: file.Email, keyID: file.KeyID, key: readKey(file.Key),
 		tokenURI: o.Endpoint(f, at+"/token_uri", file.TokenURI)}
 	if s.account.key == nil {
-		f.Fault(at+"/private_key", "invalid_key", "must be an RSA key of at least 2048 bits (PEM, PKCS #8)")
+		f.Fault(at+"/private_key", "invalid_key", "must be an RSA key of 2048 to 8192 bits (PEM, PKCS #8)")
 	}
 	if _, domain, ok := strings.Cut(file.Email, "@"); !ok || !form.IsName(domain) || len(file.Email) > 300 {
 		f.Fault(at+"/client_email", "required", "must be the email address of the service account")
@@ -107,9 +107,17 @@ func (s *settings) readAccount(f *form.Form, raw json.RawMessage, o wire.Operato
 	return true
 }
 
+// Sizes of keys in bits. The time of a signature grows with the cube of the size. One of 8192
+// bits has less than mostDER bytes.
+const (
+	leastRSA = 2048
+	mostRSA  = 8192
+	mostDER  = 5000
+)
+
 func readKey(text string) *rsa.PrivateKey {
 	block, _ := pem.Decode([]byte(text))
-	if block == nil {
+	if block == nil || len(block.Bytes) > mostDER {
 		return nil
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
@@ -117,7 +125,7 @@ func readKey(text string) *rsa.PrivateKey {
 		return nil
 	}
 	key, ok := parsed.(*rsa.PrivateKey)
-	if !ok || key.N.BitLen() < 2048 {
+	if !ok || key.N.BitLen() < leastRSA || key.N.BitLen() > mostRSA {
 		return nil
 	}
 	return key

@@ -26,7 +26,7 @@ const mostDials = 8
 // pool has the connections to one server. One is opened while none has capacity for a
 // request, so that there are at most as many as requests at a time.
 type pool struct {
-	dial      func(context.Context) (*http.ClientConn, error)
+	dial      func(context.Context) (*http.ClientConn, *meter, error)
 	idle      *dial.Idle // of all pools
 	workspace uuid.UUID
 	users     int // guarded by the client
@@ -50,6 +50,7 @@ type pool struct {
 // conn is a connection of a pool.
 type conn struct {
 	*http.ClientConn
+	meter *meter
 	fresh bool // no request was sent on it
 	used  time.Time
 	calls int // that have capacity on it
@@ -63,7 +64,7 @@ type capacity struct {
 	of    *conn
 }
 
-func newPool(idle *dial.Idle, workspace uuid.UUID, connect func(context.Context) (*http.ClientConn, error)) *pool {
+func newPool(idle *dial.Idle, workspace uuid.UUID, connect func(context.Context) (*http.ClientConn, *meter, error)) *pool {
 	p := &pool{dial: connect, idle: idle, workspace: workspace, changed: make(chan struct{}, 1)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
@@ -127,6 +128,7 @@ func (p *pool) reserve() (*capacity, error) {
 			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c}
 			c.fresh, c.used = false, time.Now()
 			c.calls++
+			c.meter.allow(c.calls)
 			p.idle.Remove(&c.idle)
 			return reserved, nil
 		}
@@ -187,11 +189,11 @@ func (p *pool) evict(c *conn) {
 // open adds a connection. It is idle if no request waits any more.
 func (p *pool) open() {
 	defer p.notify()
-	c, err := p.dial(p.ctx)
-	p.add(c, err)()
+	c, beneath, err := p.dial(p.ctx)
+	p.add(c, beneath, err)()
 }
 
-func (p *pool) add(c *http.ClientConn, err error) (evict func()) {
+func (p *pool) add(c *http.ClientConn, beneath *meter, err error) (evict func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dialing--
@@ -205,7 +207,7 @@ func (p *pool) add(c *http.ClientConn, err error) (evict func()) {
 	}
 	p.failures, p.until, p.cause = 0, time.Time{}, nil
 	p.single = c.Available() == 1
-	made := &conn{ClientConn: c, fresh: true, used: time.Now()}
+	made := &conn{ClientConn: c, meter: beneath, fresh: true, used: time.Now()}
 	made.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { go p.evict(made) }}
 	p.conns = append(p.conns, made)
 	c.SetStateHook(func(*http.ClientConn) { p.notify() })

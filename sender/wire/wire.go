@@ -157,11 +157,15 @@ func newTransport(o Options, log *recorder) *http.Transport {
 			if err != nil {
 				return nil, dialError{err}
 			}
-			if p, ok := ctx.Value(dialled{}).(*pool); ok && !o.ShowPrivate && dial.IsPrivate(conn) {
-				p.private.Store(true)
-			}
 			log.connected(address, conn)
-			return conn, nil
+			metered := newMeter(conn)
+			if d, ok := ctx.Value(dialKey{}).(*dialled); ok {
+				d.conn = metered
+				if !o.ShowPrivate && dial.IsPrivate(conn) {
+					d.of.private.Store(true)
+				}
+			}
+			return metered, nil
 		},
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    o.Timeout / 2,
@@ -174,8 +178,14 @@ func newTransport(o Options, log *recorder) *http.Transport {
 	}
 }
 
-// dialled is the key of the pool for which a connection is opened.
-type dialled struct{}
+// dialKey is the key of what a pool has dialled.
+type dialKey struct{}
+
+// dialled is the connection beneath TLS and HTTP.
+type dialled struct {
+	of   *pool
+	conn *meter
+}
 
 // dialError distinguishes errors before TLS from those of TLS.
 type dialError struct{ error }
@@ -210,10 +220,15 @@ func (c *Client) pool(o origin) (*pool, error) {
 		if len(c.pools) >= mostServers {
 			c.closeUnused()
 		}
-		p = newPool(c.options.Idle, c.options.Workspace, func(ctx context.Context) (*http.ClientConn, error) {
-			ctx, cancel := context.WithTimeout(context.WithValue(ctx, dialled{}, p), c.options.Timeout/2)
+		p = newPool(c.options.Idle, c.options.Workspace, func(ctx context.Context) (*http.ClientConn, *meter, error) {
+			d := &dialled{of: p}
+			ctx, cancel := context.WithTimeout(context.WithValue(ctx, dialKey{}, d), c.options.Timeout/2)
 			defer cancel()
-			return c.transport.NewClientConn(ctx, o.scheme, o.address)
+			conn, err := c.transport.NewClientConn(ctx, o.scheme, o.address)
+			if err != nil {
+				return nil, nil, err
+			}
+			return conn, d.conn, nil
 		})
 		c.pools[o] = p
 	}

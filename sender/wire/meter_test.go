@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"lemma/dial"
+	"lemma/sender"
+)
+
+// A server that sends frames without end loses its connection, and the outcome of the call is
+// unknown.
+func TestFloodsOfFramesEnd(t *testing.T) {
+	t.Parallel()
+	for name, frame := range map[string]string{
+		"ping":     "\x00\x00\x08\x06\x00\x00\x00\x00\x00" + "12345678",
+		"settings": "\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			sent := make(chan int)
+			go func() {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "\x00\x00\x00\x04\x00\x00\x00\x00\x00") // the settings of the server
+				go func() { _, _ = io.Copy(io.Discard, conn) }()
+				total, some := 0, strings.Repeat(frame, 1000)
+				for err == nil && total < 64<<20 {
+					_, err = io.WriteString(conn, some)
+					total += len(some)
+				}
+				sent <- total
+			}()
+			c := overHTTP2(t)
+			u, _ := url.Parse("http://" + l.Addr().String())
+			begun := time.Now()
+			_, failure := c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")})
+			if failure == nil || failure.Outcome != sender.Unknown || time.Since(begun) > DefaultTimeout/2 {
+				t.Errorf("after %s: %+v", time.Since(begun), failure)
+			}
+			if n := <-sent; n > 32<<20 { // most of them are in the buffers of the kernel
+				t.Errorf("the server sent %d bytes", n)
+			}
+		})
+	}
+}
+
+// Many large answers at the same time, and one after the other, are no flood.
+func TestLargeAnswersAreNoFlood(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, mostAnswer-1))
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	c := overHTTP2(t)
+	for range 5 {
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() { post(t, c, server.URL) })
+		}
+		all.Wait()
+	}
+	u, _ := url.Parse(server.URL)
+	if n := len(c.pools[originOf(u)].conns); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// overHTTP2 is a client that expects HTTP/2 without TLS.
+func overHTTP2(t *testing.T) *Client {
+	t.Helper()
+	c := shared(t, dial.NewIdle(10, 10), uuid.New())
+	c.transport.Protocols.SetHTTP1(false)
+	c.transport.Protocols.SetUnencryptedHTTP2(true)
+	return c
+}
