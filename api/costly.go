@@ -197,7 +197,8 @@ func (s *server) enterWork(ctx context.Context, e endpoint, c *call) (leave func
 }
 
 // sendable takes the memory for an answer until it has been written. Without it the call has
-// another answer. A call that has written something holds a slot of writes, and does not wait.
+// another answer. Only what was read waits for memory: other answers would wait without a slot,
+// or hold one of writes.
 func (s *server) sendable(ctx context.Context, e endpoint, c *call, answer reply) reply {
 	if len(answer.body) <= smallAnswer {
 		return answer
@@ -205,7 +206,7 @@ func (s *server) sendable(ctx context.Context, e endpoint, c *call, answer reply
 	of := slots.Resource{Workspace: c.workspace()}
 	var leave func()
 	var err error
-	if c.writes(e) {
+	if c.writes(e) || answer.status >= http.StatusBadRequest {
 		leave, err = s.slots[writtenBytes].TryN(of, len(answer.body))
 	} else {
 		leave, err = s.slots[answerBytes].EnterN(ctx, of, len(answer.body))
@@ -220,10 +221,12 @@ func (s *server) sendable(ctx context.Context, e endpoint, c *call, answer reply
 	return s.fail(c.request, err)
 }
 
+const codeNotSent = "answer_not_sent"
+
 // answerNotSent is the answer to a request that was carried out, now or by an earlier try. Only
 // under a key is it worth repeating.
 func (c *call) answerNotSent() error {
-	r := &refusal{status: http.StatusServiceUnavailable, code: "answer_not_sent",
+	r := &refusal{status: http.StatusServiceUnavailable, code: codeNotSent,
 		detail: "the request was carried out, and its answer was not sent: too many large answers are being received; read what it has changed"}
 	if c.held != nil || c.request.Header.Get("Idempotency-Key") != "" {
 		r.detail = "the request was carried out, and its answer was not sent: too many large answers are being received; repeat it for the answer"
@@ -238,14 +241,14 @@ func (c *call) hold(leave func()) {
 	t.held = append(t.held, leave)
 }
 
-// Metrics counts requests that were refused before they were carried out.
+// Metrics counts requests that were refused before they were carried out, and answers that were not sent.
 type Metrics struct{ overloaded *prometheus.CounterVec }
 
 // NewMetrics returns registered metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{overloaded: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_api_requests_refused_total",
-		Help: "Requests that were refused because too many were carried out, by limit: workspace and process for renders and previews; others " +
-			"have a suffix."}, []string{"limit"})}
+		Help: "Requests that were refused because too many were carried out, or whose answer was not sent, by limit: workspace and process for " +
+			"renders and previews; others have a suffix."}, []string{"limit"})}
 	r.MustRegister(m.overloaded)
 	return m
 }

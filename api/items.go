@@ -91,6 +91,7 @@ func (l *items[T]) blame(i int, err error) error {
 // How many faults of one item are listed; one only after maxBulkFaults of earlier items.
 const (
 	maxItemFaults = 10
+	maxItemBytes  = 4 << 10 // of them, after the first
 	maxBulkFaults = 1_000
 )
 
@@ -105,13 +106,18 @@ func (l *items[T]) put(i int, err error) {
 	if l.total >= maxBulkFaults {
 		most = 1
 	}
-	l.total += min(len(p.Errors), most)
-	for n, f := range p.Errors[:min(len(p.Errors), most)] {
-		if n == most-1 && len(p.Errors) > most {
+	faults := make([]lemma.Field, len(p.Errors))
+	for n, f := range p.Errors {
+		faults[n] = lemma.Field(f)
+	}
+	count := listed(faults, most, maxItemBytes)
+	l.total += count
+	for n, f := range faults[:count] {
+		if n == count-1 && len(faults) > count {
 			f.Detail += "; " + strict.NotAll
 		}
 		f.Pointer = l.at + strconv.Itoa(i) + f.Pointer
-		l.items[i].faults = append(l.items[i].faults, lemma.Field(f))
+		l.items[i].faults = append(l.items[i].faults, f)
 	}
 }
 

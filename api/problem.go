@@ -48,7 +48,7 @@ func (s *server) fail(r *http.Request, err error) reply {
 	p.RequestID = requestID(r.Context())
 	switch {
 	case errors.Is(err, context.Canceled): // the client ended the request
-	case p.Code == audience.CodeOverloaded: // counted by a metric
+	case p.Code == audience.CodeOverloaded, p.Code == codeNotSent: // counted by a metric
 	case p.Status >= http.StatusInternalServerError:
 		s.Log.ErrorContext(r.Context(), "request failed", "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err)
 	}
@@ -136,13 +136,29 @@ func headersFor(status int) map[string]string {
 // newProblem mentions in the detail that not all faults are listed.
 func newProblem(status int, code, detail string, faults ...lemma.Field) client.Problem {
 	p := client.Problem{Type: "urn:lemma:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
-	for _, f := range faults[:min(len(faults), strict.MaxFaults)] {
+	n := listed(faults, strict.MaxFaults, maxFaultBytes)
+	for _, f := range faults[:n] {
 		p.Errors = append(p.Errors, client.Fault(f))
 	}
-	if len(faults) > strict.MaxFaults {
+	if len(faults) > n {
 		p.Detail += "; " + strict.NotAll
 	}
 	return p
+}
+
+// maxFaultBytes is how many bytes of pointers and details an answer lists, after the first fault:
+// the path of a deep value has 60 KiB.
+const maxFaultBytes = 32 << 10
+
+// listed is how many of the first faults an answer lists.
+func listed(faults []lemma.Field, most, bytes int) (n int) {
+	for _, f := range faults[:min(len(faults), most)] {
+		if bytes -= len(f.Pointer) + len(f.Detail); bytes < 0 && n > 0 {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // outsideBody reports whether every fault is one of a query parameter or header.

@@ -242,7 +242,8 @@ func TestWhatIsDeletedRefusesItsOwnRequests(t *testing.T) {
 	d, topics := b.process(), suppression.New(b.Pool)
 	topic, err := topics.CreateTopic(ctx, b.Workspace, suppression.NewTopic{ID: lemma.NewID(), Name: "News"})
 	b.Must(err)
-	template, err := b.Templates.Create(ctx, b.Workspace, message.NewTemplate{ID: lemma.NewID(), Name: "gone", Content: message.Content{Subject: "s", Text: "t"}})
+	template, err := b.Templates.Create(ctx, b.Workspace,
+		message.NewTemplate{ID: lemma.NewID(), Name: "gone", Content: message.Content{Subject: "s", Text: "t"}})
 	b.Must(err)
 	provider := b.NewProvider("scripted")
 	deletions := []func() error{func() error { return b.Providers.Delete(ctx, b.Workspace, provider) },
