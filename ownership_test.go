@@ -65,7 +65,7 @@ var mayImport = map[string][]string{
 	"sender/redact": {},
 	"sender/trace":  {"sender/redact"},
 	"deliveries":    {"events", "eventsout", "loop", "notifications", "queue", "suppression", "tracking"},
-	"hooks":         {"address", "cache", "clock", "events", "flows/admission", "providers", "sender", "sender/redact", "slots"},
+	"hooks":         {"address", "cache", "clock", "events", "flows/admission", "providers", "sender", "sender/report", "sender/redact", "slots"},
 	"sender/form":   {},
 	"sender/wire":   {"sender", "sender/form", "sender/redact", "sender/trace", "dial"},
 	"sender/mime":   {"sender", "sender/form", "sender/report"},

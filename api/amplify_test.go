@@ -41,7 +41,8 @@ func TestFaultsAreBounded(t *testing.T) {
 	// The path of each fault has 54 KB, and 108 KB in an answer.
 	deep, end := strings.Repeat(`{"`+strings.Repeat("\u2028", 300)+`":`, 60), strings.Repeat("}", 60)
 	twice := `{"data":` + deep + `{` + many(120, `"a#":1,"a#":2`) + `}` + end + `}`
-	if got := b.do("POST", "/v1/templates/validate", twice).is(422); len(got.body) > 128<<10 || !strings.Contains(got.problem.Detail, "not all") {
+	got := b.do("POST", "/v1/templates/validate", twice).is(422)
+	if len(got.body) > 128<<10 || !strings.Contains(got.problem.Detail, "not all") {
 		t.Errorf("a deep value: %d bytes, %.200s", len(got.body), got.problem.Detail)
 	}
 	events := many(19, `{"profile_key":"c1","event":"x","data":`+deep+`{`+strings.ReplaceAll(many(5, `"a#":1,"a#":2`), "#", "a")+`}`+end+`}`)
@@ -49,7 +50,7 @@ func TestFaultsAreBounded(t *testing.T) {
 		t.Errorf("deep values of items: %d bytes", len(got.body))
 	}
 	item := `{"profile_key":"c1","event":"x",` + many(90, `"q#":1`) + `}`
-	got := b.do("POST", "/v1/events/bulk", `{"events":[`+many(500, strings.ReplaceAll(item, "#", "#0"))+`]}`).is(202)
+	got = b.do("POST", "/v1/events/bulk", `{"events":[`+many(500, strings.ReplaceAll(item, "#", "#0"))+`]}`).is(202)
 	if len(got.body) > 2<<20 {
 		t.Errorf("events with unknown fields: answered with %d bytes", len(got.body))
 	}

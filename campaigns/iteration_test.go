@@ -167,7 +167,16 @@ func TestTheBestVariantIsRolledOut(t *testing.T) {
 	}
 	b.ExecDB(`insert into customers select i, 'late' || i || '@shop.example', 'L', false from generate_series(9001, 9050) i`) // join
 	b.endTest(it)
+	// What came before the cut-off may not be applied yet, so only the verdict has its numbers.
+	b.Exec(`update iterations set measure_at = now() where workspace_id = $1`, b.Workspace)
+	if _, err := b.MeasureDue(ctx); err != nil {
+		t.Error(err)
+	}
+	b.WantCount(0, `select count(*) from iteration_results r join iterations i on i.workspace_id = r.workspace_id and i.id = r.iteration_id
+		where r.at >= i.cut_off_at`)
 	b.evaluate()
+	b.WantCount(3, `select count(*) from iteration_results r join iterations i on i.workspace_id = r.workspace_id and i.id = r.iteration_id
+		where r.at = i.cut_off_at`)
 	it = b.iteration(c)
 	if it.Status != IterationDecided || it.Winner == nil || *it.Winner != 1 || it.DecidedBy != "evaluation" {
 		t.Fatalf("%+v", it)

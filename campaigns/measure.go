@@ -164,7 +164,7 @@ func (c *Campaigns) measureOne(ctx context.Context, r ref) (bool, error) {
 	}
 	begun := time.Now()
 	until, err := c.measureTime(ctx, it)
-	if err != nil {
+	if err != nil || it.CutOffAt != nil && !until.Before(*it.CutOffAt) { // the verdict has the numbers of the cut-off
 		return false, err
 	}
 	all, err := c.measure(ctx, it, until)

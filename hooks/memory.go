@@ -6,6 +6,7 @@ import (
 
 	"lemma/events"
 	"lemma/sender"
+	"lemma/sender/report"
 	"lemma/slots"
 )
 
@@ -16,25 +17,39 @@ var (
 	limitsOfWaiting = slots.Limits{Process: 40_000, Workspace: 10_000}   // events
 )
 
+// mostEvents is the most events that a carrier's body may have: that of SendGrid.
+const mostEvents = 5_000
+
 // read returns what a request reports. leave frees the memory of that.
 func (h *Hooks) read(ctx context.Context, a *account, r *http.Request, body []byte) (reports []events.Report, leave func(), err error) {
 	at, err := h.clock.Now(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
+	request := sender.WebhookRequest{URLs: h.called(r), Header: r.Header, Body: body, At: at}
 	of := slots.Resource{Workspace: a.workspace}
 	// The check of a body with a signature in it may wait for a certificate. It has few events.
-	if _, waits := a.receiver.(sender.SelfSigned); !waits {
-		done, err := h.reads.EnterN(ctx, of, len(body))
-		if err != nil {
-			return nil, nil, err
+	if _, waits := a.receiver.(sender.SelfSigned); waits {
+		if reports, err = a.receive(ctx, request); err != nil {
+			return nil, nil, unverified(err)
 		}
-		defer done()
+		leave, err = h.waiting.EnterN(ctx, of, len(reports))
+		return reports, leave, err
 	}
-	reports, err = a.receive(ctx, sender.WebhookRequest{URLs: h.called(r), Header: r.Header, Body: body, At: at})
+	// Only the body waits for memory. Most bodies have one event, and one with an array has as many as that.
+	n := min(max(1, report.LongestArray(body)), mostEvents)
+	if leave, err = h.waiting.EnterN(ctx, of, n); err != nil {
+		return nil, nil, err
+	}
+	done, err := h.reads.EnterN(ctx, of, len(body))
 	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	defer done()
+	if reports, err = a.receive(ctx, request); err != nil {
+		leave()
 		return nil, nil, unverified(err)
 	}
-	leave, err = h.waiting.EnterN(ctx, of, len(reports))
-	return reports, leave, err
+	return reports, leave, nil
 }

@@ -5,10 +5,11 @@ import (
 	"errors"
 
 	"lemma"
+	"lemma/flows/admission"
 	"lemma/sender"
 )
 
-// Refusal is the label of a refused request in metrics; empty for no error and for a
+// Refusal is the label of a refused request in metrics; empty for no error and for another
 // failure of the server.
 func Refusal(err error) (label string) {
 	switch {
@@ -28,6 +29,8 @@ func Refusal(err error) (label string) {
 		return "unknown"
 	case errors.Is(err, errUnverified):
 		return "unverified"
+	case admission.IsOverloaded(err):
+		return "overloaded"
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package sender
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -10,18 +11,21 @@ import (
 
 	"lemma"
 	"lemma/loop"
+	"lemma/notifications"
 )
 
-// A read of an audience holds the slot of its batch. So slots are limited by audience, and
+// A read of an audience holds the slot of its batch. So the slots of one audience are limited, and
 // those whose audience is slow, or new to this process, count with those of slow and new
 // providers: see tally.
 
 const (
 	readsAtOnce = 4                      // reads of one origin at a time
 	readWait    = 100 * time.Millisecond // how long another read waits
-	readRetry   = 2 * time.Second        // then its batch is due again, give or take a half
+	readRetry   = 2 * time.Second        // how much later a batch is due than a pause ends, give or take a half
+	readMoment  = 5 * time.Second        // how long the others of its origin are not claimed
 	firstPause  = 5 * time.Second        // after a failure, doubled for each
 	mostPause   = time.Minute
+	mostOrigins = 1_000 // whose reads are remembered before those that have ended are forgotten
 )
 
 // readAgain reads the audience, if a limit leaves a slot for it. It ends before the claim
@@ -85,28 +89,71 @@ func (s *Sender) beginRead(c *claim) (wait time.Duration) {
 		if limit == "" {
 			return 0
 		}
-		select {
-		case <-freed:
-		case <-timer.C:
-			s.metrics.throttled(limit)
-			return loop.Jitter(readRetry)
+		if !s.knownSlow(c.slot.of, c.OriginID) {
+			select {
+			case <-freed:
+				continue
+			case <-timer.C:
+			}
 		}
+		c.slot.of.readRefused(c.OriginID)
+		return s.readLater(c.slot.of, c.OriginID, limit)
 	}
+}
+
+// readRefused remembers that a claimed batch of an origin found no read.
+func (l *slots) readRefused(origin uuid.UUID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refused == nil || len(l.refused) >= mostWaiting {
+		l.refused = map[uuid.UUID]time.Time{}
+	}
+	l.refused[origin] = time.Now()
+}
+
+// readLater returns when a batch whose audience cannot be read now is due again.
+func (s *Sender) readLater(l *slots, origin uuid.UUID, limit string) time.Duration {
+	s.metrics.throttled(limit)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return loop.Jitter(l.later(origin))
+}
+
+// mustWaitForRead returns how long a batch waits because another one of its origin has found no
+// read a moment ago: it would hold a slot, and be claimed, for nothing. Since it may need no read,
+// one is claimed again after that moment.
+func (s *Sender) mustWaitForRead(l *slots, ref notifications.Ref) time.Duration {
+	l.mu.Lock()
+	limit := ""
+	if time.Since(l.refused[ref.OriginID]) < readMoment {
+		limit = s.readLimit(l, &slot{of: l, workspace: ref.WorkspaceID}, ref.OriginID, quick)
+	}
+	l.mu.Unlock()
+	if limit == "" {
+		return 0
+	}
+	return s.readLater(l, ref.OriginID, limit)
 }
 
 func (s *Sender) tryRead(p *slot, origin uuid.UUID) (limit string, freed <-chan struct{}) {
 	l := p.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reads(origin) >= readsAtOnce {
-		return limitAudience, l.next()
-	}
-	speed := worse(s.speed(l, p.provider), s.speed(l, origin))
-	if limit := s.tally(l, p.workspace, p.provider, p).slow(l, speed); limit != "" {
+	if limit := s.readLimit(l, p, origin, s.speed(l, p.provider)); limit != "" {
 		return limit, l.next()
 	}
+	delete(l.waiting, origin)
+	delete(l.refused, origin)
 	p.origin, p.since = origin, time.Now()
 	return "", nil
+}
+
+// readLimit is the limit that leaves no read to a slot of a provider of that speed, or "".
+func (s *Sender) readLimit(l *slots, p *slot, origin uuid.UUID, speed speed) string {
+	if l.reads(origin) >= readsAtOnce {
+		return limitAudience
+	}
+	return s.tally(l, p.workspace, p.provider, p).slow(l, worse(speed, s.speed(l, origin)))
 }
 
 // reads are the reads of an origin's audience; l is locked.
@@ -143,6 +190,9 @@ func (r *rechecks) of(origin uuid.UUID) *audienceReads {
 	}
 	a := r.reads[origin]
 	if a == nil {
+		if len(r.reads) >= mostOrigins { // those whose last read failed, and that have ended
+			maps.DeleteFunc(r.reads, func(_ uuid.UUID, a *audienceReads) bool { return a.users == 0 && a.pause() == 0 })
+		}
 		a = &audienceReads{}
 		r.reads[origin] = a
 	}

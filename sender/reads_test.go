@@ -2,12 +2,14 @@ package sender
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/notifications"
 	"lemma/pgtest"
 )
 
@@ -136,4 +138,47 @@ func TestSlowSourcesLeaveSlotsToOthers(t *testing.T) {
 	close(release)
 	stop()
 	wait()
+}
+
+// While no read is left for an audience, its batches are neither claimed nor hold slots: one
+// finds that out, and the others wait for longer and longer.
+func TestBatchesThatWaitForAReadHoldNoSlots(t *testing.T) {
+	b := setup(t)
+	s, audience := b.readAgain(20)
+	s.slots.limit(s.cfg.Workers, s.cfg.PerProvider, s.cfg.PerWorkspace)
+	s.paceOf(b.origin).took.Store(int64(2 * slowAfter))
+	s.paceOf(b.provider).took.Store(int64(time.Millisecond))
+	refs := b.insert(20, 1, 2)
+	audience.hangs, audience.received = make(chan struct{}), make(chan struct{}, 20)
+	var reading sync.WaitGroup
+	for _, ref := range refs[:readsAtOnce] {
+		reading.Go(func() { _, _ = s.Work(context.Background(), ref) })
+		<-audience.received
+	}
+	claims := 0
+	s.Hook = func(_ context.Context, at string, _ notifications.Ref) {
+		if at == "claimed" {
+			claims++
+		}
+	}
+	last := time.Duration(0)
+	for _, ref := range refs[readsAtOnce:] {
+		again, err := s.Work(context.Background(), ref)
+		if err != nil || again <= 0 {
+			t.Fatal(again, err)
+		}
+		last = again
+	}
+	if claims != 1 {
+		t.Errorf("%d batches were claimed in vain", claims)
+	}
+	if last < slotRetry/2 || s.slots.waiting[b.origin] != len(refs)-readsAtOnce {
+		t.Errorf("the last waits for %s, as one of %d", last, s.slots.waiting[b.origin])
+	}
+	close(audience.hangs)
+	reading.Wait()
+	audience.hangs = nil
+	b.makeDue()
+	b.work(s)
+	b.wantCounts(notifications.Counts{Sent: 20})
 }

@@ -48,8 +48,9 @@ type slots struct {
 	mu       sync.Mutex
 	held     map[*slot]struct{}
 	freed    chan struct{}           // see next
-	waiting  map[uuid.UUID]int       // by provider: batches without a slot since one had one
+	waiting  map[uuid.UUID]int       // by provider, and by origin for its reads: batches without a slot since one had one
 	recorded map[uuid.UUID]time.Time // by provider: when that was recorded
+	refused  map[uuid.UUID]time.Time // by origin: when a claimed batch of it found no read
 }
 
 // slot is a slot that is held.
@@ -65,6 +66,9 @@ type slot struct {
 // none.
 func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, time.Duration, error) {
 	l := s.slotsOf(ref)
+	if wait := s.mustWaitForRead(l, ref); wait > 0 {
+		return nil, wait, nil
+	}
 	if p := l.first(ref.WorkspaceID); p != nil {
 		return p, 0, nil
 	}
@@ -97,6 +101,9 @@ func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, tim
 // acquireNow returns a slot without waiting, or nil.
 func (s *Sender) acquireNow(ctx context.Context, ref notifications.Ref) *slot {
 	l := s.slotsOf(ref)
+	if s.mustWaitForRead(l, ref) > 0 {
+		return nil
+	}
 	if p := l.first(ref.WorkspaceID); p != nil {
 		return p
 	}
@@ -325,11 +332,10 @@ func (s *Sender) throttled(ctx context.Context, ref notifications.Ref, provider 
 	s.metrics.throttled(limit)
 	l := s.slotsOf(ref)
 	l.mu.Lock()
-	if l.waiting == nil {
-		l.waiting, l.recorded = map[uuid.UUID]int{}, map[uuid.UUID]time.Time{}
+	if l.recorded == nil {
+		l.recorded = map[uuid.UUID]time.Time{}
 	}
-	l.waiting[provider]++
-	later := min(slotRetry+time.Duration(l.waiting[provider])*slotRetry/20, slotRetryMost)
+	later := l.later(provider)
 	write := time.Since(l.recorded[provider]) > throttledOnce
 	if write {
 		maps.DeleteFunc(l.recorded, func(_ uuid.UUID, at time.Time) bool { return time.Since(at) > throttledOnce })
@@ -346,3 +352,16 @@ func (s *Sender) throttled(ctx context.Context, ref notifications.Ref, provider 
 	}
 	return loop.Jitter(later)
 }
+
+// later is when a batch that found no slot is due again. It grows with the number of those of its
+// provider, or that wait for the same audience; l is locked.
+func (l *slots) later(of uuid.UUID) time.Duration {
+	if l.waiting == nil || len(l.waiting) >= mostWaiting {
+		l.waiting = map[uuid.UUID]int{}
+	}
+	l.waiting[of]++
+	return min(slotRetry+time.Duration(l.waiting[of])*slotRetry/20, slotRetryMost)
+}
+
+// mostWaiting bounds the providers and audiences whose waiting batches are counted.
+const mostWaiting = 10_000

@@ -42,11 +42,16 @@ func (s *Server) receiveMail(ctx context.Context, provider string, mail []byte) 
 		return err
 	}
 	err = s.Hooks.Receive(r, "smtp", provider)
+	return mailError(err)
+}
+
+// mailError is the answer to a mail whose reports could not be stored.
+func mailError(err error) error {
 	switch hooks.Refusal(err) {
-	case "", "unverified":
-		return err
+	case "forged", "replayed", "unreadable", "foreign", "too_large":
+		return nil
 	case "unknown", "not_configured":
 		return lmtp.ErrNoProvider
 	}
-	return nil
+	return err
 }

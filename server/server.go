@@ -327,6 +327,16 @@ func (s *Server) upkeep(ctx context.Context) {
 	}, func(err error) { s.log.Error("hourly upkeep failed", "error", err) })
 }
 
+// Run serves until ctx ends, and then stops. The workers stop while the listeners shut down, since
+// these wait for requests whose clients may be slow.
+func (s *Server) Run(ctx context.Context, serve func(context.Context) error) error {
+	stop := sync.OnceValue(s.Stop)
+	if s.river != nil {
+		context.AfterFunc(ctx, func() { _ = stop() }) // its error is returned below
+	}
+	return errors.Join(serve(ctx), stop())
+}
+
 // Stop stops the workers and loops within 45 seconds. See Drain.
 func (s *Server) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -32,7 +31,7 @@ func (s *serveCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 			return err
 		}
 	}
-	return errors.Join(n.ServeAPI(ctx), n.Stop())
+	return n.Run(ctx, n.ServeAPI)
 }
 
 // transactionIdle is short for a process that only serves the API.
@@ -60,7 +59,7 @@ func (workCommand) run(ctx context.Context, cfg Config, _ io.Writer) error {
 	if err := n.Start(ctx); err != nil {
 		return err
 	}
-	return errors.Join(n.ServeWork(ctx), n.Stop())
+	return n.Run(ctx, n.ServeWork)
 }
 
 // openServer wires a process by the settings, on a database that exists.

@@ -241,14 +241,16 @@ func (e *environment) smtpPort() int {
 	return addr.Port
 }
 
-// close stops everything in the reverse order of starting.
+// close stops everything: first the workers, since the listeners wait for requests.
 func (e *environment) close() (err error) {
+	if e.server != nil {
+		err = e.server.Stop()
+	}
 	if e.stop != nil {
 		e.stop()
-		err = <-e.served
+		err = errors.Join(err, <-e.served)
 	}
 	if e.server != nil {
-		err = errors.Join(err, e.server.Stop())
 		e.server.Pool.Close()
 	}
 	if e.catcher != nil {
