@@ -172,9 +172,11 @@ func (i *idle) close() {
 	}
 	i.closed = true
 	i.mutex.Unlock()
+	var closing sync.WaitGroup
 	for _, c := range all {
-		c.close()
+		closing.Go(c.close)
 	}
+	closing.Wait()
 }
 
 // Close closes the idle connections of lookups. Running lookups continue.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"path/filepath"
 	"time"
 )
 
@@ -33,9 +34,10 @@ type Signer interface {
 // read or written.
 type Folder struct{ root *os.Root }
 
-// OpenFolder opens a folder, and creates it if it does not exist.
+// OpenFolder opens a folder, and creates it if it does not exist, so that it survives a crash of
+// the machine.
 func OpenFolder(dir string) (*Folder, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeFolder(dir); err != nil {
 		return nil, fmt.Errorf("create the blob folder: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
@@ -43,6 +45,26 @@ func OpenFolder(dir string) (*Folder, error) {
 		return nil, fmt.Errorf("open the blob folder: %w", err)
 	}
 	return &Folder{root}, nil
+}
+
+// makeFolder makes a folder and those above it, and syncs the one above each.
+func makeFolder(dir string) error {
+	above := filepath.Dir(dir)
+	if _, err := os.Stat(dir); err == nil || above == dir {
+		return err
+	}
+	if err := makeFolder(above); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	f, err := os.Open(above)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
 }
 
 // Put is part of Store. The file survives a crash of the machine once Put has returned.

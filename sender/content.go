@@ -210,7 +210,9 @@ func (k *caches) put(read cache.Moment, c *claim, o opened, bytes int) Carrier {
 }
 
 func (k *caches) close() {
+	var all sync.WaitGroup
 	for _, o := range k.carriers.Clear() {
-		o.carrier.Close()
+		all.Go(o.carrier.Close)
 	}
+	all.Wait()
 }

@@ -31,6 +31,7 @@ func receive(a sender.Account, o wire.Operator, client *sns.Client) (sender.Rece
 	if !ok {
 		return nil, sender.ErrNoReceiver
 	}
+	topic.Workspace = a.WorkspaceID
 	log := o.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -112,45 +112,68 @@ func TestAUsedLineIsNotDismissed(t *testing.T) {
 	}
 }
 
-// A connection that is closed for another one does not wait for its server, which may be of
-// another workspace.
-func TestDismissingDoesNotWait(t *testing.T) {
+// A connection that is closed does not wait for a server that reads nothing: that may be of another
+// workspace, and TLS would wait 5 s.
+func TestClosingDoesNotWait(t *testing.T) {
 	t.Parallel()
 	now := time.Now() // certificates are of the time outside of the bubble
 	offered, roots := certificate(t)
 	offered.SessionTicketsDisabled = true // the server would wait until they are read
-	for _, c := range []struct {
-		tls, reads bool
-		want       time.Duration
-	}{{false, true, 0}, {false, false, dismissTime}, {true, true, 0}, {true, false, dismissTime}} {
-		synctest.Test(t, func(t *testing.T) {
-			near, far := net.Pipe()
-			defer far.Close()
-			s := &session{conn: near}
-			if c.tls {
-				server := make(chan error)
-				go func() { server <- tls.Server(far, offered).Handshake() }()
-				secure := tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", Time: func() time.Time { return now }})
-				if err := errors.Join(secure.Handshake(), <-server); err != nil {
-					t.Fatal(err)
+	for name, c := range map[string]struct {
+		end  func(*pool, *line)
+		want time.Duration
+	}{
+		"for another one": {func(_ *pool, l *line) { l.idle.Close() }, dismissTime},
+		"for good":        {func(p *pool, _ *line) { p.close() }, quitTime},
+		"after a failure": {func(_ *pool, l *line) { l.hangUp() }, 0},
+	} {
+		for _, secure := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				defer far.Close()
+				s := &session{conn: near}
+				if secure {
+					server := make(chan error)
+					go func() { server <- tls.Server(far, offered).Handshake() }()
+					client := tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", Time: func() time.Time { return now }})
+					if err := errors.Join(client.Handshake(), <-server); err != nil {
+						t.Fatal(err)
+					}
+					s.conn = client
 				}
-				s.conn = secure
-			}
-			if c.reads {
-				go func() { _, _ = io.Copy(io.Discard, far) }()
-			}
-			s.src = s.conn
-			p := newPool(1, dial.NewIdle(1, 1))
-			l := p.take(t.Context())
-			l.conn = s
-			p.give(l)
-			begun := time.Now()
-			l.idle.Close()
-			if took := time.Since(begun); took != c.want {
-				t.Errorf("%+v: it took %s", c, took)
-			}
-		})
+				s.src = s.conn
+				p := newPool(1, dial.NewIdle(1, 1))
+				l := p.take(t.Context())
+				l.conn = s
+				p.give(l)
+				begun := time.Now()
+				c.end(p, l)
+				if took := time.Since(begun); took != c.want {
+					t.Errorf("%s, with TLS %v: it took %s, want %s", name, secure, took, c.want)
+				}
+			})
+		}
 	}
+}
+
+// A server that reads is not waited for when its connection is closed for another one.
+func TestDismissingSendsQuit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		got := make(chan string)
+		go func() { text, _ := io.ReadAll(far); got <- string(text) }()
+		p := newPool(1, dial.NewIdle(1, 1))
+		l := p.take(t.Context())
+		l.conn = &session{conn: near}
+		l.conn.src = near
+		p.give(l)
+		begun := time.Now()
+		l.idle.Close()
+		if took, text := time.Since(begun), <-got; took != 0 || text != "QUIT\r\n" {
+			t.Errorf("it took %s, and sent %q", took, text)
+		}
+	})
 }
 
 // An idle line keeps no large message.

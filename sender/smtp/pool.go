@@ -19,6 +19,7 @@ const (
 	idleFor      = 30 * time.Second       // then an unused connection is closed
 	firstBackoff = 50 * time.Millisecond  // after a failed dial, doubled for each that follows
 	mostBackoff  = 400 * time.Millisecond // the circuit of package sender waits longer, on all processes
+	quitTime     = time.Second            // for the answer to QUIT
 	dismissTime  = 100 * time.Millisecond // to close a connection for another one
 )
 
@@ -137,9 +138,7 @@ func (p *pool) sweep(now time.Time) {
 		p.sweeper = time.AfterFunc(idleFor/2, func() { p.sweep(time.Now()) })
 	}
 	p.mu.Unlock()
-	for _, l := range old {
-		l.quit()
-	}
+	quitAll(old)
 }
 
 func (p *pool) close() {
@@ -151,8 +150,13 @@ func (p *pool) close() {
 		p.sweeper.Stop()
 	}
 	p.mu.Unlock()
+	quitAll(rest)
+}
+
+// quitAll closes lines at the same time, so that one server delays no other.
+func quitAll(lines []*line) {
 	var all sync.WaitGroup
-	for _, l := range rest {
+	for _, l := range lines {
 		all.Go(l.quit)
 	}
 	all.Wait()
@@ -193,7 +197,7 @@ func (p *pool) dialed(began time.Time, r *refusal) {
 // hangUp closes a line's connection without QUIT.
 func (l *line) hangUp() {
 	if l.conn != nil {
-		_ = l.conn.conn.Close() // there is nothing to send any more
+		l.conn.hangUp() // there is nothing to send any more
 		l.conn = nil
 	}
 }

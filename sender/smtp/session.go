@@ -192,7 +192,12 @@ func beneath(conn net.Conn) net.Conn {
 
 // quit sends QUIT and closes. It waits a second at most for the answer.
 func (s *session) quit() {
-	s.timeout = time.Second
+	defer time.AfterFunc(quitTime, func() { _ = beneath(s.conn).Close() }).Stop() // as in dismiss
+	s.timeout = quitTime
 	_, _ = s.command("QUIT") // the server closes in any case
 	_ = s.conn.Close()
 }
+
+// hangUp closes without QUIT, and without the alert of TLS, for which a server that does not read
+// would be waited for.
+func (s *session) hangUp() { _ = beneath(s.conn).Close() }

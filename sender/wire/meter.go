@@ -17,7 +17,7 @@ type meter struct {
 // Bytes that a server may send: TLS, headers of HTTP/2 and frames, and an answer to each request.
 const (
 	mostFrames   = 256 << 10
-	mostOfAnswer = 2*mostAnswer + 8<<10
+	mostOfAnswer = 2 * mostAnswer
 )
 
 var errTooMuch = errors.New("the server sends too much beside its answers")

@@ -10,7 +10,7 @@
 //     (REFUSED_STREAM, or GOAWAY with a lower last stream; RFC 9113, 8.7).
 //   - Redirects are answers. They are not followed.
 //   - Package dial opens the connections, and TLS is 1.2 or later.
-//   - Headers and bodies of answers are limited to 64 KiB.
+//   - Headers of answers are limited to 16 KiB, and bodies to 64 KiB.
 //
 // Outcomes without an answer follow. Each carrier adds a table of its answers.
 //
@@ -39,8 +39,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,6 +87,7 @@ const (
 	defaultWindow = 32
 	mostServers   = 128 // with connections; at the bound those that are not in use are closed, since strangers may choose servers
 	mostAnswer    = 64 << 10
+	mostHeader    = 16 << 10         // of an answer: short fields take sixteen times as much memory
 	idleFor       = 10 * time.Second // then an unused connection is closed, before most servers close it
 )
 
@@ -171,7 +174,7 @@ func newTransport(o Options, log *recorder) *http.Transport {
 		TLSHandshakeTimeout:    o.Timeout / 2,
 		Protocols:              &protocols,
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: mostAnswer,
+		MaxResponseHeaderBytes: mostHeader,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: o.Timeout / 2, PingTimeout: o.Timeout / 2, WriteByteTimeout: o.Timeout,
 		},
@@ -196,16 +199,23 @@ var errClosed = errors.New("the client is closed")
 
 // Close closes all connections.
 func (c *Client) Close() {
+	var all sync.WaitGroup
+	for _, p := range c.empty() {
+		all.Go(p.close)
+	}
+	all.Wait()
+}
+
+func (c *Client) empty() (pools []*pool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
 	if c.sweeper != nil {
 		c.sweeper.Stop()
 	}
-	for _, p := range c.pools {
-		p.close()
-	}
+	pools = slices.Collect(maps.Values(c.pools))
 	clear(c.pools)
+	return pools
 }
 
 // pool returns the pool of a server.

@@ -21,6 +21,7 @@ import (
 
 	"lemma/dial"
 	"lemma/sender"
+	"lemma/slots"
 )
 
 // Bounds of a client.
@@ -37,11 +38,16 @@ const (
 	mostRSA      = 4096
 )
 
+// limitsOfFetches are the fetches of certificates at a time, but those that were good before: a
+// workspace has many topics, and decides which paths are named.
+var limitsOfFetches = slots.Limits{Process: 16, Workspace: 4}
+
 // Client fetches certificates and confirms subscriptions. It is safe for concurrent use.
 type Client struct {
 	http    *http.Client
 	roots   *x509.CertPool
-	flights singleflight.Group
+	flights singleflight.Group // by topic and certificate: a topic whose fetches are used up fails no other
+	places  *slots.Slots
 
 	mu       sync.Mutex
 	keys     map[string]kept
@@ -81,7 +87,7 @@ func NewClient(o Options) *Client {
 			DisableKeepAlives:      true,
 		}
 	}
-	return &Client{roots: o.Roots, keys: map[string]kept{}, failures: map[string]failure{},
+	return &Client{roots: o.Roots, places: slots.New(limitsOfFetches, func(string) error { return errTooMany }), keys: map[string]kept{}, failures: map[string]failure{},
 		http: &http.Client{Transport: transport, Timeout: fetchTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
@@ -100,7 +106,7 @@ func (c *Client) key(ctx context.Context, topic Topic, at string) (*rsa.PublicKe
 	if key, err := c.known(at); key != nil || err != nil {
 		return key, err
 	}
-	done := c.flights.DoChan(at, func() (any, error) {
+	done := c.flights.DoChan(topic.arn+" "+at, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
 		return c.fetch(ctx, topic, at)
@@ -116,7 +122,7 @@ func (c *Client) key(ctx context.Context, topic Topic, at string) (*rsa.PublicKe
 	}
 }
 
-var errTooMany = errors.New("too many certificates are fetched for the topic")
+var errTooMany = errors.New("too many certificates are fetched")
 
 func (c *Client) known(at string) (*rsa.PublicKey, error) {
 	c.mu.Lock()
@@ -133,8 +139,16 @@ func (c *Client) known(at string) (*rsa.PublicKey, error) {
 
 // fetch fetches and checks a certificate.
 func (c *Client) fetch(ctx context.Context, topic Topic, at string) (*rsa.PublicKey, error) {
-	if !c.admit(topic, at) {
+	admitted, good := c.admit(topic, at)
+	if !admitted {
 		return nil, errTooMany
+	}
+	if !good {
+		leave, err := c.places.Enter(ctx, slots.Resource{Workspace: topic.Workspace})
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
 	}
 	key, until, err := c.certificate(ctx, topic, at)
 	if err == nil {
@@ -146,22 +160,22 @@ func (c *Client) fetch(ctx context.Context, topic Topic, at string) (*rsa.Public
 	return nil, err
 }
 
-// admit counts a fetch of this second. A request with another path costs one, so that
+// admit counts a fetch of this second, and reports whether the certificate was good. A request with another path costs one, so that
 // requests of one topic cannot use up the fetches of others. A certificate that was good
 // is always fetched again: forged requests cannot use up the fetches of true ones. After a
 // restart, when none is known, true requests are among the first of a second as often as
 // their share of all, so that forged ones delay them by a minute or so.
-func (c *Client) admit(topic Topic, at string) bool {
+func (c *Client) admit(topic Topic, at string) (admitted, good bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, good := c.keys[at]; good {
-		return true
+		return true, true
 	}
 	if second := time.Now().Truncate(time.Second); !second.Equal(c.second) {
 		c.second, c.fetches = second, map[string]int{}
 	}
 	c.fetches[topic.arn]++
-	return c.fetches[topic.arn] <= mostFetches
+	return c.fetches[topic.arn] <= mostFetches, false
 }
 
 func (c *Client) keep(at string, k kept) {

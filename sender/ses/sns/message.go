@@ -32,6 +32,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"lemma/sender"
 )
 
@@ -141,7 +143,10 @@ func (m *Message) signed() string {
 }
 
 // Topic is a topic of Amazon SNS.
-type Topic struct{ arn, region, domain string }
+type Topic struct {
+	Workspace           uuid.UUID // whose fetches of certificates are bounded
+	arn, region, domain string
+}
 
 var (
 	topicForm = regexp.MustCompile(`^arn:(aws|aws-cn|aws-us-gov):sns:([a-z]{2,4}(?:-[a-z]{2,12}){1,3}-[0-9]{1,2}):[0-9]{12}:` +

@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"lemma/sender"
 	"lemma/sender/ses/sns/snstest"
+	"lemma/slots"
 )
 
 func start(t *testing.T) (*snstest.Service, *Client, Topic) {
@@ -203,14 +206,56 @@ func TestFetchesAreBounded(t *testing.T) {
 	}
 	other := topic
 	other.arn += "2"
-	if !c.admit(other, "") {
+	if ok, _ := c.admit(other, ""); !ok {
 		t.Error("another topic has no fetches")
 	}
 	c.mu.Lock()
 	c.second = c.second.Add(-time.Second)
 	c.mu.Unlock()
-	if !c.admit(topic, "") {
+	if ok, _ := c.admit(topic, ""); !ok {
 		t.Error("the topic has no fetches in the next second")
+	}
+}
+
+// Many topics of a workspace fetch few certificates at a time. A fetch goes on after its request
+// has ended.
+func TestFetchesAtATimeAreBounded(t *testing.T) {
+	t.Parallel()
+	s, c, topic := start(t)
+	topic.Workspace = uuid.New()
+	leaves := make([]func(), limitsOfFetches.Workspace)
+	for i := range leaves {
+		leave, err := c.places.Try(slots.Resource{Workspace: topic.Workspace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaves[i] = leave
+	}
+	open := func(topic Topic) error {
+		_, err := c.Open(t.Context(), topic, s.Sign("2", notification()), time.Now())
+		return err
+	}
+	if err := open(topic); !errors.Is(err, errTooMany) || len(s.Requests()) > 0 {
+		t.Errorf("%v after %d fetches", err, len(s.Requests()))
+	}
+	other := topic
+	other.Workspace = uuid.New()
+	if err := open(other); err != nil {
+		t.Errorf("another workspace: %v", err)
+	}
+	c.mu.Lock()
+	for at, k := range c.keys {
+		c.keys[at] = kept{k.key, time.Now()}
+	}
+	c.mu.Unlock()
+	if err := open(topic); err != nil {
+		t.Errorf("one that was good: %v", err)
+	}
+	for _, leave := range leaves {
+		leave()
+	}
+	if n := c.places.Taken(slots.Resource{Workspace: other.Workspace}); n > 0 {
+		t.Errorf("%d fetches have not ended", n)
 	}
 }
 
