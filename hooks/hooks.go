@@ -211,6 +211,9 @@ func (h *Hooks) body(r *http.Request, ws uuid.UUID) (body []byte, done func(), e
 		done = leave
 		body, err = readRest(body, r)
 	}
+	if err == nil {
+		err = r.Context().Err() // it came so slowly that no time is left
+	}
 	switch {
 	case err != nil:
 		done()

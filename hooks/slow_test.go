@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -93,5 +94,24 @@ func TestSlowBodiesHaveNoSlot(t *testing.T) {
 		if err := <-done; lemma.KindOf(err) == lemma.Unavailable {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// A body that takes all the time of its request is one that cannot be read, and no failure of
+// the server, which would be logged.
+func TestABodyThatTakesAllTheTime(t *testing.T) {
+	b := setup(t)
+	h := b.hooks()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := b.request("e", "{}").WithContext(ctx)
+	begin, end := io.Pipe()
+	r.Body, r.ContentLength = begin, -1
+	go func() {
+		_, _ = end.Write([]byte("{}"))
+		cancel()
+		_ = end.Close()
+	}()
+	if err := h.Receive(r, "http", b.path()); Refusal(err) != "unreadable" {
+		t.Errorf("%v", err)
 	}
 }

@@ -87,7 +87,8 @@ func NewClient(o Options) *Client {
 			DisableKeepAlives:      true,
 		}
 	}
-	return &Client{roots: o.Roots, places: slots.New(limitsOfFetches, func(string) error { return errTooMany }), keys: map[string]kept{}, failures: map[string]failure{},
+	return &Client{roots: o.Roots, places: slots.New(limitsOfFetches, func(string) error { return errTooMany }),
+		keys: map[string]kept{}, failures: map[string]failure{},
 		http: &http.Client{Transport: transport, Timeout: fetchTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
