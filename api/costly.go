@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"time"
@@ -214,6 +215,7 @@ func (s *server) sendable(ctx context.Context, e endpoint, c *call, answer reply
 	switch {
 	case err == nil:
 		c.hold(leave)
+		answer.body = bytes.Clone(answer.body) // its buffer may be twice as large
 		return answer
 	case c.writes(e) && answer.status < http.StatusBadRequest:
 		err = c.answerNotSent()
