@@ -14,7 +14,6 @@
 package hooks
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -45,8 +44,6 @@ const MostBody = sender.MostWebhook
 
 const (
 	smallBody = 64 << 10 // larger bodies need a slot for their rest
-	mostLarge = 32       // of them in memory at a time
-	ofOne     = 8        // of these, of one workspace: its clients may send slowly
 	together  = 100      // requests that are stored together, at most
 	atOnce    = 2_000    // reports that are stored by one statement, at most
 )
@@ -68,7 +65,7 @@ type Hooks struct {
 	accounts   *accounts
 	known      *known
 	gather     *admission.Gatherer[[]events.Received, []events.Recorded]
-	large      *slots.Slots // one for each large body
+	large      *largeBodies
 	reads      *slots.Slots // see memory.go
 	waiting    *slots.Slots
 	clock      *clock.Clock
@@ -82,7 +79,7 @@ type Hooks struct {
 func New(d Deps) *Hooks {
 	h := &Hooks{pool: d.Pool, publicURLs: d.PublicURLs, accounts: newAccounts(d.Providers, d.Kinds),
 		known: newKnown(mostKnown),
-		large: slots.New(slots.Limits{Process: mostLarge, Workspace: ofOne}, isBusy),
+		large: newLargeBodies(),
 		reads: slots.New(limitsOfReads, isBusy), waiting: slots.New(limitsOfWaiting, isBusy),
 		clock: clock.New(d.Pool), log: d.Log, metrics: d.Metrics}
 	if h.publicURLs == nil {
@@ -204,12 +201,11 @@ func (h *Hooks) body(r *http.Request, ws uuid.UUID) (body []byte, done func(), e
 	}
 	body, err = io.ReadAll(io.LimitReader(r.Body, smallBody+1))
 	if err == nil && len(body) > smallBody {
-		leave, full := h.large.Enter(r.Context(), slots.Resource{Workspace: ws})
-		if full != nil {
-			return nil, done, full
+		var leave func()
+		if body, leave, err = h.large.read(r, ws, body); leave == nil {
+			return nil, done, err
 		}
 		done = leave
-		body, err = readRest(body, r)
 	}
 	if err == nil {
 		err = r.Context().Err() // it came so slowly that no time is left
@@ -223,14 +219,6 @@ func (h *Hooks) body(r *http.Request, ws uuid.UUID) (body []byte, done func(), e
 		return nil, func() {}, ErrTooLarge
 	}
 	return body, done, nil
-}
-
-// readRest reads the rest of a body that begins with start.
-func readRest(start []byte, r *http.Request) ([]byte, error) {
-	whole := bytes.NewBuffer(make([]byte, 0, max(min(int(r.ContentLength), MostBody)+bytes.MinRead, 2*len(start))))
-	whole.Write(start)
-	_, err := whole.ReadFrom(io.LimitReader(r.Body, int64(MostBody+1-len(start))))
-	return whole.Bytes(), err
 }
 
 var busy = &lemma.Error{Kind: lemma.Unavailable, Code: admission.CodeOverloaded,

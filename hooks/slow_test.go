@@ -11,6 +11,7 @@ import (
 	"lemma"
 	"lemma/flows/admission"
 	"lemma/pgtest"
+	"lemma/slots"
 )
 
 // Webhooks of one workspace whose large bodies come slowly do not prevent that those of
@@ -94,6 +95,60 @@ func TestSlowBodiesHaveNoSlot(t *testing.T) {
 		if err := <-done; lemma.KindOf(err) == lemma.Unavailable {
 			t.Errorf("%v", err)
 		}
+	}
+}
+
+// Strangers who send large bodies slowly do not keep another one of the workspace out: the oldest
+// of them loses its slot, and its memory.
+func TestSlowLargeBodiesLoseTheirSlots(t *testing.T) {
+	b := setup(t)
+	h := b.hooks()
+	done := make(chan error, ofOne)
+	var ends []*io.PipeWriter
+	for range ofOne {
+		r := b.request("e", "")
+		begin, end := io.Pipe()
+		r.Body, r.ContentLength = begin, MostBody
+		ends = append(ends, end)
+		t.Cleanup(func() { _ = end.Close() })
+		go func() { done <- h.Receive(r, "http", b.path()) }()
+		_, err := end.Write(make([]byte, smallBody+1))
+		b.Must(err)
+	}
+	for range ofOne {
+		pgtest.Eventually(t, 10*time.Second, "all slots are taken", func() bool {
+			h.large.mu.Lock()
+			defer h.large.mu.Unlock()
+			return len(h.large.coming) == ofOne
+		})
+	}
+	large := fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, b.notification(1), strings.Repeat("x", smallBody))
+	h.large.mu.Lock()
+	oldest := (*largeBody)(nil)
+	for one := range h.large.coming {
+		one.since = one.since.Add(-largeTime)
+		if oldest == nil || one.since.Before(oldest.since) {
+			oldest = one
+		}
+	}
+	h.large.mu.Unlock()
+	if err := b.receive(h, "e", large); err != nil {
+		t.Errorf("a quick one: %v", err)
+	}
+	if !oldest.cut || oldest.whole != nil {
+		t.Error("the oldest has not lost its slot")
+	}
+	for _, end := range ends {
+		_ = end.Close()
+	}
+	busy := 0
+	for range ofOne {
+		if err := <-done; admission.IsOverloaded(err) {
+			busy++
+		}
+	}
+	if n := h.large.slots.Taken(slots.Resource{Workspace: b.Workspace}); busy != 1 || n != 0 || len(h.large.coming) != 0 {
+		t.Errorf("%d are refused as busy, %d slots and %d bodies are left", busy, n, len(h.large.coming))
 	}
 }
 

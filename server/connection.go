@@ -58,15 +58,10 @@ func (c *gated) earliest(t time.Time) time.Time {
 	return t
 }
 
-// arrives records since when a body arrives, or with a zero time that none does. What was
-// written before, such as 100 Continue, is no begin of an answer.
+// arrives records since when a body arrives, or with a zero time that none does.
 func (c *gated) arrives(since time.Time) {
 	if c != nil {
-		c.record(func(w *waiting) {
-			if w.arriving = since; since.IsZero() {
-				w.since = time.Now()
-			}
-		})
+		c.record(func(w *waiting) { w.arriving = since })
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // Limits of every listener, against slow clients. Package api bounds how long the
 // work for a request may take (50 s).
 const (
-	maxHeader   = 64 << 10         // bytes
+	maxHeader   = 16 << 10         // bytes; short fields take sixteen times as much memory
 	headerTime  = 10 * time.Second // for the header of a request
 	bodyTime    = 5 * time.Second  // for the first bytes of a body; more when it arrives faster than bodyRate
 	requestTime = 30 * time.Second // for the whole body; not for the work that follows
@@ -205,11 +205,10 @@ func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 // connection replaces the one whose client the server has waited for longest: an
 // idle one, whose client can reconnect, one without a first request or whose body
 // has not arrived for silentTime, or one whose client has not received its responses
-// for slowTime. If there is none, it replaces one without a known API key, chosen at random:
-// such clients keep no others out, however long they send, receive, or wait for a place or the
-// database, and while there are too many of them most are still answered. A client that opens
-// many connections thus loses its own first. Without such a connection the
-// new one is refused with 503.
+// for slowTime. Those with a request that has a known API key come last: before them, one without
+// such a request is replaced, chosen at random. So clients without a key keep no others out, however
+// long they send, receive, or wait for a place or the database, and while there are too many of
+// them most are still answered. Without any such connection the new one is refused with 503.
 type gate struct {
 	net.Listener
 	name   string
@@ -299,32 +298,39 @@ func (g *gate) admit(conn net.Conn) *gated {
 	return c
 }
 
-// evict closes the connection that has waited longest, or that of a stranger, if one may be
-// closed.
+// evict closes a connection, if one may be closed: one that is idle or slow and has no known key,
+// then one without a known key at random, and then one with a key that is slow. Of several, it is
+// the one that has been waited for longest.
 func (g *gate) evict() bool {
-	var slowest, stranger *gated
-	var longest time.Duration
+	var idle, slow, stranger *gated // slow ones have a known key
+	var idleFor, slowFor time.Duration
 	strangers := 0
 	for c, w := range g.open {
-		if waited, mayClose := w.time(g.limits); mayClose && (slowest == nil || waited > longest) {
-			slowest, longest = c, waited
-		}
-		if w.isStranger() {
+		waited, mayClose := w.time(g.limits)
+		switch {
+		case mayClose && !w.known:
+			if idle == nil || waited > idleFor {
+				idle, idleFor = c, waited
+			}
+		case mayClose:
+			if slow == nil || waited > slowFor {
+				slow, slowFor = c, waited
+			}
+		case w.isStranger():
 			if strangers++; rand.IntN(strangers) == 0 {
 				stranger = c
 			}
 		}
 	}
-	if slowest == nil {
-		slowest = stranger
+	for _, c := range []*gated{idle, stranger, slow} {
+		if c != nil {
+			g.remove(c)
+			g.counts.evicted.WithLabelValues(g.name).Inc()
+			_ = c.Conn.Close()
+			return true
+		}
 	}
-	if slowest == nil {
-		return false
-	}
-	g.remove(slowest)
-	g.counts.evicted.WithLabelValues(g.name).Inc()
-	_ = slowest.Conn.Close()
-	return true
+	return false
 }
 
 // remove stops counting a connection, once. The caller holds the lock.

@@ -84,6 +84,43 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
+// A request with a key whose body comes slowly is not replaced while there are strangers.
+func TestStrangersDoNotReplaceASlowUpload(t *testing.T) {
+	t.Parallel()
+	arriving := make(chan struct{}, 10)
+	address, counts := listening(t, endpoint{name: "api", most: 3, limits: timeLimits{silent: time.Nanosecond, body: time.Hour},
+		handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/known":
+				known(r.Context())
+				_, _ = r.Body.Read(make([]byte, 1))
+				arriving <- struct{}{}
+				_, _ = io.ReadAll(r.Body)
+			case "/waits":
+				arriving <- struct{}{}
+				<-r.Context().Done()
+				return
+			}
+			hello(w, r)
+		})})
+	eventuallyOpen(t, counts, 0)
+	upload := dialed(t, address)
+	_, err := io.WriteString(upload, "POST /known HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\nx")
+	must(t, err)
+	<-arriving
+	for range 5 {
+		_, err := io.WriteString(dialed(t, address), "GET /waits HTTP/1.1\r\nHost: x\r\n\r\n")
+		must(t, err)
+		<-arriving
+	}
+	_, err = io.WriteString(upload, "x")
+	must(t, err)
+	r, err := http.ReadResponse(bufio.NewReader(upload), nil)
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // Beyond what a process can do, most requests without a key are answered all the same: each new
 // one does not end the one that would be answered next.
 func TestTooManyRequestsOfStrangersAreAnsweredInPart(t *testing.T) {

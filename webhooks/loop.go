@@ -153,7 +153,7 @@ func (w *Webhooks) logSettled(ctx context.Context, one *settlement) {
 	if v.reason == ReasonSecret {
 		w.logOf(one.claimed, v).ErrorContext(ctx, "webhook cannot be signed", "error", v.cause)
 	} else if !v.delivered() {
-		w.logOf(one.claimed, v).InfoContext(ctx, "webhook not delivered", "ended", one.ended, "cause", withoutURL(v.cause))
+		w.logOf(one.claimed, v).InfoContext(ctx, "webhook not delivered", "ended", one.ended, "cause", logged(v.cause))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"lemma/dial"
 	"lemma/sender"
 	"lemma/sender/redact"
 )
@@ -198,7 +199,7 @@ func (c *call) unconnected(err error, waited bool) *failure {
 func (c *call) unanswered(err error, begun, fresh bool) *failure {
 	f := c.lost(err, begun, fresh)
 	c.options.Log.Info("no answer of the provider", "provider_id", c.options.Provider, "host", c.request.URL.Host,
-		"reason", f.Reason, "outcome", f.Outcome, "error", c.options.Redact.Error(err))
+		"reason", f.Reason, "outcome", f.Outcome, "error", dial.Brief(c.options.Redact.Error(err)))
 	return f
 }
 

@@ -86,6 +86,36 @@ func TestLargeAnswersAreNoFlood(t *testing.T) {
 	}
 }
 
+// An answer that is too large is cut, and the other calls of the connection are answered.
+func TestAHugeAnswerBesideOthers(t *testing.T) {
+	t.Parallel()
+	working, release := make(chan struct{}, 10), make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/huge" {
+			_, _ = w.Write(make([]byte, 8<<20))
+			return
+		}
+		working <- struct{}{}
+		<-release
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	c := overHTTP2(t)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { post(t, c, server.URL) })
+		<-working
+	}
+	u, _ := url.Parse(server.URL + "/huge")
+	if a, failure := c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")}); failure != nil || a.Whole {
+		t.Errorf("%+v", failure)
+	}
+	close(release)
+	all.Wait()
+}
+
 // overHTTP2 is a client that expects HTTP/2 without TLS.
 func overHTTP2(t *testing.T) *Client {
 	t.Helper()

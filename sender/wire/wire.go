@@ -177,6 +177,7 @@ func newTransport(o Options, log *recorder) *http.Transport {
 		MaxResponseHeaderBytes: mostHeader,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: o.Timeout / 2, PingTimeout: o.Timeout / 2, WriteByteTimeout: o.Timeout,
+			MaxReceiveBufferPerStream: mostAnswer, // more of a large answer would count as a flood: see meter
 		},
 	}
 }
