@@ -218,7 +218,7 @@ func (s *server) sendable(ctx context.Context, e endpoint, c *call, answer reply
 		answer.body = bytes.Clone(answer.body) // its buffer may be twice as large
 		return answer
 	case c.writes(e) && answer.status < http.StatusBadRequest:
-		err = c.answerNotSent()
+		err = c.answerNotSent(e)
 	}
 	return s.fail(c.request, err)
 }
@@ -227,10 +227,10 @@ const codeNotSent = "answer_not_sent"
 
 // answerNotSent is the answer to a request that was carried out, now or by an earlier try. Only
 // under a key is it worth repeating.
-func (c *call) answerNotSent() error {
+func (c *call) answerNotSent(e endpoint) error {
 	r := &refusal{status: http.StatusServiceUnavailable, code: codeNotSent,
 		detail: "the request was carried out, and its answer was not sent: too many large answers are being received; read what it has changed"}
-	if c.held != nil || c.request.Header.Get("Idempotency-Key") != "" {
+	if c.keyOf(e) != "" {
 		r.detail = "the request was carried out, and its answer was not sent: too many large answers are being received; repeat it for the answer"
 		r.header = map[string]string{"Retry-After": "5"}
 	}

@@ -17,8 +17,8 @@ import (
 // once carries out a call at most once per Idempotency-Key. Calls that write nothing,
 // dry runs too, are carried out each time.
 func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
-	key := c.request.Header.Get("Idempotency-Key")
-	if e.method != http.MethodPost || key == "" || !e.do.writes || e.do.uploads || c.dryRun() {
+	key := c.keyOf(e)
+	if key == "" {
 		c.newID, c.attempt = lemma.NewID(), 1
 		answer, _ := s.perform(ctx, e, c)
 		return answer
@@ -40,6 +40,14 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 	ctx, done := s.answers.Hold(ctx, *held)
 	defer done()
 	return s.finish(ctx, held, e, c)
+}
+
+// keyOf is the Idempotency-Key under which the answer of a call is kept; empty without one.
+func (c *call) keyOf(e endpoint) string {
+	if e.method != http.MethodPost || !e.do.writes || e.do.uploads || c.dryRun() {
+		return ""
+	}
+	return c.request.Header.Get("Idempotency-Key")
 }
 
 // claim takes the key in a slot of the database, for events too.

@@ -207,10 +207,10 @@ func (h *Hooks) body(r *http.Request, ws uuid.UUID) (body []byte, done func(), e
 		}
 		done = leave
 	}
-	if err == nil {
-		err = r.Context().Err() // it came so slowly that no time is left
-	}
 	switch {
+	case err == nil && r.Context().Err() != nil: // it came so slowly that no time is left: its sender repeats it
+		done()
+		return nil, func() {}, busy
 	case err != nil:
 		done()
 		return nil, func() {}, fmt.Errorf("read the body: %w: %w", sender.ErrUnreadable, err)

@@ -22,7 +22,6 @@ const (
 	readsAtOnce = 4                      // reads of one origin at a time
 	readWait    = 100 * time.Millisecond // how long another read waits
 	readRetry   = 2 * time.Second        // how much later a batch is due than a pause ends, give or take a half
-	readMoment  = 5 * time.Second        // how long the others of its origin are not claimed
 	firstPause  = 5 * time.Second        // after a failure, doubled for each
 	mostPause   = time.Minute
 	mostOrigins = 1_000 // whose reads are remembered before those that have ended are forgotten
@@ -85,7 +84,7 @@ func (s *Sender) beginRead(c *claim) (wait time.Duration) {
 	timer := time.NewTimer(readWait)
 	defer timer.Stop()
 	for {
-		limit, freed := s.tryRead(c.slot, c.OriginID)
+		limit, freed := s.tryRead(c.slot, c.Ref)
 		if limit == "" {
 			return 0
 		}
@@ -96,19 +95,19 @@ func (s *Sender) beginRead(c *claim) (wait time.Duration) {
 			case <-timer.C:
 			}
 		}
-		c.slot.of.readRefused(c.OriginID)
+		c.slot.of.readRefused(c.BatchID)
 		return s.readLater(c.slot.of, c.OriginID, limit)
 	}
 }
 
-// readRefused remembers that a claimed batch of an origin found no read.
-func (l *slots) readRefused(origin uuid.UUID) {
+// readRefused remembers that a batch was claimed and found no read.
+func (l *slots) readRefused(batch uuid.UUID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refused == nil || len(l.refused) >= mostWaiting {
-		l.refused = map[uuid.UUID]time.Time{}
+		l.refused = map[uuid.UUID]struct{}{}
 	}
-	l.refused[origin] = time.Now()
+	l.refused[batch] = struct{}{}
 }
 
 // readLater returns when a batch whose audience cannot be read now is due again.
@@ -119,32 +118,27 @@ func (s *Sender) readLater(l *slots, origin uuid.UUID, limit string) time.Durati
 	return loop.Jitter(l.later(origin))
 }
 
-// mustWaitForRead returns how long a batch waits because another one of its origin has found no
-// read a moment ago: it would hold a slot, and be claimed, for nothing. Since it may need no read,
-// one is claimed again after that moment.
-func (s *Sender) mustWaitForRead(l *slots, ref notifications.Ref) time.Duration {
+// waitsForRead is the limit for which a batch would find no read again, or "": it would hold a slot,
+// and be claimed, for nothing. Other batches of its origin may need no read.
+func (s *Sender) waitsForRead(l *slots, ref notifications.Ref) string {
 	l.mu.Lock()
-	limit := ""
-	if time.Since(l.refused[ref.OriginID]) < readMoment {
-		limit = s.readLimit(l, &slot{of: l, workspace: ref.WorkspaceID}, ref.OriginID, quick)
+	defer l.mu.Unlock()
+	if _, refused := l.refused[ref.BatchID]; !refused {
+		return ""
 	}
-	l.mu.Unlock()
-	if limit == "" {
-		return 0
-	}
-	return s.readLater(l, ref.OriginID, limit)
+	return s.readLimit(l, &slot{of: l, workspace: ref.WorkspaceID}, ref.OriginID, quick)
 }
 
-func (s *Sender) tryRead(p *slot, origin uuid.UUID) (limit string, freed <-chan struct{}) {
+func (s *Sender) tryRead(p *slot, ref notifications.Ref) (limit string, freed <-chan struct{}) {
 	l := p.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if limit := s.readLimit(l, p, origin, s.speed(l, p.provider)); limit != "" {
+	if limit := s.readLimit(l, p, ref.OriginID, s.speed(l, p.provider)); limit != "" {
 		return limit, l.next()
 	}
-	delete(l.waiting, origin)
-	delete(l.refused, origin)
-	p.origin, p.since = origin, time.Now()
+	delete(l.waiting, ref.OriginID)
+	delete(l.refused, ref.BatchID)
+	p.origin, p.since = ref.OriginID, time.Now()
 	return "", nil
 }
 

@@ -50,7 +50,7 @@ func TestSlotsOfReads(t *testing.T) {
 				last = limit
 				continue
 			}
-			if limit, _ := s.tryRead(held, audience); limit != "" {
+			if limit, _ := s.tryRead(held, notifications.Ref{OriginID: audience}); limit != "" {
 				last = limit
 				held.release() // its batch is given back
 				continue
@@ -82,7 +82,7 @@ func TestAReadThatLasts(t *testing.T) {
 	s.paceOf(provider).took.Store(int64(time.Millisecond))
 	s.paceOf(audience).took.Store(int64(time.Millisecond))
 	held, _, _ := s.tryAcquire(&s.slots, workspace, provider)
-	if limit, _ := s.tryRead(held, audience); limit != "" {
+	if limit, _ := s.tryRead(held, notifications.Ref{OriginID: audience}); limit != "" {
 		t.Fatal(limit)
 	}
 	held.busy(time.Now().Add(-2 * slowAfter))
@@ -140,18 +140,20 @@ func TestSlowSourcesLeaveSlotsToOthers(t *testing.T) {
 	wait()
 }
 
-// While no read is left for an audience, its batches are neither claimed nor hold slots: one
-// finds that out, and the others wait for longer and longer.
+// A batch that finds no read is claimed in vain once, and then holds no slot. Its origin's batches
+// that need no read are sent meanwhile.
 func TestBatchesThatWaitForAReadHoldNoSlots(t *testing.T) {
 	b := setup(t)
-	s, audience := b.readAgain(20)
+	s, audience := b.readAgain(21, func(c *Config) { c.RecheckAfter = time.Hour })
 	s.slots.limit(s.cfg.Workers, s.cfg.PerProvider, s.cfg.PerWorkspace)
 	s.paceOf(b.origin).took.Store(int64(2 * slowAfter))
 	s.paceOf(b.provider).took.Store(int64(time.Millisecond))
-	refs := b.insert(20, 1, 2)
+	refs := b.insert(21, 1, 2)
+	old, fresh := refs[:20], refs[20]
+	b.Exec(`update batches set created_at = created_at - interval '2 hours' where workspace_id = $1 and id <> $2`, b.Workspace, fresh.BatchID)
 	audience.hangs, audience.received = make(chan struct{}), make(chan struct{}, 20)
 	var reading sync.WaitGroup
-	for _, ref := range refs[:readsAtOnce] {
+	for _, ref := range old[:readsAtOnce] {
 		reading.Go(func() { _, _ = s.Work(context.Background(), ref) })
 		<-audience.received
 	}
@@ -161,24 +163,29 @@ func TestBatchesThatWaitForAReadHoldNoSlots(t *testing.T) {
 			claims++
 		}
 	}
-	last := time.Duration(0)
-	for _, ref := range refs[readsAtOnce:] {
-		again, err := s.Work(context.Background(), ref)
-		if err != nil || again <= 0 {
-			t.Fatal(again, err)
+	waiting := old[readsAtOnce:]
+	for range 3 {
+		b.makeDue()
+		for _, ref := range waiting {
+			again, err := s.Work(context.Background(), ref)
+			if err != nil || again <= 0 {
+				t.Fatal(again, err)
+			}
 		}
-		last = again
 	}
-	if claims != 1 {
-		t.Errorf("%d batches were claimed in vain", claims)
+	if claims != len(waiting) || s.slots.waiting[b.origin] != 3*len(waiting) {
+		t.Errorf("%d claims of %d batches in vain, of which %d wait", claims, len(waiting), s.slots.waiting[b.origin])
 	}
-	if last < slotRetry/2 || s.slots.waiting[b.origin] != len(refs)-readsAtOnce {
-		t.Errorf("the last waits for %s, as one of %d", last, s.slots.waiting[b.origin])
+	if _, err := s.Work(context.Background(), fresh); err != nil || b.counts().Sent != 1 {
+		t.Errorf("a fresh one: %v, %d are sent", err, b.counts().Sent)
 	}
 	close(audience.hangs)
 	reading.Wait()
 	audience.hangs = nil
 	b.makeDue()
 	b.work(s)
-	b.wantCounts(notifications.Counts{Sent: 20})
+	b.wantCounts(notifications.Counts{Sent: 21})
+	if n := len(s.slots.refused); n != 0 {
+		t.Errorf("%d batches are remembered", n)
+	}
 }

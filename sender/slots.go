@@ -50,7 +50,7 @@ type slots struct {
 	freed    chan struct{}           // see next
 	waiting  map[uuid.UUID]int       // by provider, and by origin for its reads: batches without a slot since one had one
 	recorded map[uuid.UUID]time.Time // by provider: when that was recorded
-	refused  map[uuid.UUID]time.Time // by origin: when a claimed batch of it found no read
+	refused  map[uuid.UUID]struct{}  // batches that were claimed and found no read
 }
 
 // slot is a slot that is held.
@@ -66,8 +66,8 @@ type slot struct {
 // none.
 func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, time.Duration, error) {
 	l := s.slotsOf(ref)
-	if wait := s.mustWaitForRead(l, ref); wait > 0 {
-		return nil, wait, nil
+	if limit := s.waitsForRead(l, ref); limit != "" {
+		return nil, s.readLater(l, ref.OriginID, limit), nil
 	}
 	if p := l.first(ref.WorkspaceID); p != nil {
 		return p, 0, nil
@@ -101,7 +101,7 @@ func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, tim
 // acquireNow returns a slot without waiting, or nil.
 func (s *Sender) acquireNow(ctx context.Context, ref notifications.Ref) *slot {
 	l := s.slotsOf(ref)
-	if s.mustWaitForRead(l, ref) > 0 {
+	if s.waitsForRead(l, ref) != "" {
 		return nil
 	}
 	if p := l.first(ref.WorkspaceID); p != nil {

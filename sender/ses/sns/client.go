@@ -46,7 +46,7 @@ var limitsOfFetches = slots.Limits{Process: 16, Workspace: 4}
 type Client struct {
 	http    *http.Client
 	roots   *x509.CertPool
-	flights singleflight.Group // by topic and certificate: a topic whose fetches are used up fails no other
+	flights singleflight.Group // by certificate, and by topic before it was good: one whose fetches are used up fails no other
 	places  *slots.Slots
 
 	mu       sync.Mutex
@@ -107,7 +107,11 @@ func (c *Client) key(ctx context.Context, topic Topic, at string) (*rsa.PublicKe
 	if key, err := c.known(at); key != nil || err != nil {
 		return key, err
 	}
-	done := c.flights.DoChan(topic.arn+" "+at, func() (any, error) {
+	flight := topic.arn + " " + at
+	if c.isGood(at) {
+		flight = at
+	}
+	done := c.flights.DoChan(flight, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
 		defer cancel()
 		return c.fetch(ctx, topic, at)
@@ -121,6 +125,14 @@ func (c *Client) key(ctx context.Context, topic Topic, at string) (*rsa.PublicKe
 	case <-ctx.Done():
 		return nil, fmt.Errorf("fetch the certificate: %w", ctx.Err())
 	}
+}
+
+// isGood reports whether a certificate was good before.
+func (c *Client) isGood(at string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, good := c.keys[at]
+	return good
 }
 
 var errTooMany = errors.New("too many certificates are fetched")
@@ -150,6 +162,9 @@ func (c *Client) fetch(ctx context.Context, topic Topic, at string) (*rsa.Public
 			return nil, err
 		}
 		defer leave()
+		if key, err := c.known(at); key != nil || err != nil { // another topic has fetched it meanwhile
+			return key, err
+		}
 	}
 	key, until, err := c.certificate(ctx, topic, at)
 	if err == nil {
@@ -161,7 +176,8 @@ func (c *Client) fetch(ctx context.Context, topic Topic, at string) (*rsa.Public
 	return nil, err
 }
 
-// admit counts a fetch of this second, and reports whether the certificate was good. A request with another path costs one, so that
+// admit counts a fetch of this second, and reports whether the certificate was good. A request
+// with another path costs one, so that
 // requests of one topic cannot use up the fetches of others. A certificate that was good
 // is always fetched again: forged requests cannot use up the fetches of true ones. After a
 // restart, when none is known, true requests are among the first of a second as often as
@@ -169,7 +185,7 @@ func (c *Client) fetch(ctx context.Context, topic Topic, at string) (*rsa.Public
 func (c *Client) admit(topic Topic, at string) (admitted, good bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, good := c.keys[at]; good {
+	if _, good = c.keys[at]; good {
 		return true, true
 	}
 	if second := time.Now().Truncate(time.Second); !second.Equal(c.second) {
