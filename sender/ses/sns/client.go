@@ -177,11 +177,10 @@ func (c *Client) fetch(ctx context.Context, topic Topic, at string) (*rsa.Public
 }
 
 // admit counts a fetch of this second, and reports whether the certificate was good. A request
-// with another path costs one, so that
-// requests of one topic cannot use up the fetches of others. A certificate that was good
-// is always fetched again: forged requests cannot use up the fetches of true ones. After a
-// restart, when none is known, true requests are among the first of a second as often as
-// their share of all, so that forged ones delay them by a minute or so.
+// with another path costs one, so that requests of one topic cannot use up the fetches of others.
+// A certificate that was good is always fetched again: forged requests cannot use up the fetches
+// of true ones. After a restart, when none is known, true requests are among the first of a second
+// as often as their share of all, so that forged ones delay them by a minute or so.
 func (c *Client) admit(topic Topic, at string) (admitted, good bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
