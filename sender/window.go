@@ -69,7 +69,9 @@ func bytesOf(headers [][2]string) (n int) {
 }
 
 // pace sizes the windows of one provider, so that one takes about 100 ms: a crash
-// leaves about that much work unknown. It is also that of reading an origin's audience again.
+// leaves about that much work unknown. The calls of a window run side by side, so a window takes
+// at least the time of a call: where that is longer, it takes up to three times as long.
+// A pace is also that of reading an origin's audience again.
 type pace struct {
 	rows atomic.Int64
 	took atomic.Int64 // of the last window, with its wait for the rate, or read, in ns; 0: none yet
@@ -78,8 +80,10 @@ type pace struct {
 const (
 	firstWindow = 20
 	leastWindow = 1
-	shortWindow = 50 * time.Millisecond
-	longWindow  = 200 * time.Millisecond
+	mostWindow  = 1000
+	shortWindow = 50 * time.Millisecond  // a window grows below it
+	longWindow  = 200 * time.Millisecond // and shrinks above it
+	slowWindow  = 2 * time.Second        // which it does not exceed if more than one call at a time takes it
 )
 
 func (s *Sender) paceOf(provider uuid.UUID) *pace {
@@ -95,13 +99,33 @@ func (s *Sender) paceOf(provider uuid.UUID) *pace {
 func (p *pace) size(most int) int { return min(int(p.rows.Load()), most) }
 
 // adjust grows the size only after a full window: a short one shows nothing about the
-// pace.
-func (p *pace) adjust(n int, took time.Duration) {
+// pace. call is the time of one call. A smaller window would not take less than that, and so it
+// neither shrinks for it nor stays as small as it once became. One call alone does not show
+// whether others would be made beside it.
+func (p *pace) adjust(n int, took, call time.Duration) {
 	size := p.rows.Load()
+	full := int64(n) >= size
+	alone := took < call*6/5 // the calls were made side by side
 	switch {
-	case took > longWindow:
+	case took > max(longWindow, min(3*call, slowWindow)) && !alone:
 		p.rows.CompareAndSwap(size, max(size/2, leastWindow))
-	case took < shortWindow && int64(n) >= size:
-		p.rows.CompareAndSwap(size, min(size*2, 1000))
+	case full && took < max(shortWindow, min(call*3/2, slowWindow/2)), full && alone && size < firstWindow && (n > 1 || took < slowWindow):
+		p.rows.CompareAndSwap(size, min(size*2, mostWindow))
 	}
+}
+
+// firstAnswer is the time of the first call of a window that was accepted, or else answered; 0 if
+// there is none.
+func firstAnswer(receipts []Receipt, begun time.Time, took time.Duration) (first time.Duration) {
+	accepted := false
+	for _, r := range receipts {
+		at := r.At.Sub(begun)
+		if r.Outcome == Unknown || r.Outcome == NotCalled || r.At.IsZero() || at < 0 || at > took {
+			continue
+		}
+		if better := r.Outcome == Accepted && !accepted; better || (r.Outcome == Accepted) == accepted && (first == 0 || at < first) {
+			first, accepted = at, accepted || r.Outcome == Accepted
+		}
+	}
+	return first
 }

@@ -169,7 +169,7 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 	receipts := carrier.Send(calls, w.messages)
 	cancel()
 	took := time.Since(begun)
-	p.adjust(len(w.messages), took)
+	p.adjust(len(w.messages), took, firstAnswer(receipts, begun, took))
 	s.metrics.called(len(w.messages), took)
 	w.receipts = receipts[:min(len(receipts), len(w.rows))]
 	for i := range w.receipts {
