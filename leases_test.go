@@ -44,6 +44,7 @@ var unfenced = map[string]string{
 	"webhooks.ResendAll outbox":                "only of messages that have ended, which no process leases",
 	"campaigns.SeedCutOff iterations":          "benchmarks; only of an iteration that no process evaluates",
 	"campaigns.measureOne iterations":          "when the results are measured next",
+	"sender.putOff batches":                    "only of a ready batch, which has no holder",
 	"sender.claimBatch batches":                "acquires the lease of a ready batch, which has no holder",
 	"flows.claimShard flow_shards":             "acquires the lease if it is free or has expired",
 	"flows.claimMove flow_moves":               "acquires the lease if it is free or has expired",

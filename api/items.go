@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -99,6 +100,7 @@ const (
 // the last one mentions it.
 func (l *items[T]) put(i int, err error) {
 	p, _ := explain(err)
+	cut := strings.HasSuffix(p.Detail, strict.NotAll)
 	if len(p.Errors) == 0 {
 		p.Errors = []client.Fault{{Code: p.Code, Detail: p.Detail}}
 	}
@@ -113,7 +115,7 @@ func (l *items[T]) put(i int, err error) {
 	count := listed(faults, most, maxItemBytes)
 	l.total += count
 	for n, f := range faults[:count] {
-		if n == count-1 && len(faults) > count {
+		if n == count-1 && (len(faults) > count || cut) {
 			f.Detail += "; " + strict.NotAll
 		}
 		f.Pointer = l.at + strconv.Itoa(i) + f.Pointer

@@ -65,6 +65,10 @@ func (s *Sender) serveAnother(ctx context.Context, ref notifications.Ref) bool {
 		s.leaveOut(f, workspace, err)
 		return false
 	}
+	if limit := s.waitsForRead(s.slotsOf(other), other); limit != "" {
+		s.logFailure(s.putOff(ctx, other, s.readLater(s.slotsOf(other), other.OriginID, limit)))
+		return false
+	}
 	p := s.acquireNow(ctx, other)
 	if p == nil {
 		s.leaveOut(f, workspace, nil)
@@ -82,6 +86,14 @@ func (s *Sender) serveAnother(ctx context.Context, ref notifications.Ref) bool {
 		}))
 	}
 	return true
+}
+
+// putOff makes a batch due later, so that the next choice is another one of its workspace.
+func (s *Sender) putOff(ctx context.Context, ref notifications.Ref, by time.Duration) error {
+	_, err := s.pool.Exec(ctx, `
+		update batches set due_at = greatest(due_at, now() + $4) where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID, by)
+	return err
 }
 
 // logFailure reports that a batch of another workspace was not found or enqueued. Its own

@@ -189,3 +189,43 @@ func TestBatchesThatWaitForAReadHoldNoSlots(t *testing.T) {
 		t.Errorf("%d batches are remembered", n)
 	}
 }
+
+// Batches that wait for a read are not chosen again and again when another workspace's jobs serve
+// theirs: the other batches of their workspace have their share.
+func TestBatchesThatWaitForAReadAreNotChosenAgain(t *testing.T) {
+	b := setup(t)
+	busy := b.tenant()
+	s, _ := b.readAgain(40, func(c *Config) { c.RecheckAfter = time.Hour })
+	s.slots.limit(s.cfg.Workers, s.cfg.PerProvider, s.cfg.PerWorkspace)
+	s.paceOf(b.origin).took.Store(int64(2 * slowAfter))
+	s.paceOf(b.provider).took.Store(int64(time.Millisecond))
+	s.paceOf(busy.provider).took.Store(int64(time.Millisecond))
+	waiting := b.insert(40, 1, 2)
+	b.Exec(`update batches set created_at = created_at - interval '2 hours' where workspace_id = $1`, b.Workspace)
+	for range readsAtOnce {
+		held, _, _ := s.tryAcquire(&s.slots, b.Workspace, b.provider)
+		if limit, _ := s.tryRead(held, notifications.Ref{WorkspaceID: b.Workspace, OriginID: b.origin, BatchID: uuid.New()}); limit != "" {
+			t.Fatal(limit)
+		}
+	}
+	for _, ref := range waiting {
+		_, err := s.Work(context.Background(), ref)
+		b.Must(err)
+	}
+	slowOrigin := b.origin
+	b.origin = lemma.NewID()
+	b.Exec(`insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
+		select workspace_id, $2, channel, template_id, template_version, from_name, from_email, reply_to, headers from contents
+		where workspace_id = $1 and id = $3`, b.Workspace, b.origin, slowOrigin)
+	b.insert(20, 1, 2)
+	b.Exec(`update batches set due_at = now() - interval '1 hour' where workspace_id = $1 and origin_id = $2`, b.Workspace, slowOrigin)
+	refs := busy.insert(100, 1, 2)
+	const sent = `select count(*) from notification_status where workspace_id = $1 and origin_id = $2 and status = 'sent'`
+	for i := 0; i < 2000 && b.Count(sent, b.Workspace, b.origin) < 20; i++ {
+		_, err := s.Work(context.Background(), refs[i%len(refs)])
+		b.Must(err)
+	}
+	if n := b.Count(sent, b.Workspace, b.origin); n < 20 {
+		t.Errorf("%d of 20 are sent", n)
+	}
+}

@@ -101,9 +101,6 @@ func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, tim
 // acquireNow returns a slot without waiting, or nil.
 func (s *Sender) acquireNow(ctx context.Context, ref notifications.Ref) *slot {
 	l := s.slotsOf(ref)
-	if s.waitsForRead(l, ref) != "" {
-		return nil
-	}
 	if p := l.first(ref.WorkspaceID); p != nil {
 		return p
 	}

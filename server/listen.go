@@ -205,10 +205,10 @@ func (e endpoint) server(g *gate, log *slog.Logger) *http.Server {
 // connection replaces the one whose client the server has waited for longest: an
 // idle one, whose client can reconnect, one without a first request or whose body
 // has not arrived for silentTime, or one whose client has not received its responses
-// for slowTime. Those with a request that has a known API key come last: before them, one without
-// such a request is replaced, chosen at random. So clients without a key keep no others out, however
-// long they send, receive, or wait for a place or the database, and while there are too many of
-// them most are still answered. Without any such connection the new one is refused with 503.
+// for slowTime. Without one it replaces one without a known API key, chosen at random, and it does
+// so first while more than half of all are such. So clients without a key keep no others out,
+// however long they send, receive, or wait for a place or the database, and while there are too
+// many of them most are still answered. Without any such connection the new one is refused with 503.
 type gate struct {
 	net.Listener
 	name   string
@@ -298,9 +298,10 @@ func (g *gate) admit(conn net.Conn) *gated {
 	return c
 }
 
-// evict closes a connection, if one may be closed: one that is idle or slow and has no known key,
-// then one without a known key at random, and then one with a key that is slow. Of several, it is
-// the one that has been waited for longest.
+// evict closes a connection, if one may be closed: first one that is idle, or slow without a known
+// key. Then clients that open many connections lose their own: one without a known key at random
+// while these are more than half of all, and otherwise one with a key that is slow. Of several, it
+// is the one that has been waited for longest.
 func (g *gate) evict() bool {
 	var idle, slow, stranger *gated // slow ones have a known key
 	var idleFor, slowFor time.Duration
@@ -322,7 +323,11 @@ func (g *gate) evict() bool {
 			}
 		}
 	}
-	for _, c := range []*gated{idle, stranger, slow} {
+	order := []*gated{idle, slow, stranger}
+	if strangers > g.most/2 {
+		order = []*gated{idle, stranger, slow}
+	}
+	for _, c := range order {
 		if c != nil {
 			g.remove(c)
 			g.counts.evicted.WithLabelValues(g.name).Inc()

@@ -84,7 +84,8 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A request with a key whose body comes slowly is not replaced while there are strangers.
+// A request with a key whose body comes slowly is not replaced while most connections are of
+// strangers.
 func TestStrangersDoNotReplaceASlowUpload(t *testing.T) {
 	t.Parallel()
 	arriving := make(chan struct{}, 10)
@@ -118,6 +119,45 @@ func TestStrangersDoNotReplaceASlowUpload(t *testing.T) {
 	r, err := http.ReadResponse(bufio.NewReader(upload), nil)
 	if err != nil || r.StatusCode != http.StatusOK {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Slow clients with keys keep no others out, whose connections have no known key at first.
+func TestSlowClientsWithKeysKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	arriving, waiting, release := make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{})
+	address, counts := listening(t, endpoint{name: "api", most: 4, limits: timeLimits{silent: time.Nanosecond, body: time.Hour},
+		handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/known" {
+				known(r.Context())
+				_, _ = r.Body.Read(make([]byte, 1))
+				arriving <- struct{}{}
+				_, _ = io.ReadAll(r.Body)
+				return
+			}
+			waiting <- struct{}{}
+			<-release
+			hello(w, r)
+		})})
+	eventuallyOpen(t, counts, 0)
+	for range 3 {
+		_, err := io.WriteString(dialed(t, address), "POST /known HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nx")
+		must(t, err)
+		<-arriving
+	}
+	var others []net.Conn
+	for range 2 {
+		conn := dialed(t, address)
+		_, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		must(t, err)
+		<-waiting
+		others = append(others, conn)
+	}
+	close(release)
+	for _, conn := range others {
+		if r, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || r.StatusCode != http.StatusOK {
+			t.Errorf("%+v, %v", r, err)
+		}
 	}
 }
 
