@@ -152,7 +152,7 @@ func (c *call) try() (*Answer, *failure) {
 		return nil, c.unanswered(err, body.end(), conn.fresh)
 	}
 	defer body.end()
-	return c.read(response)
+	return c.read(response, conn)
 }
 
 func (c *call) http(b *body) *http.Request {
@@ -162,7 +162,7 @@ func (c *call) http(b *body) *http.Request {
 }
 
 // read reads an answer. 1xx is no answer: 101 would change the protocol.
-func (c *call) read(response *http.Response) (*Answer, *failure) {
+func (c *call) read(response *http.Response, from *capacity) (*Answer, *failure) {
 	defer response.Body.Close()
 	if response.StatusCode < 200 {
 		return nil, &failure{Receipt: sender.Receipt{Outcome: sender.Unknown, Code: response.StatusCode, Reason: "protocol_error"}}
@@ -172,6 +172,7 @@ func (c *call) read(response *http.Response) (*Answer, *failure) {
 	a.Body, err = io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
 	a.Whole = err == nil && len(a.Body) <= mostAnswer
 	a.Body = a.Body[:min(len(a.Body), mostAnswer)]
+	from.answer = bytesOf(response.Header, len(a.Body))
 	c.recorder.answer(response, a)
 	return a, nil
 }

@@ -28,7 +28,7 @@ func (c *Client) Get(ctx context.Context, u *url.URL, header http.Header) (*Answ
 		return nil, fmt.Errorf("read from the provider: %w", err)
 	}
 	call := call{Client: c, server: server}
-	a, failure := call.read(response)
+	a, failure := call.read(response, conn)
 	if failure != nil {
 		return nil, fmt.Errorf("read from the provider: %s", failure.Reason)
 	}

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"net"
+	"net/http"
 	"sync/atomic"
 )
 
@@ -11,25 +12,35 @@ import (
 // types that do not exist. Package net/http bounds answers, and nothing else.
 type meter struct {
 	net.Conn
-	left atomic.Int64 // bytes that the server may send before the next request begins
+	left atomic.Int64 // bytes that the server may still send
 }
 
-// Bytes that a server may send: TLS, headers of HTTP/2 and frames, and an answer to each request.
+// Bytes that a server may send.
 const (
-	mostFrames   = 256 << 10
-	mostOfAnswer = 2 * mostAnswer
+	mostFrames   = 256 << 10      // beside its answers: TLS, and frames
+	mostOfAnswer = 2 * mostAnswer // while a request is in progress: of a large answer as much again is on its way
+	leastOf      = 2 << 10        // for each answer beside what it has
 )
 
 var errTooMuch = errors.New("the server sends too much beside its answers")
 
 func newMeter(conn net.Conn) *meter {
 	m := &meter{Conn: conn}
-	m.allow(0)
+	m.left.Store(mostFrames)
 	return m
 }
 
-// allow lets the server send answers to so many requests, of which one begins now.
-func (m *meter) allow(requests int) { m.left.Store(mostFrames + int64(requests)*mostOfAnswer) }
+// begin lets the server send an answer.
+func (m *meter) begin() { m.left.Add(mostOfAnswer) }
+
+// end takes back what an answer of so many bytes did not need, while so many other requests are in
+// progress. So what was sent beside the answers counts for as long as the connection lasts.
+func (m *meter) end(answer int64, others int) {
+	most := mostFrames + int64(others)*mostOfAnswer
+	if left := m.left.Add(min(mostOfAnswer, leastOf+2*answer) - mostOfAnswer); left > most {
+		m.left.CompareAndSwap(left, most)
+	}
+}
 
 // Read is part of net.Conn.
 func (m *meter) Read(b []byte) (int, error) {
@@ -39,4 +50,15 @@ func (m *meter) Read(b []byte) (int, error) {
 		return 0, errTooMuch
 	}
 	return n, err
+}
+
+// bytesOf is about how many bytes an answer had.
+func bytesOf(header http.Header, body int) (n int64) {
+	n = int64(body)
+	for name, values := range header {
+		for _, v := range values {
+			n += int64(len(name) + len(v) + 4)
+		}
+	}
+	return n
 }

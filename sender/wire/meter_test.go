@@ -62,6 +62,49 @@ func TestFloodsOfFramesEnd(t *testing.T) {
 	}
 }
 
+// What a server sends beside its answers counts for all of them together.
+func TestAFloodWithEachAnswer(t *testing.T) {
+	t.Parallel()
+	near, far := net.Pipe()
+	defer far.Close()
+	m := newMeter(near)
+	receive := func(n int) (ended bool) {
+		go func() { _, _ = far.Write(make([]byte, n)) }()
+		_, err := io.ReadFull(m, make([]byte, n))
+		return err != nil
+	}
+	answers := 0
+	for ; answers < 100; answers++ { // of 1 KiB, and 30 KiB beside it
+		m.begin()
+		ended := receive(31 << 10)
+		m.end(1<<10, 0)
+		if ended {
+			break
+		}
+	}
+	if answers < 5 || answers > 15 {
+		t.Errorf("it ends after %d answers", answers)
+	}
+}
+
+// Answers that need what they have, with other requests in progress, are no flood.
+func TestAnswersAreNotCountedTwice(t *testing.T) {
+	t.Parallel()
+	m := newMeter(nil)
+	for range 10_000 {
+		for range 3 {
+			m.begin()
+		}
+		for others := 2; others >= 0; others-- {
+			m.left.Add(-(3 << 10)) // received
+			m.end(2<<10, others)
+		}
+		if left := m.left.Load(); left < 0 || left > mostFrames {
+			t.Fatalf("%d bytes are left", left)
+		}
+	}
+}
+
 // Many large answers at the same time, and one after the other, are no flood.
 func TestLargeAnswersAreNoFlood(t *testing.T) {
 	t.Parallel()

@@ -60,8 +60,9 @@ type conn struct {
 // capacity is that of a connection for one request.
 type capacity struct {
 	*http.ClientConn
-	fresh bool // the request is the first
-	of    *conn
+	fresh  bool  // the request is the first
+	answer int64 // its bytes
+	of     *conn
 }
 
 func newPool(idle *dial.Idle, workspace uuid.UUID, connect func(context.Context) (*http.ClientConn, *meter, error)) *pool {
@@ -128,7 +129,7 @@ func (p *pool) reserve() (*capacity, error) {
 			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c}
 			c.fresh, c.used = false, time.Now()
 			c.calls++
-			c.meter.allow(c.calls)
+			c.meter.begin()
 			p.idle.Remove(&c.idle)
 			return reserved, nil
 		}
@@ -162,12 +163,13 @@ func (p *pool) remove(which func(*conn) bool) {
 
 // done follows the end of a request. Beyond the bound of idle connections another one is
 // closed for its connection.
-func (p *pool) done(c *capacity) { p.leave(c.of)() }
+func (p *pool) done(c *capacity) { p.leave(c.of, c.answer)() }
 
-func (p *pool) leave(c *conn) (evict func()) {
+func (p *pool) leave(c *conn, answer int64) (evict func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.calls--
+	c.meter.end(answer, c.calls)
 	if c.calls > 0 || !slices.Contains(p.conns, c) {
 		return func() {}
 	}
