@@ -3,6 +3,7 @@ package hooks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -10,14 +11,15 @@ import (
 
 	"github.com/google/uuid"
 
+	"lemma/sender"
 	"lemma/slots"
 )
 
-// largeBodies bound the bodies above smallBody that are in memory. Their senders need no signature
-// before the whole body has come, and may send slowly: when there is no slot, the body that has
-// been coming for longest loses its own.
+// largeBodies bound the bytes of the bodies above smallBody. Their senders need no signature before
+// the whole body has come, and may send slowly: when there is no memory, the body that has been
+// coming for longest loses its own.
 type largeBodies struct {
-	slots *slots.Slots
+	bytes *slots.Slots
 
 	mu     sync.Mutex
 	coming map[*largeBody]struct{}
@@ -25,109 +27,141 @@ type largeBodies struct {
 
 // largeBody is a body whose rest is coming.
 type largeBody struct {
-	workspace uuid.UUID
-	since     time.Time
-	leave     func() // once
+	of    slots.Resource
+	since time.Time
 
 	mu    sync.Mutex
 	whole []byte
-	cut   bool // it has lost its slot
+	held  int  // bytes of memory: the capacity of whole
+	lost  bool // its memory is taken
 }
 
+// limitsOfLarge are bytes.
+var limitsOfLarge = slots.Limits{Process: 32 << 20, Workspace: 8 << 20}
+
 const (
-	mostLarge = 32          // of a process
-	ofOne     = 8           // of these, of one workspace
-	largeTime = time.Second // that a body may take while others wait for its slot
-	largePart = 32 << 10    // bytes that are read at a time
+	largeTime = time.Second           // that a body may take while others wait for memory
+	largePart = 32 << 10              // bytes that are read at a time
+	largeStep = 64 << 10              // by which its memory grows
+	largeTry  = 20 * time.Millisecond // after which a body looks for memory again, for slots.Wait
 )
 
 func newLargeBodies() *largeBodies {
-	return &largeBodies{slots: slots.New(slots.Limits{Process: mostLarge, Workspace: ofOne}, isBusy), coming: map[*largeBody]struct{}{}}
+	return &largeBodies{bytes: slots.New(limitsOfLarge, isBusy), coming: map[*largeBody]struct{}{}}
 }
 
-// read reads the rest of a body that begins with start, up to a byte more than MostBody. leave
-// frees its slot; it is nil without one.
+// read reads the rest of a body that begins with start, up to a part more than MostBody. leave
+// frees its memory, and is nil with an error.
 func (l *largeBodies) read(r *http.Request, ws uuid.UUID, start []byte) (body []byte, leave func(), err error) {
-	b, err := l.enter(r.Context(), ws)
-	if err != nil {
+	b := l.begin(ws)
+	defer func() {
+		if l.came(b); leave == nil { // after a panic, too
+			l.free(b)
+		}
+	}()
+	if err := l.add(r.Context(), b, start); err != nil {
 		return nil, nil, err
 	}
-	defer l.came(b) // after a panic, too
-	b.add(start)
 	for part := make([]byte, largePart); ; {
 		n, err := r.Body.Read(part)
-		size := b.add(part[:n])
-		if size > MostBody || err != nil {
-			l.came(b) // it cannot lose its slot any more
-			size = b.add(nil)
+		if full := l.add(r.Context(), b, part[:n]); full != nil {
+			return nil, nil, full
 		}
 		switch {
-		case size == 0:
-			return nil, nil, busy
-		case size > MostBody || errors.Is(err, io.EOF):
-			return b.whole, b.leave, nil
+		case errors.Is(err, io.EOF), b.size() > MostBody:
+			if l.came(b); b.size() == 0 {
+				return nil, nil, busy
+			}
+			return b.whole, func() { l.free(b) }, nil
 		case err != nil:
-			return nil, b.leave, err
+			return nil, nil, fmt.Errorf("read the body: %w: %w", sender.ErrUnreadable, err)
 		}
 	}
 }
 
-// add returns how many bytes have come, and 0 for a body that has lost its slot.
-func (b *largeBody) add(part []byte) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.cut {
-		return 0
-	}
-	b.whole = append(b.whole, part...)
-	return len(b.whole)
-}
-
-// lose takes the slot, and the memory: the client may send nothing more for long.
-func (b *largeBody) lose() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.cut, b.whole = true, nil
-	b.leave()
-}
-
-func (l *largeBodies) enter(ctx context.Context, ws uuid.UUID) (*largeBody, error) {
-	of := slots.Resource{Workspace: ws}
-	leave, err := l.slots.Try(of)
-	if err != nil {
-		l.cutSlowest(ws)
-		if leave, err = l.slots.Enter(ctx, of); err != nil {
-			return nil, err
-		}
-	}
-	b := &largeBody{workspace: ws, since: time.Now(), leave: sync.OnceFunc(leave)}
+func (l *largeBodies) begin(ws uuid.UUID) *largeBody {
+	b := &largeBody{of: slots.Resource{Workspace: ws}, since: time.Now()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.coming[b] = struct{}{}
-	return b, nil
+	return b
 }
 
-// cutSlowest takes the slot of the body that has been coming for longest: one of the workspace if
-// that has all of its slots, and otherwise any.
-func (l *largeBodies) cutSlowest(ws uuid.UUID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := l.slots.Taken(slots.Resource{Workspace: ws}) >= ofOne
-	var slowest *largeBody
-	for b := range l.coming {
-		if (!all || b.workspace == ws) && (slowest == nil || b.since.Before(slowest.since)) {
-			slowest = b
-		}
-	}
-	if slowest != nil && time.Since(slowest.since) >= largeTime {
-		delete(l.coming, slowest)
-		slowest.lose()
-	}
-}
-
-// came ends the time in which a body may lose its slot.
+// came ends the time in which a body may lose its memory.
 func (l *largeBodies) came(b *largeBody) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.coming, b)
+}
+
+// add adds what has come. It waits for memory, and fails if the body has lost its own.
+func (l *largeBodies) add(ctx context.Context, b *largeBody, part []byte) error {
+	for begun := time.Now(); ; {
+		if done, lost := l.tryAdd(b, part); done {
+			return nil
+		} else if lost || time.Since(begun) > slots.Wait {
+			return busy
+		}
+		if l.takeFromSlowest(b) {
+			continue
+		}
+		select {
+		case <-time.After(largeTry):
+		case <-ctx.Done():
+			return busy
+		}
+	}
+}
+
+func (l *largeBodies) tryAdd(b *largeBody, part []byte) (done, lost bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	need := len(b.whole) + len(part)
+	switch {
+	case b.lost:
+		return false, true
+	case need > b.held:
+		held := (need + largeStep - 1) / largeStep * largeStep
+		if !l.bytes.Resize(b.of, b.held, held) {
+			return false, false
+		}
+		b.whole, b.held = append(make([]byte, 0, held), b.whole...), held
+	}
+	b.whole = append(b.whole, part...)
+	return true, false
+}
+
+// size is how many bytes have come; 0 if they are lost.
+func (b *largeBody) size() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.whole)
+}
+
+// takeFromSlowest frees the memory of the body that has been coming for longest: one of the same
+// workspace if that has all of its memory, and otherwise any.
+func (l *largeBodies) takeFromSlowest(needs *largeBody) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.bytes.Taken(needs.of)+largeStep > limitsOfLarge.Workspace
+	var slowest *largeBody
+	for b := range l.coming {
+		if b != needs && (!all || b.of == needs.of) && (slowest == nil || b.since.Before(slowest.since)) {
+			slowest = b
+		}
+	}
+	if slowest == nil || time.Since(slowest.since) < largeTime {
+		return false
+	}
+	delete(l.coming, slowest)
+	l.free(slowest)
+	return true
+}
+
+// free frees the memory of a body: that of one whose client may send nothing more for long, too.
+func (l *largeBodies) free(b *largeBody) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l.bytes.Resize(b.of, b.held, 0)
+	b.whole, b.held, b.lost = nil, 0, true
 }

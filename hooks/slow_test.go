@@ -14,61 +14,49 @@ import (
 	"lemma/slots"
 )
 
-// Webhooks of one workspace whose large bodies come slowly do not prevent that those of
-// another are read. Their senders need no signature for it.
-func TestSlowBodiesOfOneWorkspace(t *testing.T) {
+// large is a body above smallBody.
+func (b *bundle) large() string {
+	return fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, b.notification(1), strings.Repeat("x", smallBody))
+}
+
+// Large webhooks of one workspace that have all of its memory do not prevent that those of another
+// are read, nor small ones.
+func TestLargeBodiesOfOneWorkspace(t *testing.T) {
 	b := setup(t)
 	h := b.hooks()
 	other := newBundle(pgtest.Shop{T: t, Pool: b.Pool, Workspace: pgtest.Workspace(t, b.Pool)})
 	other.accounts = b.accounts // one process
 	other.provider = other.create(other.key)
-	large := fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, other.notification(1), strings.Repeat("x", smallBody))
-	done := make(chan error)
-	var ends []*io.PipeWriter
-	for range mostLarge {
-		r := b.request("e", "")
-		begin, end := io.Pipe()
-		r.Body, r.ContentLength = begin, -1
-		ends = append(ends, end)
-		t.Cleanup(func() { _ = end.Close() })
-		go func() { done <- h.Receive(r, "http", b.path()) }()
-		go func() { _, _ = end.Write(make([]byte, smallBody+1)) }()
+	leave, err := h.large.bytes.TryN(slots.Resource{Workspace: b.Workspace}, limitsOfLarge.Workspace-smallBody)
+	b.Must(err)
+	if err := b.receive(h, "e", b.large()); !admission.IsOverloaded(err) {
+		t.Errorf("%v", err)
 	}
-	for range mostLarge - ofOne { // the others have no slot
-		select {
-		case err := <-done:
-			if !admission.IsOverloaded(err) {
-				t.Errorf("%v", err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatal("one workspace has all slots")
-		}
-	}
-	if err := other.receive(h, "e", large); err != nil {
+	if err := other.receive(h, "e", other.large()); err != nil {
 		t.Errorf("of another workspace: %v", err)
 	}
 	if err := b.receive(h, "e", `{"type":"delivered","notification_id":"ntf_none"}`); err != nil {
 		t.Errorf("a small one: %v", err)
 	}
-	for _, end := range ends {
-		_ = end.Close()
+	leave()
+	if err := b.receive(h, "e", b.large()); err != nil {
+		t.Errorf("%v", err)
 	}
-	for range ofOne {
-		if err := <-done; lemma.KindOf(err) == lemma.Unavailable {
-			t.Errorf("%v", err)
-		}
+	if n := h.large.bytes.Taken(slots.Resource{Workspace: b.Workspace}); n != 0 || len(h.large.coming) != 0 {
+		t.Errorf("%d bytes of %d bodies are left", n, len(h.large.coming))
 	}
 }
 
 // Bodies that come slowly from the beginning do not prevent that other large ones of their
 // workspace are read.
-func TestSlowBodiesHaveNoSlot(t *testing.T) {
+func TestSlowBodiesHaveNoMemory(t *testing.T) {
 	b := setup(t)
 	h := b.hooks()
-	done := make(chan error, mostLarge)
-	begun := make(chan struct{}, mostLarge)
+	const slow = 200
+	done := make(chan error, slow)
+	begun := make(chan struct{}, slow)
 	var ends []*io.PipeWriter
-	for range mostLarge {
+	for range slow {
 		r := b.request("e", "")
 		begin, end := io.Pipe()
 		r.Body, r.ContentLength = begin, MostBody
@@ -77,15 +65,14 @@ func TestSlowBodiesHaveNoSlot(t *testing.T) {
 		go func() { done <- h.Receive(r, "http", b.path()) }()
 		go func() { _, _ = end.Write([]byte("{")); begun <- struct{}{} }()
 	}
-	for range mostLarge {
+	for range slow {
 		select {
 		case <-begun: // the body is being read
 		case err := <-done:
 			t.Fatal(err)
 		}
 	}
-	large := fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, b.notification(1), strings.Repeat("x", smallBody))
-	if err := b.receive(h, "e", large); err != nil {
+	if err := b.receive(h, "e", b.large()); err != nil {
 		t.Errorf("a large one: %v", err)
 	}
 	for _, end := range ends {
@@ -99,13 +86,14 @@ func TestSlowBodiesHaveNoSlot(t *testing.T) {
 }
 
 // Strangers who send large bodies slowly do not keep another one of the workspace out: the oldest
-// of them loses its slot, and its memory.
-func TestSlowLargeBodiesLoseTheirSlots(t *testing.T) {
+// of them loses its memory.
+func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 	b := setup(t)
 	h := b.hooks()
-	done := make(chan error, ofOne)
+	const strangers = 4
+	done := make(chan error, strangers)
 	var ends []*io.PipeWriter
-	for range ofOne {
+	for range strangers {
 		r := b.request("e", "")
 		begin, end := io.Pipe()
 		r.Body, r.ContentLength = begin, MostBody
@@ -115,16 +103,13 @@ func TestSlowLargeBodiesLoseTheirSlots(t *testing.T) {
 		_, err := end.Write(make([]byte, smallBody+1))
 		b.Must(err)
 	}
-	for range ofOne {
-		pgtest.Eventually(t, 10*time.Second, "all slots are taken", func() bool {
-			h.large.mu.Lock()
-			defer h.large.mu.Unlock()
-			return len(h.large.coming) == ofOne
-		})
-	}
-	large := fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, b.notification(1), strings.Repeat("x", smallBody))
+	of := slots.Resource{Workspace: b.Workspace}
+	pgtest.Eventually(t, 10*time.Second, "they have their memory", func() bool { return h.large.bytes.Taken(of) == strangers*2*largeStep })
+	rest := limitsOfLarge.Workspace - strangers*2*largeStep
+	leave, err := h.large.bytes.TryN(of, rest)
+	b.Must(err)
 	h.large.mu.Lock()
-	oldest := (*largeBody)(nil)
+	var oldest *largeBody
 	for one := range h.large.coming {
 		one.since = one.since.Add(-largeTime)
 		if oldest == nil || one.since.Before(oldest.since) {
@@ -132,24 +117,25 @@ func TestSlowLargeBodiesLoseTheirSlots(t *testing.T) {
 		}
 	}
 	h.large.mu.Unlock()
-	if err := b.receive(h, "e", large); err != nil {
+	if err := b.receive(h, "e", b.large()); err != nil {
 		t.Errorf("a quick one: %v", err)
 	}
-	if !oldest.cut || oldest.whole != nil {
-		t.Error("the oldest has not lost its slot")
+	if !oldest.lost || oldest.whole != nil {
+		t.Error("the oldest has not lost its memory")
 	}
-	for _, end := range ends {
-		_ = end.Close()
+	for i, end := range ends {
+		_ = end.CloseWithError([]error{io.EOF, io.ErrUnexpectedEOF}[i%2])
 	}
 	busy := 0
-	for range ofOne {
+	for range strangers {
 		if err := <-done; admission.IsOverloaded(err) {
 			busy++
 		}
 	}
-	if n := h.large.slots.Taken(slots.Resource{Workspace: b.Workspace}); busy != 1 || n != 0 || len(h.large.coming) != 0 {
-		t.Errorf("%d are refused as busy, %d slots and %d bodies are left", busy, n, len(h.large.coming))
+	if n := h.large.bytes.Taken(of); busy != 1 || n != rest || len(h.large.coming) != 0 {
+		t.Errorf("%d are refused as busy, %d bytes and %d bodies are left", busy, n-rest, len(h.large.coming))
 	}
+	leave()
 }
 
 // A body that takes all the time of its request is sent again, and is no failure of the server,
