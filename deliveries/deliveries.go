@@ -116,7 +116,7 @@ func (d *Deliveries) logFailed(err error) { d.log.Error("apply provider events",
 func (d *Deliveries) applyAll(ctx context.Context) error {
 	for {
 		n, err := d.Apply(ctx)
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			d.logFailed(err)
 		}
 		if n == 0 {

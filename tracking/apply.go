@@ -48,7 +48,7 @@ func (t *Tracking) logFailed(err error) { t.Log.Error("apply opens and clicks", 
 func (t *Tracking) applyDue(ctx context.Context) error {
 	for {
 		n, err := t.Apply(ctx, settled)
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			t.logFailed(err)
 		}
 		if n == 0 {
