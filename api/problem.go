@@ -49,6 +49,8 @@ func (s *server) fail(r *http.Request, err error) reply {
 	switch {
 	case errors.Is(err, context.Canceled): // the client ended the request
 	case p.Code == audience.CodeOverloaded, p.Code == codeNotSent: // counted by a metric
+	case lemma.KindOf(err) == lemma.Unavailable: // such as a data source of a workspace, which is no failure of the server
+		s.Log.InfoContext(r.Context(), "request not carried out", "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err)
 	case p.Status >= http.StatusInternalServerError:
 		s.Log.ErrorContext(r.Context(), "request failed", "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err)
 	}

@@ -247,18 +247,42 @@ func (c Config) campaigns() campaigns.Config {
 func (c Config) logger(out io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked it
-	o := &slog.HandlerOptions{Level: level, ReplaceAttr: inUTC}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: logged}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(out, o))
 	}
 	return slog.New(slog.NewTextHandler(out, o))
 }
 
-func inUTC(_ []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindTime {
-		a.Value = slog.TimeValue(a.Value.Time().UTC())
+// The longest texts of a line of the log, in bytes.
+const (
+	mostText  = 2 << 10
+	mostPanic = 16 << 10 // which has its stack in it
+)
+
+// logged is an attribute as it is logged: no text is so long that a server or a client could fill
+// the disk with it.
+func logged(_ []string, a slog.Attr) slog.Attr {
+	switch v := a.Value.Any().(type) {
+	case time.Time:
+		a.Value = slog.TimeValue(v.UTC())
+	case error:
+		most := mostText
+		if _, ok := errors.AsType[*lemma.Panic](v); ok {
+			most = mostPanic
+		}
+		a.Value = slog.StringValue(cut(v.Error(), most))
+	case string:
+		a.Value = slog.StringValue(cut(v, mostText))
 	}
 	return a
+}
+
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
 // reported returns a logger that also reports errors to Sentry if it is configured, and

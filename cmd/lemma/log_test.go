@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
+
+	"lemma"
 )
 
 // The zone of a record's time is that of the process.
@@ -21,6 +25,28 @@ func TestTimesOfTheLogAreInUTC(t *testing.T) {
 		if !strings.Contains(out.String(), "2026-08-01T05:15:00") || !strings.Contains(out.String(), "2026-08-01T06:15:00") ||
 			strings.Contains(out.String(), "05:45") {
 			t.Errorf("%s: %s", format, out.String())
+		}
+	}
+}
+
+// No text is so long that a server or a client could fill the disk with it. The stack of a panic
+// is longer than others.
+func TestTextsOfTheLogAreBounded(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ü", mostPanic)
+	for _, format := range []string{"text", "json"} {
+		for name, c := range map[string]struct {
+			value any
+			most  int
+		}{
+			"a text": {long, mostText}, "an error": {errors.New(long), mostText},
+			"a panic": {fmt.Errorf("work: %w", &lemma.Panic{Value: "x", Stack: []byte(long)}), mostPanic},
+		} {
+			var out strings.Builder
+			(Config{LogFormat: format}).logger(&out).Info("m", "value", c.value, "short", errors.New("brief"), "n", 17)
+			if n := out.Len(); n > c.most+300 || n < c.most || !strings.Contains(out.String(), "brief") || !strings.Contains(out.String(), "17") {
+				t.Errorf("%s of %s: %d bytes", name, format, n)
+			}
 		}
 	}
 }

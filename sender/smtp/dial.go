@@ -53,7 +53,7 @@ func (c *carrier) dial(ctx context.Context) (*session, *refusal) {
 	}
 	if r != nil && ctx.Err() == nil {
 		c.log.Info("no connection to the mail server", "provider_id", c.provider, "host", c.host, "port", c.port,
-			"reason", r.reason, "code", r.code, "error", c.redact.Error(r.cause))
+			"reason", r.reason, "code", r.code, "error", dial.Brief(c.redact.Error(r.cause)))
 	}
 	return s, r
 }

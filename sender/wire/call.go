@@ -192,7 +192,7 @@ func (c *call) unconnected(err error, waited bool) *failure {
 		return &failure{Receipt: r}
 	}
 	c.options.Log.Info("no connection to the provider", "provider_id", c.options.Provider, "host", c.request.URL.Host,
-		"reason", r.Reason, "error", c.options.Redact.Error(err))
+		"reason", r.Reason, "error", dial.Brief(c.options.Redact.Error(err)))
 	return &failure{Receipt: r}
 }
 
