@@ -1,10 +1,12 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -246,6 +248,26 @@ func TestConnectionsWithoutAKeyAreClosed(t *testing.T) {
 	}
 	if got := b.do("GET", "/v1/templates/x", nil).is(404); got.header.Get("Connection") != "" {
 		t.Error("a refusal closes the connection of a client with a key")
+	}
+}
+
+// Failures of requests without a key do not fill the log either.
+func TestLogOfFailuresWithoutAKeyIsBounded(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := &server{Options: Options{Log: slog.New(slog.NewJSONHandler(&out, nil))}}
+	info := &requestInfo{requestID: "req"}
+	r := httptest.NewRequest(http.MethodPost, "/hooks", nil)
+	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, info))
+	for i := range 2 * maxKeylessLines {
+		s.fail(r, []error{errors.New("a fault"), &lemma.Error{Kind: lemma.Unavailable, Code: "webhook_unverified"}}[i%2])
+	}
+	if n := strings.Count(out.String(), "\n"); n != maxKeylessLines {
+		t.Errorf("%d lines", n)
+	}
+	info.key = "key"
+	if s.fail(r, errors.New("of a key")); !strings.Contains(out.String(), "of a key") {
+		t.Error("a failure with a key is not logged")
 	}
 }
 

@@ -3,9 +3,11 @@ package api
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"net/http"
 	"strings"
+	"time"
 
 	"lemma"
 	"lemma/api/idempotency"
@@ -50,9 +52,9 @@ func (s *server) fail(r *http.Request, err error) reply {
 	case errors.Is(err, context.Canceled): // the client ended the request
 	case p.Code == audience.CodeOverloaded, p.Code == codeNotSent: // counted by a metric
 	case lemma.KindOf(err) == lemma.Unavailable: // such as a data source of a workspace, which is no failure of the server
-		s.Log.InfoContext(r.Context(), "request not carried out", "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err)
+		s.logFailure(r, slog.LevelInfo, "request not carried out", p, err)
 	case p.Status >= http.StatusInternalServerError:
-		s.Log.ErrorContext(r.Context(), "request failed", "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err)
+		s.logFailure(r, slog.LevelError, "request failed", p, err)
 	}
 	answer := reply{status: p.Status, header: header, body: encode(p)}
 	answer.header["Content-Type"] = "application/problem+json"
@@ -60,6 +62,18 @@ func (s *server) fail(r *http.Request, err error) reply {
 		answer.header["Connection"] = "close" // without a key no connection is kept for further requests
 	}
 	return answer
+}
+
+// logFailure logs a failure. Those of requests without a key have a quota, as their other lines.
+func (s *server) logFailure(r *http.Request, level slog.Level, message string, p client.Problem, err error) {
+	dropped := 0
+	if infoOf(r.Context()).key == "" {
+		var logged bool
+		if logged, dropped = s.keylessFailures.take(time.Now()); !logged {
+			return
+		}
+	}
+	s.Log.Log(r.Context(), level, message, "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err, "dropped", dropped)
 }
 
 func explain(err error) (client.Problem, map[string]string) {

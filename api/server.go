@@ -115,9 +115,10 @@ func (o Options) withDefaults() Options {
 type server struct {
 	Deps
 	Options
-	answers idempotency.Keys
-	slots   map[cost]*slots.Slots
-	keyless quota // of the log
+	answers         idempotency.Keys
+	slots           map[cost]*slots.Slots
+	keyless         quota // of the log
+	keylessFailures quota
 }
 
 // New returns the handler of all paths. It panics when the routes and openapi.yaml, which

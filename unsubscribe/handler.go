@@ -57,7 +57,8 @@ func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	v.page = pageOf(r.URL.Query())
 	var form url.Values
 	if r.Method == http.MethodPost {
-		if form, err = readForm(w, r); err != nil {
+		form, err = readForm(w, r)
+		if err = errors.Join(err, ctx.Err()); err != nil { // it may have come so slowly that no time is left
 			return fmt.Errorf("%w: %w", errForm, err)
 		}
 	}

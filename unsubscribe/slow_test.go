@@ -3,6 +3,7 @@ package unsubscribe_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -54,6 +55,24 @@ func TestClientsThatDoNotReadTheirAnswers(t *testing.T) {
 	case <-all:
 	case <-time.After(20 * time.Second):
 		t.Error("a page waits for the answers of others")
+	}
+}
+
+// A form that takes all the time of its request cannot be read. It is no failure of the server,
+// which would be logged.
+func TestAFormThatTakesAllTheTime(t *testing.T) {
+	f := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	begin, end := io.Pipe()
+	go func() {
+		_, _ = end.Write([]byte("action=none"))
+		cancel()
+		_ = end.Close()
+	}()
+	w := httptest.NewRecorder()
+	f.pages.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, f.path(f.ws, uuid.Nil), begin))
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("%d", w.Code)
 	}
 }
 
