@@ -24,9 +24,10 @@ run: deps-run build ## Run the demo on this machine (ARGS=--once stops after it)
 
 test: deps specs tests ## Check the specs, and run all tests against real Postgres and MariaDB
 
-# The longest package comes first, so that it does not run alone at the end. vet runs in lint.
+# The longest package comes first, so that it does not run alone at the end, beside those of sender,
+# whose tests wait more than they work. vet runs in lint.
 tests: deps
-	$(GO) test -vet=off -timeout 40m ./chaos ./...
+	$(GO) test -vet=off -timeout 40m ./chaos ./sender/... ./...
 
 race: deps ## Run the tests with the race detector, except those of time and memory (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test -race -short -timeout 40m ./...
