@@ -12,7 +12,7 @@
 //   - A subscription is confirmed only for the topic, and only at that host.
 //
 // Certificates are kept for a day. Their number is bounded, and so are the failures that
-// are remembered, the fetches of a minute, and the bytes and time of each fetch. No
+// are remembered, the fetches of a second, and the bytes and time of each fetch. No
 // redirect is followed, and package dial opens the connections.
 //
 // Raw message delivery removes the signature, so it cannot be used.
