@@ -43,7 +43,7 @@ import (
 const MostBody = sender.MostWebhook
 
 const (
-	smallBody = 64 << 10 // larger bodies need a slot for their rest
+	smallBody = 64 << 10 // larger bodies need memory of their workspace
 	together  = 100      // requests that are stored together, at most
 	atOnce    = 2_000    // reports that are stored by one statement, at most
 )
@@ -192,7 +192,7 @@ func (h *Hooks) URL(kind string, provider uuid.UUID) string {
 	return public[0] + "/hooks/" + kind + "/" + lemma.FormatID(lemma.PrefixProvider, provider)
 }
 
-// body reads the body. A large one needs a slot, but only once more than smallBody has come:
+// body reads the body. A large one needs memory of its workspace, but only once more than smallBody has come:
 // a client that sends slowly from the beginning has none.
 func (h *Hooks) body(r *http.Request, ws uuid.UUID) (body []byte, done func(), err error) {
 	done = func() {}

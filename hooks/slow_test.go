@@ -49,7 +49,7 @@ func TestLargeBodiesOfOneWorkspace(t *testing.T) {
 
 // Bodies that come slowly from the beginning do not prevent that other large ones of their
 // workspace are read.
-func TestSlowBodiesHaveNoMemory(t *testing.T) {
+func TestSlowBodiesHoldNoMemory(t *testing.T) {
 	b := setup(t)
 	h := b.hooks()
 	const slow = 200

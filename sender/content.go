@@ -34,7 +34,7 @@ type caches struct {
 
 	opening  sync.Mutex
 	carriers *cache.Cache[uuid.UUID, opened] // by provider
-	paces    *cache.Cache[uuid.UUID, *pace]  // likewise
+	paces    *cache.Cache[uuid.UUID, *pace]  // by provider, and by origin for its reads
 }
 
 // Bytes of what is kept by provider. A carrier counts its account twice, since it may keep

@@ -14,7 +14,7 @@ import (
 	"lemma/notifications"
 )
 
-// A read of an audience holds the slot of its batch. So the slots of one audience are limited, and
+// A read of an audience holds the slot of its batch. So the slots of the audience of one origin are limited, and
 // those whose audience is slow, or new to this process, count with those of slow and new
 // providers: see tally.
 

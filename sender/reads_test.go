@@ -140,7 +140,7 @@ func TestSlowSourcesLeaveSlotsToOthers(t *testing.T) {
 	wait()
 }
 
-// A batch that finds no read is claimed in vain once, and then holds no slot. Its origin's batches
+// A batch that finds no read is claimed once without one, and then holds no slot. Its origin's batches
 // that need no read are sent meanwhile.
 func TestBatchesThatWaitForAReadHoldNoSlots(t *testing.T) {
 	b := setup(t)
@@ -174,7 +174,7 @@ func TestBatchesThatWaitForAReadHoldNoSlots(t *testing.T) {
 		}
 	}
 	if claims != len(waiting) || s.slots.waiting[b.origin] != 3*len(waiting) {
-		t.Errorf("%d claims of %d batches in vain, of which %d wait", claims, len(waiting), s.slots.waiting[b.origin])
+		t.Errorf("%d claims without a read of %d batches, of which %d wait", claims, len(waiting), s.slots.waiting[b.origin])
 	}
 	if _, err := s.Work(context.Background(), fresh); err != nil || b.counts().Sent != 1 {
 		t.Errorf("a fresh one: %v, %d are sent", err, b.counts().Sent)
@@ -190,7 +190,7 @@ func TestBatchesThatWaitForAReadHoldNoSlots(t *testing.T) {
 	}
 }
 
-// Batches that wait for a read are not chosen again and again when another workspace's jobs serve
+// Batches that wait for a read are not chosen at each turn when another workspace's jobs serve
 // theirs: the other batches of their workspace have their share.
 func TestBatchesThatWaitForAReadAreNotChosenAgain(t *testing.T) {
 	b := setup(t)

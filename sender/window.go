@@ -86,13 +86,14 @@ const (
 	slowWindow  = 2 * time.Second        // which it does not exceed if more than one call at a time takes it
 )
 
-func (s *Sender) paceOf(provider uuid.UUID) *pace {
-	if p, ok := s.cache.paces.Get(provider); ok {
+// paceOf returns the pace of a provider, or of the reads of an origin.
+func (s *Sender) paceOf(of uuid.UUID) *pace {
+	if p, ok := s.cache.paces.Get(of); ok {
 		return p
 	}
 	fresh := &pace{}
 	fresh.rows.Store(firstWindow)
-	s.cache.paces.Put(0, uuid.Nil, provider, fresh, 0)
+	s.cache.paces.Put(0, uuid.Nil, of, fresh, 0)
 	return fresh
 }
 

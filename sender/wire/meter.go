@@ -19,7 +19,7 @@ type meter struct {
 const (
 	mostFrames   = 256 << 10      // beside its answers: TLS, and frames
 	mostOfAnswer = 2 * mostAnswer // while a request is in progress: of a large answer as much again is on its way
-	leastOf      = 2 << 10        // for each answer beside what it has
+	mostBeside   = 2 << 10        // for each answer, beside twice what it has
 )
 
 var errTooMuch = errors.New("the server sends too much beside its answers")
@@ -37,7 +37,7 @@ func (m *meter) begin() { m.left.Add(mostOfAnswer) }
 // progress. So what was sent beside the answers counts for as long as the connection lasts.
 func (m *meter) end(answer int64, others int) {
 	most := mostFrames + int64(others)*mostOfAnswer
-	if left := m.left.Add(min(mostOfAnswer, leastOf+2*answer) - mostOfAnswer); left > most {
+	if left := m.left.Add(min(mostOfAnswer, mostBeside+2*answer) - mostOfAnswer); left > most {
 		m.left.CompareAndSwap(left, most)
 	}
 }
