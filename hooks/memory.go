@@ -17,9 +17,6 @@ var (
 	limitsOfWaiting = slots.Limits{Process: 40_000, Workspace: 10_000}   // events
 )
 
-// mostEvents is the most events that a carrier's body may have: that of SendGrid.
-const mostEvents = 5_000
-
 // read returns what a request reports. leave frees the memory of that.
 func (h *Hooks) read(ctx context.Context, a *account, r *http.Request, body []byte) (reports []events.Report, leave func(), err error) {
 	at, err := h.clock.Now(ctx)
@@ -37,19 +34,25 @@ func (h *Hooks) read(ctx context.Context, a *account, r *http.Request, body []by
 		return reports, leave, err
 	}
 	// Only the body waits for memory. Most bodies have one event, and one with an array has as many as that.
-	n := min(max(1, report.LongestArray(body)), mostEvents)
-	if leave, err = h.waiting.EnterN(ctx, of, n); err != nil {
+	n := min(max(1, report.LongestArray(body)), report.MostEvents)
+	free, err := h.waiting.EnterN(ctx, of, n)
+	if err != nil {
 		return nil, nil, err
 	}
+	read := false
+	defer func() {
+		if !read { // also after a panic
+			free()
+		}
+	}()
 	done, err := h.reads.EnterN(ctx, of, len(body))
 	if err != nil {
-		leave()
 		return nil, nil, err
 	}
 	defer done()
 	if reports, err = a.receive(ctx, request); err != nil {
-		leave()
 		return nil, nil, unverified(err)
 	}
-	return reports, leave, nil
+	read = true
+	return reports, free, nil
 }

@@ -1,12 +1,17 @@
 package hooks
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"lemma"
+	"lemma/events"
 	"lemma/flows/admission"
 	"lemma/pgtest"
+	"lemma/sender"
 	"lemma/slots"
 )
 
@@ -46,6 +51,31 @@ func TestMemoryOfWebhooksIsBounded(t *testing.T) {
 			t.Errorf("%s: some are still taken: %v", name, err)
 		} else {
 			leave()
+		}
+	}
+}
+
+// failing is a receiver with a fault of its own.
+type failing struct{}
+
+func (failing) Receive(context.Context, sender.WebhookRequest) ([]events.Report, error) {
+	panic("index out of range")
+}
+
+// A receiver that panics leaves the memory that its events had.
+func TestAPanicLeavesItsMemory(t *testing.T) {
+	b := setup(t)
+	h, a := b.hooks(), &account{workspace: b.Workspace, receiver: failing{}}
+	err := lemma.Recovered(func() error {
+		_, _, err := h.read(t.Context(), a, b.request("1", "{}"), []byte("{}"))
+		return err
+	})
+	if panicked := new(lemma.Panic); !errors.As(err, &panicked) {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]*slots.Slots{"events that wait": h.waiting, "bytes": h.reads} {
+		if n := s.Taken(slots.Resource{Workspace: b.Workspace}); n > 0 {
+			t.Errorf("%s: %d are still taken", name, n)
 		}
 	}
 }

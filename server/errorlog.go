@@ -17,11 +17,11 @@ const (
 
 // SetDefaultLog makes a logger that of packages without one of their own. Of package log it logs
 // how many messages there were, and no text: the HTTP client of net/http quotes there what servers
-// send, which may be a secret that it has sent them, and no setting prevents that.
+// send, which may be a secret that they have received, and no setting prevents that.
 func SetDefaultLog(to *slog.Logger) {
 	slog.SetDefault(to)
 	log.SetFlags(0)
-	log.SetOutput(&httpErrors{log: to.With("client", true), hidden: true}) // SetDefault has set another
+	log.SetOutput(&httpErrors{log: to, hidden: true}) // SetDefault has set another
 }
 
 // httpErrors logs the messages of net/http as an attribute. A peer decides their
@@ -51,11 +51,12 @@ func (e *httpErrors) Write(message []byte) (int, error) {
 		e.dropped++
 		return len(message), nil
 	}
-	text := "a server broke the protocol, or sent what no request asked for"
-	if !e.hidden {
-		text = strings.TrimSpace(string(message[:min(len(message), maxHTTPError)]))
+	if e.hidden {
+		e.log.Warn("a library reports an error, whose text is left out: it may quote what a server sent", "dropped", e.dropped)
+	} else {
+		text := strings.TrimSpace(string(message[:min(len(message), maxHTTPError)]))
+		e.log.Warn("net/http reports an error", "error", strings.ToValidUTF8(text, "?"), "dropped", e.dropped)
 	}
-	e.log.Warn("net/http reports an error", "error", strings.ToValidUTF8(text, "?"), "dropped", e.dropped)
 	e.logged, e.dropped = e.logged+1, 0
 	return len(message), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ func TestWorkersStopBesideASlowClient(t *testing.T) {
 	t.Parallel()
 	store, err := blobs.OpenFolder(t.TempDir())
 	must(t, err)
-	s, err := New(Deps{Pool: pgtest.DB(t), Box: pgtest.Box(t), Blobs: store, Log: slog.New(slog.DiscardHandler)}, Config{})
+	var log lockedBuffer
+	s, err := New(Deps{Pool: pgtest.DB(t), Box: pgtest.Box(t), Blobs: store, Log: slog.New(slog.NewTextHandler(&log, nil))}, Config{})
 	must(t, err)
 	must(t, s.StartWorkers(context.WithoutCancel(t.Context())))
 	ctx, terminate := context.WithCancel(t.Context())
@@ -35,8 +37,12 @@ func TestWorkersStopBesideASlowClient(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("the workers wait for a client")
 	}
+	s.loopsEnd(t.Context())
+	if strings.Contains(log.text(), "msg=stopped") {
+		t.Error("it has stopped before the listener")
+	}
 	close(slow)
-	if err := <-ended; !errors.Is(err, failed) {
+	if err := <-ended; !errors.Is(err, failed) || !strings.Contains(log.text(), "msg=stopped") {
 		t.Errorf("it ends with %v", err)
 	}
 }

@@ -334,16 +334,16 @@ func (s *Server) Run(ctx context.Context, serve func(context.Context) error) err
 	if s.river != nil {
 		context.AfterFunc(ctx, func() { _ = stop() }) // its error is returned below
 	}
-	return errors.Join(serve(ctx), stop())
+	err := errors.Join(serve(ctx), stop())
+	s.log.Info("stopped")
+	return err
 }
 
 // Stop stops the workers and loops within 45 seconds. See Drain.
 func (s *Server) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
-	err := s.Drain(ctx)
-	s.log.Info("stopped")
-	return err
+	return s.Drain(ctx)
 }
 
 // Drain stops the workers and loops without leaving an outcome unknown: the

@@ -163,7 +163,9 @@ func (e *environment) lemma(ctx context.Context, cfg server.Config, logger func(
 	if err != nil {
 		return err
 	}
-	if e.server, err = server.New(server.Deps{Pool: pool, Box: box, Log: logger(file), Blobs: files}, cfg); err != nil {
+	log := logger(file)
+	server.SetDefaultLog(log)
+	if e.server, err = server.New(server.Deps{Pool: pool, Box: box, Log: log, Blobs: files}, cfg); err != nil {
 		return err
 	}
 	if err := e.server.Start(ctx); err != nil {

@@ -23,6 +23,7 @@ import (
 	"lemma"
 	"lemma/events"
 	"lemma/sender"
+	"lemma/sender/report"
 )
 
 const testSecret = "0123456789abcdef-secret"
@@ -321,7 +322,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	many := "[" + strings.Repeat(`{},`, mostEvents) + "{}]"
+	many := "[" + strings.Repeat(`{},`, report.MostEvents) + "{}]"
 	if _, err := receiver(t, SendGrid).Receive(t.Context(), signed(SendGrid, many, now)); !errors.Is(err, sender.ErrUnreadable) {
 		t.Errorf("many events: %v", err)
 	}

@@ -14,10 +14,6 @@ import (
 	"lemma/sender/report"
 )
 
-// mostEvents bounds the events of a request. SendGrid sends at most 768 KiB, and an
-// event has some 300 bytes.
-const mostEvents = 5000
-
 type sendgrid struct{ key *ecdsa.PublicKey }
 
 type sendgridEvent struct {
@@ -42,7 +38,7 @@ func (s sendgrid) Receive(_ context.Context, r sender.WebhookRequest) ([]events.
 	if err := s.check(r); err != nil {
 		return nil, err
 	}
-	if n := report.LongestArray(r.Body); n > mostEvents {
+	if n := report.LongestArray(r.Body); n > report.MostEvents {
 		return nil, fmt.Errorf("%d events: %w", n, sender.ErrUnreadable)
 	}
 	var all []sendgridEvent

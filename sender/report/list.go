@@ -1,5 +1,9 @@
 package report
 
+// MostEvents is how many events a carrier's body may have. Those of SendGrid have the most: it
+// sends at most 768 KiB, and an event has some 300 bytes.
+const MostEvents = 5_000
+
 // depth is how deep the arrays of events are at most, in the bodies of all carriers.
 const depth = 4
 
