@@ -3,13 +3,40 @@ package lmtp
 import (
 	"bytes"
 	"net"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/emersion/go-smtp"
 )
 
+// conns are the open connections of a server.
+type conns struct {
+	mu    sync.Mutex
+	all   map[*conn]struct{}
+	ended bool
+}
+
+// end ends the connections, each before its next command. While one receives a mail, it waits
+// for that.
+func (s *conns) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	for c := range s.all {
+		if !c.busy {
+			_ = c.Conn.SetReadDeadline(longAgo)
+		}
+	}
+}
+
+var longAgo = time.Unix(1, 0) // as a deadline: its reads fail
+
 // listener limits the lines of its connections.
-type listener struct{ net.Listener }
+type listener struct {
+	net.Listener
+	conns *conns
+}
 
 // Accept is part of net.Listener.
 func (l listener) Accept() (net.Conn, error) {
@@ -17,9 +44,19 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	limited := &conn{Conn: c}
+	limited := &conn{Conn: c, of: l.conns}
 	limited.limit.Store(mostLine)
+	l.conns.add(limited)
 	return limited, nil
+}
+
+func (s *conns) add(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*conn]struct{}{}
+	}
+	s.all[c] = struct{}{}
 }
 
 // conn is a connection whose lines are limited. The limit of smtp.Server holds for the
@@ -29,6 +66,32 @@ type conn struct {
 	net.Conn
 	limit atomic.Int64
 	line  int64 // bytes of the current line
+	of    *conns
+	busy  bool // it receives a mail, or the mail is being handled and answered; guarded by of
+}
+
+// SetReadDeadline is part of net.Conn. The server calls it before each command.
+func (c *conn) SetReadDeadline(at time.Time) error {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.of.ended && !c.busy {
+		at = longAgo
+	}
+	return c.Conn.SetReadDeadline(at)
+}
+
+// Close is part of net.Conn.
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.all, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (c *conn) setBusy(busy bool) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.busy = busy
 }
 
 // Read fails with smtp.ErrTooLongLine in a line that is longer than the limit.

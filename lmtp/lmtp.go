@@ -46,7 +46,10 @@ var ErrNoProvider = errors.New("no provider receives mails at this address")
 type Receive func(ctx context.Context, provider string, mail []byte) error
 
 // Server receives mails.
-type Server struct{ smtp *smtp.Server }
+type Server struct {
+	smtp  *smtp.Server
+	conns conns
+}
 
 // New makes a server. It does not listen.
 func New(receive Receive, log *slog.Logger) *Server {
@@ -57,17 +60,18 @@ func New(receive Receive, log *slog.Logger) *Server {
 	s.MaxRecipients, s.MaxLineLength = mostRecipients, 0 // conn limits lines
 	s.ReadTimeout, s.WriteTimeout = idleFor, idleFor
 	s.ErrorLog = slog.NewLogLogger(log.With("listener", "lmtp").Handler(), slog.LevelWarn)
-	return &Server{s}
+	return &Server{smtp: s}
 }
 
 // Serve answers the connections of a listener until Shutdown.
 func (s *Server) Serve(l net.Listener) error {
-	return s.smtp.Serve(listener{netutil.LimitListener(l, mostConnections)})
+	return s.smtp.Serve(listener{netutil.LimitListener(l, mostConnections), &s.conns})
 }
 
 // Shutdown waits for mails that are being handled until the end of ctx, and closes the
-// connections.
+// connections, those without such a mail at once.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.conns.end()
 	err := s.smtp.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return s.smtp.Close()
@@ -85,11 +89,17 @@ type session struct {
 
 type recipient struct{ address, provider string }
 
-// Mail is part of smtp.Session, as the next three are.
-func (s *session) Mail(string, *smtp.MailOptions) error { return nil }
+// Mail is part of smtp.Session, as the next three are. It begins a mail.
+func (s *session) Mail(string, *smtp.MailOptions) error {
+	s.conn.setBusy(true)
+	return nil
+}
 
 // Reset ends a mail.
-func (s *session) Reset() { s.to = nil }
+func (s *session) Reset() {
+	s.to = nil
+	s.conn.setBusy(false)
+}
 
 // Logout ends a connection.
 func (s *session) Logout() error { return nil }

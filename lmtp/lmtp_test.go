@@ -1,6 +1,7 @@
 package lmtp_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -219,5 +220,64 @@ func TestLongCommands(t *testing.T) {
 	err := c.Mail(strings.Repeat("x", 65<<10)+"@shop.example", nil)
 	if answer, _ := errors.AsType[*smtp.SMTPError](err); answer == nil || answer.Code != 500 {
 		t.Error(err)
+	}
+}
+
+// A shutdown ends an idle connection at once, and one that sends a mail after its answer.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := lmtp.New((&inbox{mails: map[string][]string{}}).receive, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	served, shut := make(chan error, 1), make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	open := func() net.Conn {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	idle, busy := open(), smtp.NewClientLMTP(open())
+	if _, err := bufio.NewReader(idle).ReadString('\n'); err != nil { // it is greeted
+		t.Fatal(err)
+	}
+	if err := busy.Mail("", nil); err != nil {
+		t.Fatal(err)
+	}
+	go func() { shut <- s.Shutdown(t.Context()) }()
+	if err := idle.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(idle); err != nil {
+		t.Errorf("the idle connection goes on: %v", err)
+	}
+	select {
+	case err := <-shut:
+		t.Errorf("it does not wait for the mail: %v", err)
+	default:
+	}
+	if err := busy.Rcpt(lemma.FormatID(lemma.PrefixProvider, lemma.NewID())+"@shop.example", nil); err != nil {
+		t.Fatal(err)
+	}
+	w, err := busy.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.CloseWithLMTPResponse(); err != nil {
+		t.Errorf("the mail is refused: %v", err)
+	}
+	for _, ended := range []chan error{shut, served} {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("it does not end")
+		}
 	}
 }
