@@ -6,6 +6,9 @@
 //   - A process that crashes leaves nothing for ever; another one archives the partition.
 //   - What was archived can be read again.
 //
+// A partition is created again after it was dropped if the clock of the database was ahead. It
+// has another archive, with the next number.
+//
 // An archive is the CSV that Postgres writes (COPY), with a header, compressed by gzip. It
 // has the rows of all workspaces, and it is not deleted by Lemma.
 package archive
@@ -41,6 +44,7 @@ func New(pool *pgxpool.Pool, b *blobs.Blobs) *Archive { return &Archive{pool, b}
 type Entry struct {
 	ID        uuid.UUID
 	Partition string
+	Number    int // of the archives of partitions of that name
 	Table     string
 	Month     time.Time // its first instant, in UTC whatever the zone of this process
 	RowCount  int64
@@ -85,13 +89,15 @@ var errBusy = errors.New("another process archives it")
 func (a *Archive) begin(ctx context.Context, table, partition string, month time.Time) (e Entry, attempt *blobs.Attempt, err error) {
 	e = Entry{ID: lemma.NewID(), Partition: partition, Table: table, Month: month}
 	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `insert into archives (id, partition, source, month) values ($1, $2, $3, $4)
-			on conflict (partition) do nothing`,
+		if _, err := tx.Exec(ctx, `insert into archives (id, partition, number, source, month)
+			select $1, $2, coalesce(max(number), 0) + 1, $3, $4 from archives where partition = $2
+			on conflict (partition) where recreated_at is null do nothing`,
 			e.ID, partition, table, month); err != nil {
 			return err
 		}
 		var stored bool
-		err := tx.QueryRow(ctx, `select id, stored_at is not null from archives where partition = $1 for update`, partition).Scan(&e.ID, &stored)
+		err := tx.QueryRow(ctx, `select id, stored_at is not null from archives where partition = $1 and recreated_at is null for update`,
+			partition).Scan(&e.ID, &stored)
 		if err != nil || stored {
 			return err
 		}
@@ -191,25 +197,34 @@ func (a *Archive) publish(ctx context.Context, e Entry) error {
 	return err
 }
 
-const columns = `id, partition, source, month, row_count, bytes, stored_at`
+const columns = `id, partition, number, source, month, row_count, bytes, stored_at`
 
 // List lists what was archived, the oldest month first.
 func (a *Archive) List(ctx context.Context) ([]Entry, error) {
-	rows, _ := a.pool.Query(ctx, `select `+columns+` from archives where stored_at is not null order by month, partition`)
+	rows, _ := a.pool.Query(ctx, `select `+columns+` from archives where stored_at is not null order by month, partition, number`)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Entry])
 	return all, lemma.Wrap(err, "list archives")
 }
 
-// Read writes the rows of an archived partition as CSV, with a header.
-func (a *Archive) Read(ctx context.Context, partition string, to io.Writer) error {
-	rows, _ := a.pool.Query(ctx, `select `+columns+` from archives where partition = $1 and stored_at is not null`, partition)
-	e, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Entry])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return lemma.Missing("archive of this partition")
-	}
-	if err != nil {
+// Read writes the rows of an archived partition as CSV, with a header. The number is that of one
+// of several archives, or 0.
+func (a *Archive) Read(ctx context.Context, partition string, number int, to io.Writer) error {
+	rows, _ := a.pool.Query(ctx, `select `+columns+` from archives
+		where partition = $1 and stored_at is not null and $2 in (0, number) order by number limit 2`, partition, number)
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Entry])
+	switch {
+	case err != nil:
 		return fmt.Errorf("find archive of %s: %w", partition, err)
+	case len(found) == 0:
+		return lemma.Missing("archive of this partition")
+	case len(found) > 1:
+		return &lemma.Error{Kind: lemma.Invalid, Code: "several_archives",
+			Message: partition + " was archived several times, since it was created again: choose an archive by its number"}
 	}
+	return a.read(ctx, found[0], to)
+}
+
+func (a *Archive) read(ctx context.Context, e Entry, to io.Writer) error {
 	if err := a.publish(ctx, e); err != nil {
 		return err
 	}
@@ -219,12 +234,12 @@ func (a *Archive) Read(ctx context.Context, partition string, to io.Writer) erro
 	}
 	stored, err := a.blobs.Store.Open(ctx, found.Name, 0)
 	if err != nil {
-		return fmt.Errorf("open archive of %s, which was stored in %s: %w", partition, found.Store, err)
+		return fmt.Errorf("open archive of %s, which was stored in %s: %w", e.Partition, found.Store, err)
 	}
 	defer stored.Close()
 	unpacked, err := gzip.NewReader(stored)
 	if err != nil {
-		return fmt.Errorf("read archive of %s: %w", partition, err)
+		return fmt.Errorf("read archive of %s: %w", e.Partition, err)
 	}
 	_, err = io.Copy(to, unpacked) //nolint:gosec // Lemma has written it; it is streamed
 	return err

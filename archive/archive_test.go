@@ -77,7 +77,7 @@ func TestADroppedTableIsReadAgain(t *testing.T) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	var text bytes.Buffer
-	if err := f.Read(t.Context(), partition, &text); err != nil {
+	if err := f.Read(t.Context(), partition, 0, &text); err != nil {
 		t.Fatal(err)
 	}
 	pgtest.Exec(t, f.pool, `create table again (like batch_log)`)
@@ -92,12 +92,21 @@ func TestADroppedTableIsReadAgain(t *testing.T) {
 	if after := pgtest.One[string](t, f.pool, `select md5(string_agg(b::text, '|' order by batch_id)) from again b`); after != before {
 		t.Error("the rows differ")
 	}
-	if err := f.Read(t.Context(), "batch_log_2026_02", io.Discard); lemma.KindOf(err) != lemma.NotFound {
+	if err := f.Read(t.Context(), "batch_log_2026_02", 0, io.Discard); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("what was not archived: %v", err)
 	}
 	if n := len(f.files()); n != 1 {
 		t.Errorf("%d files", n)
 	}
+}
+
+// run is one of retention, with the archive.
+func (f fixture) run() retention.Done {
+	c := retention.Config{BatchLog: retention.Least, Archive: func(ctx context.Context, p migrations.Partition) error {
+		return f.Store(ctx, p.Table, p.Name(), p.Month)
+	}}
+	done, _ := retention.New(f.pool, slog.New(slog.DiscardHandler), retention.NewMetrics(nil), c).Run(f.t.Context())
+	return done
 }
 
 // Retention archives a month before it drops it, and keeps it while it cannot.
@@ -113,25 +122,46 @@ func TestRetentionArchives(t *testing.T) {
 		t.Fatalf("%d rows in the partition", n)
 	}
 	pgtest.SetClock(t, f.pool, month.AddDate(0, 6, 0))
-	run := func() retention.Done {
-		c := retention.Config{BatchLog: retention.Least, Archive: func(ctx context.Context, p migrations.Partition) error {
-			return f.Store(ctx, p.Table, p.Name(), p.Month)
-		}}
-		done, _ := retention.New(f.pool, slog.New(slog.DiscardHandler), retention.NewMetrics(nil), c).Run(t.Context())
-		return done
-	}
 	whole := f.blobs.Store
 	f.blobs.Store = cutting{whole}
-	if done := run(); slices.Contains(done.Dropped, partition) {
+	if done := f.run(); slices.Contains(done.Dropped, partition) {
 		t.Error("dropped without an archive")
 	}
 	f.blobs.Store = whole
-	if done := run(); !slices.Contains(done.Dropped, partition) {
+	if done := f.run(); !slices.Contains(done.Dropped, partition) {
 		t.Errorf("not dropped: %+v", done)
 	}
 	var text bytes.Buffer
-	if err := f.Read(t.Context(), partition, &text); err != nil || strings.Count(text.String(), "\n") != 2 {
+	if err := f.Read(t.Context(), partition, 0, &text); err != nil || strings.Count(text.String(), "\n") != 2 {
 		t.Errorf("%v: %s", err, text.String())
+	}
+}
+
+// A month whose partition was archived and dropped while the clock of the database was ahead is
+// archived again, with the rows that were written afterwards.
+func TestAPartitionThatIsCreatedAgain(t *testing.T) {
+	f := setup(t)
+	pgtest.Exec(t, f.pool, `drop table `+partition)
+	for i, at := range []time.Time{month.AddDate(0, 0, 14), month.AddDate(0, 0, 15)} {
+		pgtest.SetClock(t, f.pool, at)
+		f.run()
+		pgtest.Exec(t, f.pool, `insert into batch_log (workspace_id, batch_id, event, detail)
+			values (gen_random_uuid(), '019b8000-0000-7000-8000-000000000000', 'claimed', $1)`, []string{"before", "after"}[i])
+		pgtest.SetClock(t, f.pool, month.AddDate(0, 3+3*i, 0))
+		if done := f.run(); !slices.Contains(done.Dropped, partition) {
+			t.Fatalf("not dropped: %+v", done)
+		}
+	}
+	for number, want := range []string{1: "before", 2: "after"} {
+		var text bytes.Buffer
+		err := f.Read(t.Context(), partition, number, &text)
+		if (number == 0) != (lemma.KindOf(err) == lemma.Invalid) || strings.Count(text.String(), "\n") != min(2*number, 2) ||
+			!strings.Contains(text.String(), want) {
+			t.Errorf("%d: %v: %s", number, err, text.String())
+		}
+	}
+	if all, err := f.List(t.Context()); err != nil || len(all) < 2 || all[0].Number != 1 || all[1].Number != 2 {
+		t.Errorf("%+v, %v", all, err)
 	}
 }
 

@@ -127,17 +127,22 @@ func Detach(
 // gone changes nothing.
 func Drop(ctx context.Context, pool *pgxpool.Pool, p Partition, keep func(context.Context, pgx.Tx) (bool, error)) (done bool, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		attached, err := scalar[bool](ctx, tx, "select exists (select from pg_inherits where inhrelid = to_regclass($1))", p.Name())
-		if err != nil {
+		there, err := isDetached(ctx, tx, p)
+		if err != nil || !there {
+			done = err == nil
 			return err
 		}
-		if attached { // it never becomes attached again, so that this needs no lock
-			return errors.New("detach it first")
+		// What another process has dropped meanwhile may be created again: see createPartition.
+		if _, err := tx.Exec(ctx, "lock table "+p.Name()+" in access exclusive mode"); err != nil {
+			return err
+		}
+		if _, err := isDetached(ctx, tx, p); err != nil {
+			return err
 		}
 		if kept, err := keep(ctx, tx); err != nil || kept {
 			return err
 		}
-		_, err = tx.Exec(ctx, "drop table if exists "+p.Name())
+		_, err = tx.Exec(ctx, "drop table "+p.Name())
 		done = err == nil
 		return err
 	})
@@ -145,4 +150,15 @@ func Drop(ctx context.Context, pool *pgxpool.Pool, p Partition, keep func(contex
 		return false, fmt.Errorf("drop %s: %w", p.Name(), err)
 	}
 	return done, nil
+}
+
+// isDetached reports whether a partition exists. It fails while it belongs to its table.
+func isDetached(ctx context.Context, tx pgx.Tx, p Partition) (there bool, err error) {
+	var attached bool
+	err = tx.QueryRow(ctx, "select to_regclass($1) is not null, exists (select from pg_inherits where inhrelid = to_regclass($1))",
+		p.Name()).Scan(&there, &attached)
+	if err == nil && attached {
+		err = errors.New("detach it first")
+	}
+	return there, err
 }

@@ -26,9 +26,9 @@ func (archiveListCommand) run(ctx context.Context, c Config, out io.Writer) erro
 			return err
 		}
 		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "PARTITION\tTABLE\tMONTH\tROWS\tBYTES\tARCHIVED")
+		fmt.Fprintln(t, "PARTITION\tNUMBER\tTABLE\tMONTH\tROWS\tBYTES\tARCHIVED")
 		for _, e := range all {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\n", e.Partition, e.Table, e.Month.Format("2006-01"), e.RowCount, e.Bytes, orNever(&e.StoredAt))
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%d\t%d\t%s\n", e.Partition, e.Number, e.Table, e.Month.Format("2006-01"), e.RowCount, e.Bytes, orNever(&e.StoredAt))
 		}
 		return t.Flush()
 	})
@@ -36,10 +36,11 @@ func (archiveListCommand) run(ctx context.Context, c Config, out io.Writer) erro
 
 type archiveReadCommand struct {
 	Partition string `arg:"" help:"The partition, such as batch_log_2026_01."`
+	Number    int    `help:"Which of several archives of the partition."`
 }
 
 func (r archiveReadCommand) run(ctx context.Context, c Config, out io.Writer) error {
-	return withArchive(ctx, c, func(a *archive.Archive) error { return a.Read(ctx, r.Partition, out) })
+	return withArchive(ctx, c, func(a *archive.Archive) error { return a.Read(ctx, r.Partition, r.Number, out) })
 }
 
 func withArchive(ctx context.Context, c Config, f func(*archive.Archive) error) error {
