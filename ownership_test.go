@@ -198,7 +198,7 @@ var mayWrite = map[string]map[string]string{
 	"conversion_queue":     {"tracking": "insert delete"},
 	"settlement_queue":     {"tracking": "insert update delete"},
 	"link_counts":          {"tracking": "insert update"},
-	"archives":             {"archive": "insert update"},
+	"archives":             {"archive": "insert update", "migrations": "update"}, // migrations: a partition is created again
 	"audit_log":            {"audit": "insert"},
 	"blobs":                {"blobs": "insert update delete"},
 	"exports":              {"exports": "insert update delete"},

@@ -42,6 +42,8 @@ func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, dial.ErrForbidden):
 		return "forbidden_address"
+	case errors.Is(err, errTooMuch):
+		return "protocol_error"
 	case errors.As(err, &before):
 		return "connect_failed"
 	}

@@ -17,7 +17,7 @@ type meter struct {
 
 // Bytes that a server may send.
 const (
-	mostFrames   = 256 << 10      // beside its answers: TLS, and frames
+	mostFrames   = 64 << 10       // beside its answers: TLS, and frames
 	mostOfAnswer = 2 * mostAnswer // while a request is in progress: of a large answer as much again is on its way
 	mostBeside   = 2 << 10        // for each answer, beside twice what it has
 )
@@ -41,6 +41,10 @@ func (m *meter) end(answer int64, others int) {
 		m.left.CompareAndSwap(left, most)
 	}
 }
+
+// flooded reports, while no request is in progress, that the server has sent much beside its answers:
+// a server that ends each connection in time could do that for each.
+func (m *meter) flooded() bool { return m.left.Load() < mostFrames/2 }
 
 // Read is part of net.Conn.
 func (m *meter) Read(b []byte) (int, error) {

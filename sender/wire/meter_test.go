@@ -8,10 +8,12 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/net/http2"
 
 	"lemma/dial"
 	"lemma/sender"
@@ -166,4 +168,71 @@ func overHTTP2(t *testing.T) *Client {
 	c.transport.Protocols.SetHTTP1(false)
 	c.transport.Protocols.SetUnencryptedHTTP2(true)
 	return c
+}
+
+// A server that floods each connection within its bounds, answers and ends it, has a connection now
+// and then: it costs a part of the time that a flood takes.
+func TestAFloodOfEachConnection(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var dialled atomic.Int32
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			dialled.Add(1)
+			go floodAndAnswer(conn, mostFrames*3/4)
+		}
+	}()
+	c := overHTTP2(t)
+	u, _ := url.Parse("http://" + l.Addr().String())
+	send := func() *sender.Receipt {
+		_, failure := c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")})
+		return failure
+	}
+	if failure := send(); failure != nil {
+		t.Fatalf("%+v", failure)
+	}
+	p := c.pools[originOf(u)]
+	for first := p.conns[0]; first.Err() == nil; {
+		time.Sleep(time.Millisecond) // until its end is received
+	}
+	if failure := send(); failure == nil || failure.Outcome != sender.NotCalled || failure.Reason != "protocol_error" || dialled.Load() != 1 {
+		t.Errorf("%d dials: %+v", dialled.Load(), failure)
+	}
+	p.until = time.Time{}
+	if failure := send(); failure != nil {
+		t.Errorf("later: %+v", failure)
+	}
+}
+
+// floodAndAnswer sends so many bytes of pings on a connection, and answers its first request.
+func floodAndAnswer(conn net.Conn, bytes int) {
+	defer conn.Close()
+	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	f := http2.NewFramer(conn, conn)
+	_ = f.WriteSettings()
+	for {
+		got, err := f.ReadFrame()
+		if err != nil {
+			return
+		}
+		if h, ok := got.(*http2.HeadersFrame); ok {
+			for range bytes / 17 {
+				_ = f.WritePing(true, [8]byte{})
+			}
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0x88}, EndStream: true, EndHeaders: true})
+			_ = f.WriteGoAway(h.StreamID, http2.ErrCodeNo, nil)
+			_, _ = io.Copy(io.Discard, conn)
+			return
+		}
+	}
 }

@@ -123,7 +123,13 @@ func (p *pool) leftOver() (evict []func()) {
 func (p *pool) reserve() (*capacity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.remove(func(c *conn) bool { return c.Err() != nil })
+	p.remove(func(c *conn) bool {
+		if c.Err() == nil {
+			return false
+		}
+		p.ended(c)
+		return true
+	})
 	for _, c := range slices.Backward(p.conns) { // the last is used first, so that the others can be closed
 		if c.Reserve() == nil {
 			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c}
@@ -170,10 +176,22 @@ func (p *pool) leave(c *conn, answer int64) (evict func()) {
 	defer p.mu.Unlock()
 	c.calls--
 	c.meter.end(answer, c.calls)
-	if c.calls > 0 || !slices.Contains(p.conns, c) {
+	if c.calls > 0 {
+		return func() {}
+	}
+	if !slices.Contains(p.conns, c) {
+		p.ended(c)
 		return func() {}
 	}
 	return p.idle.Add(&c.idle)
+}
+
+// ended delays the next dial if the server has ended a connection on which it sent much beside its
+// answers. The calls until then fail.
+func (p *pool) ended(c *conn) {
+	if c.calls == 0 && c.meter.flooded() {
+		p.until, p.cause = time.Now().Add(mostBackoff), errTooMuch
+	}
 }
 
 // evict closes a connection that is still idle, for another one. That may be of another

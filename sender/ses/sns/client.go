@@ -197,8 +197,14 @@ func (c *Client) admit(topic Topic, at string) (admitted, good bool) {
 func (c *Client) keep(at string, k kept) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.keys) >= mostKeys {
-		clear(c.keys)
+	if _, again := c.keys[at]; !again && len(c.keys) >= mostKeys {
+		first := at
+		for other, o := range c.keys {
+			if first == at || o.until.Before(c.keys[first].until) {
+				first = other
+			}
+		}
+		delete(c.keys, first)
 	}
 	c.keys[at] = k
 }

@@ -184,9 +184,11 @@ func (t Topic) at(text string) (*url.URL, bool) {
 		u.Fragment == ""
 }
 
+// hasCertificate reports whether a text is the URL of a certificate, as Amazon SNS writes it: what is
+// fetched is kept by the text, so that each certificate has one.
 func (t Topic) hasCertificate(text string) bool {
-	u, ok := t.at(text)
-	return ok && u.RawQuery == "" && !u.ForceQuery && certificatePath.MatchString(u.EscapedPath())
+	path, ok := strings.CutPrefix(text, "https://"+t.host())
+	return ok && certificatePath.MatchString(path)
 }
 
 // confirms reports that a URL confirms a subscription to the topic, and does nothing

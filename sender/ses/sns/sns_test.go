@@ -117,6 +117,9 @@ func TestCertificateURL(t *testing.T) {
 		"https://" + snstest.Host + ":444/SimpleNotificationService-0123456789abcdef.pem",
 		"https://" + snstest.Host + "/SimpleNotificationService-0123456789abcdef.pem?x",
 		"https://" + snstest.Host + "/SimpleNotificationService-0123456789abcdef.pem#x",
+		"https://" + snstest.Host + "/SimpleNotificationService-0123456789abcdef.pem#",
+		"HTTPS://" + snstest.Host + "/SimpleNotificationService-0123456789abcdef.pem",
+		"https://" + snstest.Host + "/SimpleNotificationService-0123456789abcdef%2epem",
 		"https://" + snstest.Host + "/SimpleNotificationService-0123456789abcdef.txt",
 		"https://" + snstest.Host + "/../bucket/SimpleNotificationService-0123456789abcdef.pem",
 		"https://" + snstest.Host + "/bucket/key.pem",
@@ -279,6 +282,19 @@ func TestAKnownCertificateIsFetchedBesideForgedRequests(t *testing.T) {
 	c.mu.Unlock()
 	if err := open(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Of too many certificates the one that is fetched again first is forgotten, and no other.
+func TestTooManyCertificates(t *testing.T) {
+	t.Parallel()
+	c := NewClient(Options{})
+	for i := range mostKeys + 2 {
+		c.keep(fmt.Sprint(i), kept{until: time.Now().Add(time.Duration((i+5)%mostKeys) * time.Hour)})
+		c.keep("0", kept{until: time.Now().Add(5 * time.Hour)})
+	}
+	if len(c.keys) != mostKeys || c.isGood(fmt.Sprint(mostKeys-5)) || c.isGood(fmt.Sprint(mostKeys-4)) || !c.isGood("0") {
+		t.Errorf("%d are left", len(c.keys))
 	}
 }
 
