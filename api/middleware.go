@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -66,52 +65,17 @@ func (s *server) identify(next http.Handler) http.Handler {
 }
 
 // log writes one line per request, with ids and the pattern of the route. It writes no
-// query, which can contain an address, no body and no key. The number of lines for
-// requests without a key is bounded.
+// query, which can contain an address, no body and no key.
 func (s *server) log(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start, seen := time.Now(), &watched{ResponseWriter: w}
 		next.ServeHTTP(seen, r)
-		t, attributes := infoOf(r.Context()), []any{}
-		if t.key == "" {
-			logged, dropped := s.keyless.take(time.Now())
-			if !logged {
-				return
-			}
-			attributes = append(attributes, "dropped", dropped)
-		}
+		t := infoOf(r.Context())
 		s.Log.InfoContext(r.Context(), "request",
-			append([]any{"request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
-				"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds()) / 1000,
-				"workspace", t.workspace, "key", t.key, "replayed", t.replayed}, attributes...)...)
+			"request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
+			"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds())/1000,
+			"workspace", t.workspace, "key", t.key, "replayed", t.replayed)
 	})
-}
-
-// maxKeylessLines is how many requests without a key are logged in a minute.
-const maxKeylessLines = 300
-
-// quota bounds the lines in a minute.
-type quota struct {
-	mu      sync.Mutex
-	since   time.Time // when the current minute began
-	logged  int       // in it
-	dropped int       // since the last line that was logged
-}
-
-// take reports whether a line may be logged, and how many were dropped before it.
-func (q *quota) take(now time.Time) (logged bool, dropped int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if now.Sub(q.since) >= time.Minute {
-		q.since, q.logged = now, 0
-	}
-	if q.logged >= maxKeylessLines {
-		q.dropped++
-		return false, 0
-	}
-	dropped = q.dropped
-	q.logged, q.dropped = q.logged+1, 0
-	return true, dropped
 }
 
 // method returns the request's method, cut if it is longer than any method in use.

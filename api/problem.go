@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"strings"
-	"time"
 
 	"lemma"
 	"lemma/api/idempotency"
@@ -64,16 +63,8 @@ func (s *server) fail(r *http.Request, err error) reply {
 	return answer
 }
 
-// logFailure logs a failure. Those of requests without a key have a quota, as their other lines.
 func (s *server) logFailure(r *http.Request, level slog.Level, message string, p client.Problem, err error) {
-	dropped := 0
-	if infoOf(r.Context()).key == "" {
-		var logged bool
-		if logged, dropped = s.keylessFailures.take(time.Now()); !logged {
-			return
-		}
-	}
-	s.Log.Log(r.Context(), level, message, "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err, "dropped", dropped)
+	s.Log.Log(r.Context(), level, message, "request_id", p.RequestID, "status", p.Status, "code", p.Code, "error", err)
 }
 
 func explain(err error) (client.Problem, map[string]string) {

@@ -74,7 +74,7 @@ type Capabilities struct {
 
 // Options configure the API. All but Capabilities may be left out.
 type Options struct {
-	Log          *slog.Logger
+	Log          *slog.Logger                                       // see BoundedLog
 	Metrics      http.Handler                                       // GET /metrics; nil: no such path
 	Refused      *Metrics                                           // counts refused requests; nothing is counted when nil
 	Ready        func(ctx context.Context) error                    // GET /readyz
@@ -115,10 +115,8 @@ func (o Options) withDefaults() Options {
 type server struct {
 	Deps
 	Options
-	answers         idempotency.Keys
-	slots           map[cost]*slots.Slots
-	keyless         quota // of the log
-	keylessFailures quota
+	answers idempotency.Keys
+	slots   map[cost]*slots.Slots
 }
 
 // New returns the handler of all paths. It panics when the routes and openapi.yaml, which

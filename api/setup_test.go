@@ -99,7 +99,7 @@ func setupWith(t *testing.T, sources audience.Options, change ...func(*Options))
 	r.Hooks = hooks.New(hooks.Deps{Pool: b.Pool, Providers: r.Providers, Kinds: []sender.Kind{gateway.Kind(wire.Operator{})},
 		PublicURLs: func() []string { return []string{"https://lemma.example"} }, Log: quiet})
 	b.deps = r
-	o := Options{Connections: 64, Log: slog.New(slog.NewJSONHandler(b.log, nil)), Metrics: http.HandlerFunc(metrics),
+	o := Options{Connections: 64, Log: BoundedLog(slog.New(slog.NewJSONHandler(b.log, nil))), Metrics: http.HandlerFunc(metrics),
 		Capabilities: func(kind string) Capabilities {
 			return Capabilities{IdempotencyKey: kind == "null"}
 		}}

@@ -91,7 +91,9 @@ func (e *Exports) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.Log.ErrorContext(r.Context(), "the file of an export is in another store", "store", file.Store, "configured", e.Blobs.At)
 		http.Error(w, "The file cannot be read here. Try again later.", http.StatusServiceUnavailable)
 	case err != nil || e.Blobs.Store == nil:
-		e.Log.ErrorContext(r.Context(), "download", "error", err)
+		if r.Context().Err() == nil { // the client waits for the answer
+			e.Log.ErrorContext(r.Context(), "download", "error", err)
+		}
 		http.Error(w, "The file cannot be read now. Try again later.", http.StatusServiceUnavailable)
 	default:
 		e.serve(w, r, x, file, left)

@@ -118,6 +118,7 @@ type Server struct {
 // New wires the packages in the order of their imports. It starts nothing.
 func New(d Deps, cfg Config) (s *Server, err error) {
 	cfg = cfg.withDefaults()
+	d.Log = api.BoundedLog(d.Log)
 	s = &Server{cfg: cfg, log: d.Log, Pool: d.Pool, reserved: cmp.Or(d.Reserved, d.Pool), metrics: newRegistry(d.Pool)}
 	s.connections = newConnectionMetrics(s.metrics)
 	s.Settings = settings.New(settings.Deps{Pool: d.Pool, Own: cfg.shared(), Log: d.Log, Metrics: settings.NewMetrics(s.metrics)})

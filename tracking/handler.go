@@ -37,7 +37,9 @@ func (t *Tracking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	ws, payload, err := t.Links.Verify(ctx, purpose, token)
 	if err != nil && lemma.KindOf(err) != lemma.NotFound {
-		t.Log.ErrorContext(ctx, "verify the token of a link", "error", err)
+		if r.Context().Err() == nil { // the client waits for the answer
+			t.Log.ErrorContext(ctx, "verify the token of a link", "error", err)
+		}
 		h.Set("Retry-After", "10")
 		plain(w, http.StatusServiceUnavailable, "This link does not work now. Please try again in a minute.")
 		return

@@ -250,7 +250,7 @@ func (p *Pages) fail(ctx context.Context, w http.ResponseWriter, err error) {
 		plain(w, http.StatusTooManyRequests,
 			"Your preferences were changed too often. You can subscribe again in an hour, and unsubscribe at any time.")
 	default:
-		if !errors.Is(err, errBusy) { // a metric counts these, since one client can cause many
+		if !errors.Is(err, errBusy) && !errors.Is(err, context.Canceled) { // a metric counts the former; of the latter the client ended the request
 			p.Log.ErrorContext(ctx, "preference page failed", "error", err)
 		}
 		w.Header().Set("Retry-After", "10")
