@@ -164,7 +164,7 @@ func (s *server) answer(r *http.Request, e endpoint) reply {
 	defer forget()
 	// A request that changes something is completed even if its caller closes the
 	// connection, so that the outcome does not depend on when. A request that only reads
-	// ends with the connection.
+	// ends soon after the connection: see outlast.
 	ctx := r.Context()
 	if c.writes(e) {
 		ctx = context.WithoutCancel(ctx)

@@ -64,6 +64,24 @@ func (s *server) identify(next http.Handler) http.Handler {
 	})
 }
 
+// hangUpGrace is how long the work for a request goes on after its client has hung up.
+const hangUpGrace = time.Second
+
+// outlast lets a request end although its client hangs up, unless it takes longer than a moment. A
+// statement that ends with the request costs the connection to Postgres, and a new one is expensive
+// for everybody: by hanging up, one client could cause hundreds in a second. Its slots are held until then.
+func outlast(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+		defer cancel(nil)
+		stop := context.AfterFunc(r.Context(), func() {
+			time.AfterFunc(hangUpGrace, func() { cancel(context.Cause(r.Context())) })
+		})
+		defer stop()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
 // log writes one line per request, with ids and the pattern of the route. It writes no
 // query, which can contain an address, no body and no key.
 func (s *server) log(next http.Handler) http.Handler {

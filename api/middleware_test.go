@@ -293,3 +293,37 @@ func TestLogOfRequestsWithoutAKeyIsBounded(t *testing.T) {
 		t.Errorf("a minute later: %v, %d dropped", logged, dropped)
 	}
 }
+
+// A client that hangs up ends no statement, which would cost the connection to Postgres, unless it
+// takes long.
+func TestHangingUpEndsNoStatement(t *testing.T) {
+	b := setup(t)
+	ended, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	gone := func(r *http.Request) { *r = *r.WithContext(ended) }
+	for name, code := range map[string]string{"quick": "", "long": "hung_up"} {
+		locked, err := b.Pool.Begin(t.Context())
+		b.Must(err)
+		_, err = locked.Exec(t.Context(), "lock table templates")
+		b.Must(err)
+		done := make(chan answered, 1)
+		go func() { done <- b.do("GET", "/v1/templates", nil, gone) }()
+		waits := func() bool {
+			return b.Count("select count(*) from pg_locks where not granted and relation = 'templates'::regclass") > 0
+		}
+		for end := time.Now().Add(5 * time.Second); !waits() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		before := b.Pool.Stat().NewConnsCount()
+		if name == "quick" {
+			b.Must(locked.Rollback(t.Context()))
+		}
+		if got := <-done; got.problem.Code != code {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+		_ = locked.Rollback(t.Context())
+		if n := b.Pool.Stat().NewConnsCount() - before; name == "quick" && n > 0 {
+			t.Errorf("%d new connections", n)
+		}
+	}
+}

@@ -128,7 +128,7 @@ func New(deps Deps, options Options) http.Handler {
 	}
 	s.slots = newSlots(s.Refused, s.Requests, s.Connections)
 	r := chi.NewRouter()
-	r.Use(s.identify, s.log, s.recover, middleware.GetHead)
+	r.Use(outlast, s.identify, s.log, s.recover, middleware.GetHead)
 	r.NotFound(s.noRoute)
 	r.MethodNotAllowed(s.noMethod(r))
 	for _, one := range s.routes() {

@@ -24,7 +24,7 @@ const (
 	comPrepare         = 0x16
 	clientSSL          = 1 << 11
 	clientDeprecateEOF = 1 << 24
-	maxIterations      = 1_000_000
+	maxIterations      = 100_000
 	maxResultColumn    = 4096
 )
 

@@ -47,7 +47,7 @@ func OpenURL(text string, c Credentials) (Store, error) {
 	case u.Scheme == "file":
 		return OpenFolder(u.Path)
 	}
-	return openBucket(u, endpoint, c)
+	return openBucket(u, endpoint, c, stallAfter)
 }
 
 // CheckURL returns why OpenURL would refuse the URL. A valid one has no credentials.
@@ -102,8 +102,8 @@ func parse(text string) (u, endpoint *url.URL, err error) {
 	return u, endpoint, nil
 }
 
-// openBucket opens s3://bucket/prefix.
-func openBucket(u, server *url.URL, c Credentials) (*Bucket, error) {
+// openBucket opens s3://bucket/prefix. Calls fail when the server stalls for a time.
+func openBucket(u, server *url.URL, c Credentials, stall time.Duration) (*Bucket, error) {
 	if c.AccessKey == "" || c.SecretKey == "" {
 		return nil, errors.New("S3 needs an access key and a secret key")
 	}
@@ -115,8 +115,13 @@ func openBucket(u, server *url.URL, c Credentials) (*Bucket, error) {
 	if strings.HasSuffix(host, ".amazonaws.com") {
 		lookup = minio.BucketLookupAuto
 	}
+	transport, err := minio.DefaultTransport(secure)
+	if err != nil {
+		return nil, fmt.Errorf("open S3: %w", err)
+	}
+	transport.DialContext = dialing(transport.DialContext, stall)
 	core, err := minio.NewCore(host, &minio.Options{Creds: credentials.NewStaticV4(c.AccessKey, c.SecretKey, ""), Secure: secure,
-		Region: u.Query().Get("region"), BucketLookup: lookup})
+		Region: u.Query().Get("region"), BucketLookup: lookup, Transport: transport, MaxRetries: mostAttempts})
 	if err != nil {
 		return nil, fmt.Errorf("open S3: %w", err)
 	}

@@ -1,0 +1,48 @@
+package blobs
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// A connection to a store fails when no byte has moved on it for so long, and a request is then
+// repeated so often. Without it a store that takes a part of a body and then nothing would hold
+// its caller for ever, and the lease of the attempt with it.
+const (
+	stallAfter   = 90 * time.Second // longer than the client waits for the header of an answer
+	mostAttempts = 3
+)
+
+// dialing makes the connections of a dialer fail when they stall.
+func dialing(dial func(context.Context, string, string) (net.Conn, error), after time.Duration) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &moving{conn, after}, nil
+	}
+}
+
+// moving is a connection whose reads and writes fail when neither have moved a byte for a time.
+type moving struct {
+	net.Conn
+	after time.Duration
+}
+
+// Read is part of net.Conn.
+func (m *moving) Read(b []byte) (int, error) {
+	if err := m.SetDeadline(time.Now().Add(m.after)); err != nil {
+		return 0, err
+	}
+	return m.Conn.Read(b)
+}
+
+// Write is part of net.Conn. It gives a read that waits for the answer as much time again.
+func (m *moving) Write(b []byte) (int, error) {
+	if err := m.SetDeadline(time.Now().Add(m.after)); err != nil {
+		return 0, err
+	}
+	return m.Conn.Write(b)
+}
