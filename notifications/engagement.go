@@ -54,7 +54,7 @@ func readEngagement(ctx context.Context, db DB, e *Explanation, _ *deliveries) e
 		}
 		if l.Times > 1 {
 			s.Data["times"] = strconv.Itoa(l.Times)
-			s.Detail += "; all requests of the minute before that are not shown one by one"
+			s.Detail += "; it stands for requests that are not shown one by one"
 		}
 		if l.Machine != nil {
 			s.Data["machine"] = *l.Machine

@@ -119,6 +119,9 @@ func (a *application) apply(ctx context.Context) error {
 		matched = append(matched, e)
 	}
 	a.events = matched
+	if err := a.gatherFloods(ctx); err != nil {
+		return err
+	}
 	if err := a.append(ctx); err != nil || len(a.events) == 0 {
 		return err
 	}

@@ -54,6 +54,34 @@ func TestAFloodIsOneRow(t *testing.T) {
 	b.wantCounts(notifications.Engagement{MachineOpens: 3, MachineClicks: 9})
 }
 
+// Of a notification with very many opens and clicks, one event has those of an hour, whatever process
+// receives them and however slowly they come. Other notifications are counted as ever.
+func TestEventsOfANotificationAreBounded(t *testing.T) {
+	b := setup(t)
+	at := func(i int) time.Duration { return time.Hour + time.Duration(i)*time.Second }
+	for i := range mostStored {
+		b.put(b.event(0, opened, 0, at(i)))
+	}
+	b.applyAll()
+	stored := b.Count(`select count(*) from tracking_events`)
+	for i := range 200 {
+		b.put(b.event(0, opened, 0, at(i)), b.event(0, clicked, 1, at(i)), b.event(0, probed, 1, at(i)), b.event(1, opened, 0, at(i)))
+		if i%70 == 0 {
+			b.applyAll()
+		}
+	}
+	b.applyAll()
+	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+		return Unsubscribed(t.Context(), tx, b.Workspace, Notification{b.origin, keyOf(0)})
+	}))
+	b.applyAll()
+	if n := b.Count(`select count(*) from tracking_events`) - stored - 200; n < 3 || n > 5 { // an hour or two of two types
+		t.Errorf("%d rows more", n)
+	}
+	b.wantCounts(notifications.Engagement{Opens: mostStored + 200, UniqueOpens: 2, MachineOpens: 200, MachineClicks: 200, Unsubscribes: 1})
+	b.WantCount(200, `select machine_clicks from link_counts where link = 1`)
+}
+
 // Clicks among too many events of their notification are not compared: a chunk reads a
 // bounded number of others.
 func TestClicksAmongTooManyOthers(t *testing.T) {

@@ -292,10 +292,10 @@ func TestEachEventIsCountedOnce(t *testing.T) {
 	b.WantCount(1800, `select clicks from link_counts where link = 0`)
 	b.WantCount(1200, `select clicks from link_counts where link = 1`)
 	b.WantCount(6000, `select count(*) from tracking_events`)
-	b.put(b.event(0, opened, 0, 0), b.event(9, clicked, 0, time.Minute))
+	b.put(b.event(5, opened, 0, 0), b.event(9, clicked, 0, time.Minute))
 	b.applyAll()
-	b.wantCounts(notifications.Engagement{Opens: 3001, UniqueOpens: 5, Clicks: 3001, UniqueClicks: 6})
-	for name, n := range map[string]int{"notification.opened": 5, "notification.clicked": 6} {
+	b.wantCounts(notifications.Engagement{Opens: 3001, UniqueOpens: 6, Clicks: 3001, UniqueClicks: 6})
+	for name, n := range map[string]int{"notification.opened": 6, "notification.clicked": 6} {
 		b.WantCount(n, `
 			select count(distinct substr(keys, at, 16)) from events_out, generate_series(1, length(keys), 16) as at where type = $1`, name)
 		b.WantCount(0, `select count(*) from events_out e where type = $1
