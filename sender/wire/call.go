@@ -145,6 +145,7 @@ func (c *call) try() (*Answer, *failure) {
 		conn.Release()
 		return nil, &failure{Receipt: *notCalled()}
 	}
+	conn.of.meter.send(len(c.request.Body))
 	body := &body{rest: c.request.Body}
 	c.recorder.request(c.request)
 	response, err := conn.RoundTrip(c.http(body))

@@ -42,8 +42,6 @@ func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, dial.ErrForbidden):
 		return "forbidden_address"
-	case errors.Is(err, errTooMuch):
-		return "protocol_error"
 	case errors.As(err, &before):
 		return "connect_failed"
 	}

@@ -10,6 +10,11 @@ import (
 // meter is a connection that ends when the server sends more than answers need. HTTP/2 lets it
 // send frames at any time, without end, each of which costs time: pings, settings, and frames of
 // types that do not exist. Package net/http bounds answers, and nothing else.
+//
+// What a server needs beside its answers is a part of the bodies that it receives, for frames that
+// let the client send more: some 100 bytes for 4 KiB, if the server reads them slowly. An honest
+// server that needs more still loses no call: after half of what it may send, the connection gets
+// no more requests.
 type meter struct {
 	net.Conn
 	left atomic.Int64 // bytes that the server may still send
@@ -17,9 +22,11 @@ type meter struct {
 
 // Bytes that a server may send.
 const (
-	mostFrames   = 64 << 10       // beside its answers: TLS, and frames
+	mostFrames   = 256 << 10      // beside its answers: TLS, and frames
 	mostOfAnswer = 2 * mostAnswer // while a request is in progress: of a large answer as much again is on its way
 	mostBeside   = 2 << 10        // for each answer, beside twice what it has
+	ofBody       = 8              // this part of a request's body
+	muchFrames   = 64 << 10       // more is a flood, after which the next connection waits
 )
 
 var errTooMuch = errors.New("the server sends too much beside its answers")
@@ -33,6 +40,9 @@ func newMeter(conn net.Conn) *meter {
 // begin lets the server send an answer.
 func (m *meter) begin() { m.left.Add(mostOfAnswer) }
 
+// send lets it send what it needs to receive a body of so many bytes.
+func (m *meter) send(body int) { m.left.Add(int64(body / ofBody)) }
+
 // end takes back what an answer of so many bytes did not need, while so many other requests are in
 // progress. So what was sent beside the answers counts for as long as the connection lasts.
 func (m *meter) end(answer int64, others int) {
@@ -42,9 +52,15 @@ func (m *meter) end(answer int64, others int) {
 	}
 }
 
+// spent reports that the server has sent so much beside its answers that the connection should get no
+// more requests. Those in progress may have had half of what they may have: a large answer.
+func (m *meter) spent(others int) bool {
+	return m.left.Load()-int64(others)*mostOfAnswer/2 < mostFrames/2
+}
+
 // flooded reports, while no request is in progress, that the server has sent much beside its answers:
-// a server that ends each connection in time could do that for each.
-func (m *meter) flooded() bool { return m.left.Load() < mostFrames/2 }
+// one that ends each connection in time could do so for each.
+func (m *meter) flooded() bool { return m.left.Load() < mostFrames-muchFrames }
 
 // Read is part of net.Conn.
 func (m *meter) Read(b []byte) (int, error) {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/x509"
 	"io"
 	"net"
 	"net/http"
@@ -8,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -179,36 +179,98 @@ func TestAFloodOfEachConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	var dialled atomic.Int32
 	go func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			dialled.Add(1)
-			go floodAndAnswer(conn, mostFrames*3/4)
+			go floodAndAnswer(conn, muchFrames+mostBeside+10<<10)
 		}
 	}()
 	c := overHTTP2(t)
-	u, _ := url.Parse("http://" + l.Addr().String())
-	send := func() *sender.Receipt {
-		_, failure := c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")})
-		return failure
+	for i, least := range []time.Duration{0, mostBackoff, 2 * mostBackoff} {
+		begun := time.Now()
+		post(t, c, "http://"+l.Addr().String())
+		if took := time.Since(begun); took < least*9/10 {
+			t.Errorf("call %d took %s", i, took)
+		}
 	}
-	if failure := send(); failure != nil {
-		t.Fatalf("%+v", failure)
-	}
+}
+
+// A connection whose server has sent too much gets no more requests, and those in progress on it are
+// answered.
+func TestAConnectionThatIsSpent(t *testing.T) {
+	t.Parallel()
+	working, release := make(chan struct{}), make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/waits" {
+			working <- struct{}{}
+			<-release
+		}
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	c := overHTTP2(t)
+	var waits sync.WaitGroup
+	waits.Go(func() { post(t, c, server.URL+"/waits") })
+	<-working
+	u, _ := url.Parse(server.URL)
 	p := c.pools[originOf(u)]
-	for first := p.conns[0]; first.Err() == nil; {
-		time.Sleep(time.Millisecond) // until its end is received
+	first := p.conns[0]
+	first.meter.left.Add(-mostOfAnswer - mostFrames/2 - 10<<10)
+	for range 3 {
+		post(t, c, server.URL)
 	}
-	if failure := send(); failure == nil || failure.Outcome != sender.NotCalled || failure.Reason != "protocol_error" || dialled.Load() != 1 {
-		t.Errorf("%d dials: %+v", dialled.Load(), failure)
+	if len(p.conns) != 1 || p.conns[0] == first {
+		t.Error("requests are sent on it")
 	}
-	p.until = time.Time{}
-	if failure := send(); failure != nil {
-		t.Errorf("later: %+v", failure)
+	close(release)
+	waits.Wait()
+	if p.floods != 1 {
+		t.Errorf("%d floods", p.floods)
+	}
+}
+
+// What a server sends to receive large bodies is no flood, however slowly it reads them.
+func TestLargeBodiesAreNoFlood(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for b := make([]byte, 4<<10); ; time.Sleep(20 * time.Microsecond) {
+			if _, err := r.Body.Read(b); err != nil {
+				return
+			}
+		}
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	c := New(Options{Operator: Operator{AllowPrivate: true, Roots: roots}})
+	defer c.Close()
+	u, _ := url.Parse(server.URL)
+	send := func() {
+		if _, failure := c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: make([]byte, 500<<10)}); failure != nil {
+			t.Errorf("%+v", failure)
+		}
+	}
+	send()
+	p := c.pools[originOf(u)]
+	first := p.conns[0]
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 50 {
+				send()
+			}
+		})
+	}
+	all.Wait()
+	if left := first.meter.left.Load(); len(p.conns) != 1 || p.conns[0] != first || left < mostFrames-muchFrames {
+		t.Errorf("%d connections, %d bytes are left", len(p.conns), left)
 	}
 }
 

@@ -19,6 +19,10 @@ const (
 	mostBackoff  = 400 * time.Millisecond // the circuit of package sender waits longer, on all processes
 )
 
+// mostRest is how long a flood prevents another connection at most. The first prevents it for
+// mostBackoff.
+const mostRest = 10 * time.Second
+
 // mostDials bounds the connections that are opened at a time. One is opened while HTTP/2 is
 // expected, since it has capacity for many requests.
 const mostDials = 8
@@ -44,6 +48,8 @@ type pool struct {
 	failures int  // dials in a row
 	cause    error
 	until    time.Time     // no dial before
+	floods   int           // connections in a row whose server sent much beside its answers
+	rest     time.Time     // no dial before; requests wait
 	changed  chan struct{} // contains a token when waiters should check again; a waiter that was served passes it on
 }
 
@@ -55,6 +61,9 @@ type conn struct {
 	used  time.Time
 	calls int // that have capacity on it
 	idle  dial.IdleConn
+
+	spent    bool // it gets no more requests: see meter
+	wasEnded bool // see pool.ended
 }
 
 // capacity is that of a connection for one request.
@@ -124,10 +133,11 @@ func (p *pool) reserve() (*capacity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(func(c *conn) bool {
-		if c.Err() == nil {
+		if c.Err() == nil && (c.calls > 0 || c.Available() > 0) {
 			return false
 		}
 		p.ended(c)
+		go c.Close() // it may only have announced its end
 		return true
 	})
 	for _, c := range slices.Backward(p.conns) { // the last is used first, so that the others can be closed
@@ -147,6 +157,9 @@ func (p *pool) reserve() (*capacity, error) {
 		if len(p.conns) == 0 {
 			return nil, p.cause
 		}
+		return nil, nil
+	}
+	if time.Now().Before(p.rest) {
 		return nil, nil
 	}
 	if p.dialing == 0 || p.single && p.dialing < min(p.waiting, mostDials) {
@@ -175,23 +188,37 @@ func (p *pool) leave(c *conn, answer int64) (evict func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.calls--
-	c.meter.end(answer, c.calls)
+	if !c.spent { // otherwise what it may still send is for the other requests
+		c.meter.end(answer, c.calls)
+		if c.spent = c.meter.spent(c.calls); c.spent {
+			p.remove(func(one *conn) bool { return one == c })
+		}
+	}
 	if c.calls > 0 {
 		return func() {}
 	}
 	if !slices.Contains(p.conns, c) {
 		p.ended(c)
-		return func() {}
+		return func() { go c.Close() }
 	}
 	return p.idle.Add(&c.idle)
 }
 
-// ended delays the next dial if the server has ended a connection on which it sent much beside its
-// answers. The calls until then fail.
+// ended makes the next dial wait if the server has ended a connection on which it sent much beside its
+// answers, longer for each that follows. Requests wait meanwhile.
 func (p *pool) ended(c *conn) {
-	if c.calls == 0 && c.meter.flooded() {
-		p.until, p.cause = time.Now().Add(mostBackoff), errTooMuch
+	if c.calls > 0 || c.wasEnded {
+		return
 	}
+	c.wasEnded = true
+	if !c.spent && !c.meter.flooded() {
+		p.floods = 0
+		return
+	}
+	rest := min(mostBackoff<<min(p.floods, 20), mostRest)
+	p.floods++
+	p.rest = time.Now().Add(rest)
+	time.AfterFunc(rest, p.notify)
 }
 
 // evict closes a connection that is still idle, for another one. That may be of another
