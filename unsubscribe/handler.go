@@ -29,9 +29,14 @@ const (
 )
 
 // ServeHTTP shows the page for GET and HEAD, and carries out a POST: one click, or a form
-// of the page.
+// of the page. It does so although the client does not wait for the answer: nobody would
+// repeat it.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), maxTime)
+	ctx := r.Context()
+	if r.Method == http.MethodPost {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	setHeaders(w.Header())
 	if err := p.serve(ctx, w, r); err != nil {

@@ -2,6 +2,7 @@ package unsubscribe_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -94,6 +95,19 @@ func TestOneClick(t *testing.T) {
 	}
 	if n := pgtest.One[int](t, f.pool, `select count(*) from events_out where type = 'notification.unsubscribed' and count = 1`); n != 6 {
 		t.Errorf("%d events of six changes", n)
+	}
+}
+
+// A client that does not wait for the answer, as some that send the POST of one click, unsubscribes.
+func TestClientsThatDoNotWait(t *testing.T) {
+	f := setup(t)
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	r := httptest.NewRequestWithContext(gone, http.MethodPost, f.path(f.ws, uuid.Nil), strings.NewReader("List-Unsubscribe=One-Click"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	f.pages.ServeHTTP(httptest.NewRecorder(), r)
+	if got := f.causes(f.ws, uuid.Nil); len(got) != 1 {
+		t.Errorf("suppressed by %q", got)
 	}
 }
 
