@@ -218,8 +218,7 @@ func (a *Archive) Read(ctx context.Context, partition string, number int, to io.
 	case len(found) == 0:
 		return lemma.Missing("archive of this partition")
 	case len(found) > 1:
-		return &lemma.Error{Kind: lemma.Invalid, Code: "several_archives",
-			Message: partition + " was archived several times, since it was created again: choose an archive by its number"}
+		return fmt.Errorf("%s was archived several times, since it was created again: choose an archive by its number", partition)
 	}
 	return a.read(ctx, found[0], to)
 }

@@ -14,8 +14,10 @@ const (
 	mostAttempts = 3
 )
 
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
 // dialing makes the connections of a dialer fail when they stall.
-func dialing(dial func(context.Context, string, string) (net.Conn, error), after time.Duration) func(context.Context, string, string) (net.Conn, error) {
+func dialing(dial dialer, after time.Duration) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {

@@ -255,7 +255,8 @@ func (p *Pages) fail(ctx context.Context, w http.ResponseWriter, err error) {
 		plain(w, http.StatusTooManyRequests,
 			"Your preferences were changed too often. You can subscribe again in an hour, and unsubscribe at any time.")
 	default:
-		if !errors.Is(err, errBusy) && !errors.Is(err, context.Canceled) { // a metric counts the former; of the latter the client ended the request
+		// A metric counts the former, since one client can cause many. Of the latter the client has gone.
+		if !errors.Is(err, errBusy) && !errors.Is(err, context.Canceled) {
 			p.Log.ErrorContext(ctx, "preference page failed", "error", err)
 		}
 		w.Header().Set("Retry-After", "10")

@@ -28,7 +28,8 @@ func (archiveListCommand) run(ctx context.Context, c Config, out io.Writer) erro
 		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "PARTITION\tNUMBER\tTABLE\tMONTH\tROWS\tBYTES\tARCHIVED")
 		for _, e := range all {
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%d\t%d\t%s\n", e.Partition, e.Number, e.Table, e.Month.Format("2006-01"), e.RowCount, e.Bytes, orNever(&e.StoredAt))
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%d\t%d\t%s\n", e.Partition, e.Number, e.Table, e.Month.Format("2006-01"), e.RowCount, e.Bytes,
+				orNever(&e.StoredAt))
 		}
 		return t.Flush()
 	})
