@@ -16,8 +16,8 @@ import (
 )
 
 // largeBodies bound the bytes of the bodies above smallBody. Their senders need no signature before
-// the whole body has come, and may send slowly: when there is no memory, the body that has been
-// coming for longest loses its own.
+// the whole body has come, and may send slowly: when there is no memory, the body whose client has
+// been waited for longest loses its own. The time in which a body waits for memory does not count.
 type largeBodies struct {
 	bytes *slots.Slots
 
@@ -27,23 +27,24 @@ type largeBodies struct {
 
 // largeBody is a body whose rest is coming.
 type largeBody struct {
-	of    slots.Resource
-	since time.Time
+	of slots.Resource
 
-	mu    sync.Mutex
-	whole []byte
-	held  int  // bytes of memory: the capacity of whole
-	lost  bool // its memory is taken
+	mu     sync.Mutex
+	whole  []byte
+	held   int           // bytes of memory: the capacity of whole
+	lost   bool          // its memory is taken
+	waited time.Duration // for its client, in reads that have ended
+	since  time.Time     // the begin of the current read; zero: there is none
 }
 
 // limitsOfLarge are bytes.
 var limitsOfLarge = slots.Limits{Process: 32 << 20, Workspace: 8 << 20}
 
 const (
-	largeTime = time.Second           // that a body may take while others wait for memory
-	largePart = 32 << 10              // bytes that are read at a time
-	largeStep = 64 << 10              // by which its memory grows
-	largeTry  = 20 * time.Millisecond // after which a body looks for memory again, for slots.Wait
+	largeTime = 100 * time.Millisecond // that a client may be waited for while others wait for memory
+	largePart = 32 << 10               // bytes that are read at a time
+	largeStep = 64 << 10               // by which its memory grows
+	largeTry  = 20 * time.Millisecond  // after which a body looks for memory again, for slots.Wait
 )
 
 func newLargeBodies() *largeBodies {
@@ -63,7 +64,9 @@ func (l *largeBodies) read(r *http.Request, ws uuid.UUID, start []byte) (body []
 		return nil, nil, err
 	}
 	for part := make([]byte, largePart); ; {
+		b.reads()
 		n, err := r.Body.Read(part)
+		b.hasRead()
 		if full := l.add(r.Context(), b, part[:n]); full != nil {
 			return nil, nil, full
 		}
@@ -80,7 +83,7 @@ func (l *largeBodies) read(r *http.Request, ws uuid.UUID, start []byte) (body []
 }
 
 func (l *largeBodies) begin(ws uuid.UUID) *largeBody {
-	b := &largeBody{of: slots.Resource{Workspace: ws}, since: time.Now()}
+	b := &largeBody{of: slots.Resource{Workspace: ws}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.coming[b] = struct{}{}
@@ -138,19 +141,42 @@ func (b *largeBody) size() int {
 	return len(b.whole)
 }
 
-// takeFromSlowest frees the memory of the body that has been coming for longest: one of the same
-// workspace if that has all of its memory, and otherwise any.
+func (b *largeBody) reads() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.since = time.Now()
+}
+
+func (b *largeBody) hasRead() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waited, b.since = b.waited+time.Since(b.since), time.Time{}
+}
+
+// slowness is how long its client has been waited for.
+func (b *largeBody) slowness() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.since.IsZero() {
+		return b.waited
+	}
+	return b.waited + time.Since(b.since)
+}
+
+// takeFromSlowest frees the memory of the body whose client has been waited for longest: one of the
+// same workspace if that has all of its memory, and otherwise any.
 func (l *largeBodies) takeFromSlowest(needs *largeBody) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := l.bytes.Taken(needs.of)+largeStep > limitsOfLarge.Workspace
 	var slowest *largeBody
+	most := largeTime
 	for b := range l.coming {
-		if b != needs && (!all || b.of == needs.of) && (slowest == nil || b.since.Before(slowest.since)) {
-			slowest = b
+		if slow := b.slowness(); b != needs && (!all || b.of == needs.of) && slow >= most {
+			slowest, most = b, slow
 		}
 	}
-	if slowest == nil || time.Since(slowest.since) < largeTime {
+	if slowest == nil {
 		return false
 	}
 	delete(l.coming, slowest)

@@ -85,8 +85,8 @@ func TestSlowBodiesHoldNoMemory(t *testing.T) {
 	}
 }
 
-// Strangers who send large bodies slowly do not keep another one of the workspace out: the oldest
-// of them loses its memory.
+// Strangers who send large bodies slowly do not keep another one of the workspace out: the one whose
+// client was waited for longest loses its memory.
 func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 	b := setup(t)
 	h := b.hooks()
@@ -105,23 +105,35 @@ func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 	}
 	of := slots.Resource{Workspace: b.Workspace}
 	pgtest.Eventually(t, 10*time.Second, "they have their memory", func() bool { return h.large.bytes.Taken(of) == strangers*2*largeStep })
+	pgtest.Eventually(t, 10*time.Second, "their clients are waited for", func() bool {
+		h.large.mu.Lock()
+		defer h.large.mu.Unlock()
+		for one := range h.large.coming {
+			if one.slowness() < largeTime {
+				return false
+			}
+		}
+		return true
+	})
 	rest := limitsOfLarge.Workspace - strangers*2*largeStep
 	leave, err := h.large.bytes.TryN(of, rest)
 	b.Must(err)
 	h.large.mu.Lock()
-	var oldest *largeBody
+	var slowest *largeBody
 	for one := range h.large.coming {
-		one.since = one.since.Add(-largeTime)
-		if oldest == nil || one.since.Before(oldest.since) {
-			oldest = one
+		one.mu.Lock()
+		one.waited = time.Hour
+		if slowest == nil {
+			one.waited, slowest = 2*time.Hour, one
 		}
+		one.mu.Unlock()
 	}
 	h.large.mu.Unlock()
 	if err := b.receive(h, "e", b.large()); err != nil {
 		t.Errorf("a quick one: %v", err)
 	}
-	if !oldest.lost || oldest.whole != nil {
-		t.Error("the oldest has not lost its memory")
+	if !slowest.lost || slowest.whole != nil {
+		t.Error("the slowest has not lost its memory")
 	}
 	for i, end := range ends {
 		_ = end.CloseWithError([]error{io.EOF, io.ErrUnexpectedEOF}[i%2])
@@ -136,6 +148,30 @@ func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 		t.Errorf("%d are refused as busy, %d bytes and %d bodies are left", busy, n-rest, len(h.large.coming))
 	}
 	leave()
+}
+
+// A body that waits for memory is not slow for that. It gets the memory of one whose client sends
+// nothing.
+func TestABodyThatWaitsForMemoryIsNotSlow(t *testing.T) {
+	b := setup(t)
+	h := b.hooks()
+	of := slots.Resource{Workspace: b.Workspace}
+	honest, silent := h.large.begin(b.Workspace), h.large.begin(b.Workspace)
+	part := make([]byte, largeStep)
+	for _, one := range []*largeBody{honest, silent} {
+		b.Must(h.large.add(t.Context(), one, part))
+	}
+	leave, err := h.large.bytes.TryN(of, limitsOfLarge.Workspace-2*largeStep)
+	b.Must(err)
+	defer leave()
+	silent.reads()
+	if err := h.large.add(t.Context(), honest, part); err != nil || !silent.lost {
+		t.Errorf("%v, lost %v", err, silent.lost)
+	}
+	quick := h.large.begin(b.Workspace)
+	if err := h.large.add(t.Context(), quick, part); !admission.IsOverloaded(err) || honest.lost {
+		t.Errorf("%v, lost %v", err, honest.lost)
+	}
 }
 
 // A body that takes all the time of its request is sent again, and is no failure of the server,
