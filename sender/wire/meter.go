@@ -18,15 +18,17 @@ import (
 type meter struct {
 	net.Conn
 	left atomic.Int64 // bytes that the server may still send
+	cuts int64        // answers that were cut, up to mostCuts; guarded by the pool
 }
 
 // Bytes that a server may send.
 const (
-	mostFrames   = 256 << 10      // beside its answers: TLS, and frames
-	mostOfAnswer = 2 * mostAnswer // while a request is in progress: of a large answer as much again is on its way
-	mostBeside   = 2 << 10        // for each answer, beside twice what it has
-	ofBody       = 8              // this part of a request's body
-	muchFrames   = 64 << 10       // more is a flood, after which the next connection waits
+	mostFrames   = 256 << 10          // beside its answers: TLS, and frames
+	mostOfAnswer = 9 * mostAnswer / 4 // while a request is in progress: of one that is cut as much again is on its way
+	mostBeside   = 2 << 10            // for each answer, beside nine quarters of what it has
+	ofBody       = 8                  // this part of a request's body
+	muchFrames   = 64 << 10           // more is a flood, after which the next connection waits
+	mostCuts     = 64                 // answers that were cut, and whose rest is on its way
 )
 
 var errTooMuch = errors.New("the server sends too much beside its answers")
@@ -44,19 +46,21 @@ func (m *meter) begin() { m.left.Add(mostOfAnswer) }
 func (m *meter) send(body int) { m.left.Add(int64(body / ofBody)) }
 
 // end takes back what an answer of so many bytes did not need, while so many other requests are in
-// progress. So what was sent beside the answers counts for as long as the connection lasts.
+// progress. So what was sent beside the answers counts for as long as the connection lasts. Of an
+// answer that is cut the rest may still come.
 func (m *meter) end(answer int64, others int) {
-	most := mostFrames + int64(others)*mostOfAnswer
-	if left := m.left.Add(min(mostOfAnswer, mostBeside+2*answer) - mostOfAnswer); left > most {
+	if answer >= mostAnswer {
+		m.cuts = min(m.cuts+1, mostCuts)
+	}
+	most := mostFrames + int64(others)*mostOfAnswer + m.cuts*mostAnswer
+	if left := m.left.Add(min(mostOfAnswer, mostBeside+9*answer/4) - mostOfAnswer); left > most {
 		m.left.CompareAndSwap(left, most)
 	}
 }
 
 // spent reports that the server has sent so much beside its answers that the connection should get no
-// more requests. Those in progress may have had half of what they may have: a large answer.
-func (m *meter) spent(others int) bool {
-	return m.left.Load()-int64(others)*mostOfAnswer/2 < mostFrames/2
-}
+// more requests, whatever it has sent of the answers in progress.
+func (m *meter) spent() bool { return m.left.Load() < mostFrames/2 }
 
 // flooded reports, while no request is in progress, that the server has sent much beside its answers:
 // one that ends each connection in time could do so for each.

@@ -107,27 +107,33 @@ func TestAnswersAreNotCountedTwice(t *testing.T) {
 	}
 }
 
-// Many large answers at the same time, and one after the other, are no flood.
+// Many large answers at the same time, and one after the other, are no flood, nor are those that are
+// cut.
 func TestLargeAnswersAreNoFlood(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write(make([]byte, mostAnswer-1))
-	}))
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	defer server.Close()
-	c := overHTTP2(t)
-	for range 5 {
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() { post(t, c, server.URL) })
+	for _, size := range []int{mostAnswer - 1, 3 * mostAnswer, 700 << 10} {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, size))
+		}))
+		server.Config.Protocols = new(http.Protocols)
+		server.Config.Protocols.SetUnencryptedHTTP2(true)
+		server.Start()
+		c := overHTTP2(t)
+		post(t, c, server.URL)
+		u, _ := url.Parse(server.URL)
+		p := c.pools[originOf(u)]
+		first := p.conns[0]
+		for range 5 {
+			var all sync.WaitGroup
+			for range 30 {
+				all.Go(func() { post(t, c, server.URL) })
+			}
+			all.Wait()
 		}
-		all.Wait()
-	}
-	u, _ := url.Parse(server.URL)
-	if n := len(c.pools[originOf(u)].conns); n != 1 {
-		t.Errorf("%d connections", n)
+		if len(p.conns) != 1 || p.conns[0] != first || p.floods > 0 {
+			t.Errorf("%d bytes: %d connections, %d floods", size, len(p.conns), p.floods)
+		}
+		server.Close()
 	}
 }
 
@@ -221,16 +227,25 @@ func TestAConnectionThatIsSpent(t *testing.T) {
 	p := c.pools[originOf(u)]
 	first := p.conns[0]
 	first.meter.left.Add(-mostOfAnswer - mostFrames/2 - 10<<10)
+	begun := time.Now()
 	for range 3 {
 		post(t, c, server.URL)
 	}
 	if len(p.conns) != 1 || p.conns[0] == first {
 		t.Error("requests are sent on it")
 	}
+	if took := time.Since(begun); took < mostBackoff*9/10 {
+		t.Errorf("the next connection waits for %s", took)
+	}
 	close(release)
 	waits.Wait()
 	if p.floods != 1 {
 		t.Errorf("%d floods", p.floods)
+	}
+	p.rest = time.Now().Add(-3 * mostRest) // long ago
+	p.flooded(&conn{})
+	if p.floods != 1 || time.Until(p.rest) > mostBackoff {
+		t.Errorf("after a time: %d floods", p.floods)
 	}
 }
 

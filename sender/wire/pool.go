@@ -48,7 +48,7 @@ type pool struct {
 	failures int  // dials in a row
 	cause    error
 	until    time.Time     // no dial before
-	floods   int           // connections in a row whose server sent much beside its answers
+	floods   int           // connections whose server has sent much beside its answers: see flooded
 	rest     time.Time     // no dial before; requests wait
 	changed  chan struct{} // contains a token when waiters should check again; a waiter that was served passes it on
 }
@@ -62,8 +62,8 @@ type conn struct {
 	calls int // that have capacity on it
 	idle  dial.IdleConn
 
-	spent    bool // it gets no more requests: see meter
-	wasEnded bool // see pool.ended
+	spent   bool // it gets no more requests: see meter
+	isFlood bool // it was counted as one
 }
 
 // capacity is that of a connection for one request.
@@ -188,10 +188,11 @@ func (p *pool) leave(c *conn, answer int64) (evict func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.calls--
-	if !c.spent { // otherwise what it may still send is for the other requests
+	if !c.spent { // otherwise all that the server may still send is for the requests in progress
 		c.meter.end(answer, c.calls)
-		if c.spent = c.meter.spent(c.calls); c.spent {
+		if c.spent = c.meter.spent(); c.spent {
 			p.remove(func(one *conn) bool { return one == c })
+			p.flooded(c)
 		}
 	}
 	if c.calls > 0 {
@@ -204,17 +205,21 @@ func (p *pool) leave(c *conn, answer int64) (evict func()) {
 	return p.idle.Add(&c.idle)
 }
 
-// ended makes the next dial wait if the server has ended a connection on which it sent much beside its
-// answers, longer for each that follows. Requests wait meanwhile.
+// ended follows the end of a connection, once its last request has ended.
 func (p *pool) ended(c *conn) {
-	if c.calls > 0 || c.wasEnded {
+	if c.calls == 0 && c.meter.flooded() {
+		p.flooded(c)
+	}
+}
+
+// flooded makes the next dial wait, since the server has sent much beside the answers of a connection:
+// longer for each such connection, and less again with the time between them. Requests wait meanwhile.
+func (p *pool) flooded(c *conn) {
+	if c.isFlood {
 		return
 	}
-	c.wasEnded = true
-	if !c.spent && !c.meter.flooded() {
-		p.floods = 0
-		return
-	}
+	c.isFlood = true
+	p.floods = max(0, p.floods-int(time.Since(p.rest)/mostRest))
 	rest := min(mostBackoff<<min(p.floods, 20), mostRest)
 	p.floods++
 	p.rest = time.Now().Add(rest)
