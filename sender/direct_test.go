@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
@@ -85,6 +86,44 @@ func TestDirectNotificationsAreServedFairly(t *testing.T) {
 	}
 	a.WantCount(len(refs), sent+`<> $2`, a.Workspace, a.origin)
 	b.WantCount(0, sent+`= $2`, b.Workspace, b.origin)
+}
+
+// Jobs of a provider that is down, or has no slot, work what is due over another one of the
+// workspace: its own jobs come after thousands of them.
+func TestAProviderThatIsDownDelaysNoOther(t *testing.T) {
+	for name, wait := range map[string]func(*bundle, *Sender, uuid.UUID){
+		"open circuit": func(b *bundle, _ *Sender, provider uuid.UUID) {
+			b.Exec(`update provider_meters set failures = 1, opened_at = now(), open_until = now() + interval '1 hour' where provider_id = $1`,
+				provider)
+		},
+		"no slot": func(b *bundle, s *Sender, provider uuid.UUID) {
+			for {
+				if p, _, _ := s.tryAcquire(&s.direct, b.Workspace, provider); p == nil {
+					return
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			s := b.sender()
+			refs := b.insertDirect(2)
+			down := b.NewProvider("scripted")
+			b.Exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2) on conflict do nothing`, b.Workspace, down)
+			b.Exec(`update batches set provider_id = $1 where id = $2`, down, refs[0].BatchID)
+			s.direct.most.ofProvider = 2
+			s.paceOf(b.provider).took.Store(int64(time.Millisecond))
+			s.paceOf(down).took.Store(int64(2 * slowAfter))
+			wait(b, s, down)
+			if again, err := s.Work(t.Context(), refs[0]); again == 0 || err != nil {
+				t.Errorf("again in %s, %v", again, err)
+			}
+			if n := b.carrier.called("ada@shop.example"); n != 1 {
+				t.Errorf("%d messages are sent", n)
+			}
+			b.WantCount(1, `select count(*) from batches where status = 'ready' and id = $1`, refs[0].BatchID)
+		})
+	}
 }
 
 // An audience that cannot be read delays the direct notifications with other audiences not.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma"
 	"lemma/notifications"
 )
 
@@ -21,11 +22,16 @@ import (
 // and then one of its first due batches. A single workspace is served without a
 // choice. Direct notifications have workers of their own, which choose among
 // workspaces with due direct notifications.
+//
+// In one workspace, a provider that is down or slow has thousands of jobs at a moment that
+// find no slot. Such a job works a batch of another provider instead, if one of the last that
+// became due is one.
 
 const (
 	readWorkspacesEvery = 250 * time.Millisecond // how often a process reads which workspaces have due batches
 	mostWorkspaces      = 100                    // workspaces per read; the next read continues after them
 	mostDue             = 16                     // due batches to choose from, so that workers do not choose the same
+	lastDue             = 500                    // that became due last, among which those of other providers are looked for
 )
 
 // The batches that a worker chooses from, as the predicates of the indexes
@@ -42,6 +48,8 @@ type fairness struct {
 	at         time.Time   // the last read
 	workspaces []uuid.UUID // with due batches at that time
 	after      uuid.UUID   // where the next read begins
+
+	none map[uuid.UUID]time.Time // by workspace: when none of another provider could be worked
 }
 
 // fairnessOf is the choice for the job of a batch.
@@ -74,18 +82,63 @@ func (s *Sender) serveAnother(ctx context.Context, ref notifications.Ref) bool {
 		s.leaveOut(f, workspace, nil)
 		return false
 	}
-	defer p.release()
-	again, err := s.work(ctx, other, p)
-	if !p.claimed {
+	if !s.serve(ctx, other, p) {
 		s.leaveOut(f, workspace, nil)
 		return false
 	}
-	if again > 0 && err == nil {
+	return true
+}
+
+// serve works a batch by the job of another one, and reports whether it was claimed.
+func (s *Sender) serve(ctx context.Context, other notifications.Ref, p *slot) bool {
+	defer p.release()
+	again, err := s.work(ctx, other, p)
+	if p.claimed && again > 0 && err == nil {
 		s.logFailure(pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { // its own job may have run meanwhile, without result
 			return s.ledger.Enqueue(ctx, tx, []notifications.Job{{Ref: other, After: again}})
 		}))
 	}
-	return true
+	return p.claimed
+}
+
+// serveOtherProvider works a batch of the same workspace over another provider, while the job's own
+// batch has to wait.
+func (s *Sender) serveOtherProvider(ctx context.Context, ref notifications.Ref) {
+	f := s.fairnessOf(ref)
+	if !f.mayHaveOther(ref.WorkspaceID) {
+		return
+	}
+	other, err := s.dueOfOther(ctx, f, ref)
+	if err != nil || other.BatchID == uuid.Nil {
+		s.logFailure(err)
+		f.hasNoOther(ref.WorkspaceID)
+		return
+	}
+	if s.waitsForRead(s.slotsOf(other), other) != "" {
+		return // its own job puts it off
+	}
+	p := s.acquireNow(ctx, other)
+	if p == nil {
+		f.hasNoOther(ref.WorkspaceID)
+		return
+	}
+	s.serve(ctx, other, p)
+}
+
+// mayHaveOther reports whether batches of another provider are to be looked for again.
+func (f *fairness) mayHaveOther(workspace uuid.UUID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Since(f.none[workspace]) > readWorkspacesEvery
+}
+
+func (f *fairness) hasNoOther(workspace uuid.UUID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.none == nil || len(f.none) >= mostWaiting {
+		f.none = map[uuid.UUID]time.Time{}
+	}
+	f.none[workspace] = time.Now()
 }
 
 // putOff makes a batch due later, so that the next choice is another one of its workspace.
@@ -182,6 +235,25 @@ func (s *Sender) dueFirst(ctx context.Context, f *fairness, workspace uuid.UUID)
 	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil || len(due) == 0 {
 		return notifications.Ref{}, err
+	}
+	return due[rand.IntN(len(due))], nil
+}
+
+// dueOfOther chooses one of the batches of a workspace that became due last over another provider than
+// that of a batch.
+func (s *Sender) dueOfOther(ctx context.Context, f *fairness, ref notifications.Ref) (notifications.Ref, error) {
+	rows, _ := s.pool.Query(ctx, `
+		select d.workspace_id, d.origin_id, d.id from (
+			select workspace_id, origin_id, id, provider_id, due_at from batches
+			where workspace_id = $1 and status = 'ready' and gate = 'open' and `+f.of+` and due_at <= now()
+			order by due_at desc limit $4) d
+		where d.provider_id is distinct from (select provider_id from batches where workspace_id = $1 and origin_id = $2 and id = $3)
+		  and not exists (select from provider_meters m
+			where m.workspace_id = $1 and m.provider_id = d.provider_id and m.open_until > now())
+		order by d.due_at desc limit $5`, ref.WorkspaceID, ref.OriginID, ref.BatchID, lastDue, mostDue)
+	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
+	if err != nil || len(due) == 0 {
+		return notifications.Ref{}, lemma.Wrap(err, "find a due batch of another provider")
 	}
 	return due[rand.IntN(len(due))], nil
 }

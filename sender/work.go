@@ -13,7 +13,8 @@ import (
 // Work works a batch for one run of its job: it acquires a slot, claims the batch and
 // works its windows, or gives back what it could not finish. It returns how long until
 // the batch is due again, 0 for not at all. It may work a batch of another workspace
-// instead; then its own batch is due at once.
+// instead; then its own batch is due at once. If its own has to wait for a slot or a circuit, it may
+// work one of another provider besides.
 func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
 	if s.isDraining() {
 		return time.Second, nil
@@ -21,13 +22,22 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 	if s.serveAnother(ctx, ref) {
 		return time.Millisecond, nil
 	}
+	claimed, again, err := s.workOwn(ctx, ref)
+	if !claimed && again > 0 && err == nil {
+		s.serveOtherProvider(ctx, ref)
+	}
+	return again, err
+}
+
+func (s *Sender) workOwn(ctx context.Context, ref notifications.Ref) (claimed bool, again time.Duration, err error) {
 	p, again, err := s.acquire(ctx, ref)
 	if p == nil {
 		s.logFailed(ref, uuid.Nil, err)
-		return again, err
+		return false, again, err
 	}
 	defer p.release()
-	return s.work(ctx, ref, p)
+	again, err = s.work(ctx, ref, p)
+	return p.claimed, again, err
 }
 
 func (s *Sender) work(ctx context.Context, ref notifications.Ref, p *slot) (again time.Duration, err error) {

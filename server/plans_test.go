@@ -71,6 +71,7 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).makeNextDue.func1", "workspace_id_provider_id_due_at_idx", "the first by due_at, of one provider (batches_never_claimed)"},
 	{"(*Sender).makeNextDue.func1", "_id_idx", "the batches that are leased (batches_leased)"},
 	{"(*Sender).dueFirst", "batches_", "the first by due_at, of one workspace"},
+	{"(*Sender).dueOfOther", "batches_", "the last by due_at, of one workspace"},
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"(*Sender).repairLeases", "batches_", "the batches that are leased"},
 	{"(*Sender).readAhead", "batches_", "the first by due_at after those of the run before"},
