@@ -23,7 +23,7 @@ var mayImport = map[string][]string{
 	"blobs":          {"clock", "fence", "loop"},
 	"exports/format": {},
 	"exports":        {"blobs", "clock", "exports/format", "fence", "links", "loop", "page", "pgerr", "settings", "slots"},
-	"archive":        {"blobs"},
+	"archive":        {"blobs", "migrations"},
 	"audit":          {"fence", "page"},
 	"loop":           {},
 	"queue":          {"loop", "pgerr"},
@@ -190,7 +190,7 @@ var mayWrite = map[string]map[string]string{
 	"provider_watermarks":  {"events": "insert update"},
 	"deliveries":           {"deliveries": "insert update"},
 	"delivery_counts":      {"deliveries": "insert update"},
-	"tracking_queue":       {"tracking": "insert delete"},
+	"tracking_queue":       {"tracking": "insert update delete"}, // update: times of a wrong clock
 	"tracking_events":      {"tracking": "insert"},
 	"engagements":          {"tracking": "insert update"},
 	"engagement_counts":    {"tracking": "insert update"},
@@ -198,7 +198,7 @@ var mayWrite = map[string]map[string]string{
 	"conversion_queue":     {"tracking": "insert delete"},
 	"settlement_queue":     {"tracking": "insert update delete"},
 	"link_counts":          {"tracking": "insert update"},
-	"archives":             {"archive": "insert update", "migrations": "update"}, // migrations: a partition is created again
+	"archives":             {"archive": "insert update"},
 	"audit_log":            {"audit": "insert"},
 	"blobs":                {"blobs": "insert update delete"},
 	"exports":              {"exports": "insert update delete"},

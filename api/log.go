@@ -11,6 +11,9 @@ import (
 // what was requested, and as many of failures.
 const maxKeylessLines = 300
 
+// requested is the message of a line about a request.
+const requested = "request"
+
 // BoundedLog is a logger that logs a bounded number of lines with the context of a request without a
 // known key, whichever package logs them. The next line has the number of those that were dropped.
 func BoundedLog(log *slog.Logger) *slog.Logger {
@@ -27,9 +30,9 @@ type quotas struct{ requests, failures quota }
 // Handle is part of slog.Handler.
 func (b boundedLog) Handle(ctx context.Context, r slog.Record) error {
 	if t, ok := ctx.Value(requestInfoKey{}).(*requestInfo); ok && t.key == "" {
-		of := &b.quotas.requests
-		if r.Level > slog.LevelInfo {
-			of = &b.quotas.failures
+		of := &b.quotas.failures
+		if r.Message == requested {
+			of = &b.quotas.requests
 		}
 		logged, dropped := of.take(time.Now())
 		if !logged {

@@ -74,10 +74,10 @@ func outlast(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 		defer cancel(nil)
-		stop := context.AfterFunc(r.Context(), func() {
-			time.AfterFunc(hangUpGrace, func() { cancel(context.Cause(r.Context())) })
-		})
-		defer stop()
+		defer context.AfterFunc(r.Context(), func() {
+			timer := time.AfterFunc(hangUpGrace, func() { cancel(context.Cause(r.Context())) })
+			context.AfterFunc(ctx, func() { timer.Stop() })
+		})()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -89,7 +89,7 @@ func (s *server) log(next http.Handler) http.Handler {
 		start, seen := time.Now(), &watched{ResponseWriter: w}
 		next.ServeHTTP(seen, r)
 		t := infoOf(r.Context())
-		s.Log.InfoContext(r.Context(), "request",
+		s.Log.InfoContext(r.Context(), requested,
 			"request_id", t.requestID, "method", method(r), "route", chi.RouteContext(r.Context()).RoutePattern(),
 			"id", pathID(r), "status", seen.status, "bytes", seen.bytes, "ms", float64(time.Since(start).Microseconds())/1000,
 			"workspace", t.workspace, "key", t.key, "replayed", t.replayed)

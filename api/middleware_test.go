@@ -259,12 +259,12 @@ func TestLogOfFailuresWithoutAKeyIsBounded(t *testing.T) {
 	info := &requestInfo{requestID: "req"}
 	r := httptest.NewRequest(http.MethodPost, "/hooks", nil)
 	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, info))
-	for range 2 * maxKeylessLines {
-		s.fail(r, errors.New("a fault"))
-		s.fail(r, &lemma.Error{Kind: lemma.Unavailable, Code: "webhook_unverified"})
+	for i := range 2 * maxKeylessLines {
+		s.Log.InfoContext(r.Context(), requested)
+		s.fail(r, []error{errors.New("a fault"), &lemma.Error{Kind: lemma.Unavailable, Code: "webhook_unverified"}}[i%2])
 	}
-	for what, text := range map[string]string{"errors": "a fault", "others": "webhook_unverified"} {
-		if n := strings.Count(out.String(), text); n != maxKeylessLines {
+	for what, want := range map[string]int{`"request"`: maxKeylessLines, "a fault": maxKeylessLines / 2, "webhook_unverified": maxKeylessLines / 2} {
+		if n := strings.Count(out.String(), what); n != want {
 			t.Errorf("%d lines of %s", n, what)
 		}
 	}

@@ -6,8 +6,8 @@
 //   - A process that crashes leaves nothing for ever; another one archives the partition.
 //   - What was archived can be read again.
 //
-// A partition is created again after it was dropped if the clock of the database was ahead. It
-// has another archive, with the next number.
+// A partition is created again after it was dropped if the clock of the database was ahead. It is
+// another table, and has another archive, with the next number.
 //
 // An archive is the CSV that Postgres writes (COPY), with a header, compressed by gzip. It
 // has the rows of all workspaces, and it is not deleted by Lemma.
@@ -29,6 +29,7 @@ import (
 
 	"lemma"
 	"lemma/blobs"
+	"lemma/migrations"
 )
 
 // Archive stores and reads partitions. It is safe for concurrent use.
@@ -56,28 +57,36 @@ func (e Entry) owner() blobs.Owner { return blobs.Owner{ID: e.ID} }
 
 // Store archives a detached partition: nothing writes to it any more. One that is archived
 // already is not stored again. The caller drops it afterwards.
-func (a *Archive) Store(ctx context.Context, table, partition string, month time.Time) error {
-	e, attempt, err := a.begin(ctx, table, partition, month)
+func (a *Archive) Store(ctx context.Context, p migrations.Partition) error {
+	e, attempt, err := a.begin(ctx, p)
 	if err != nil {
-		return fmt.Errorf("archive %s: %w", partition, err)
+		return fmt.Errorf("archive %s: %w", p.Name(), err)
 	}
 	if attempt == nil { // committed, perhaps by a process that crashed before it published
-		return a.publish(ctx, e)
+		err := a.publish(ctx, e)
+		lost, is := errors.AsType[*blobs.Lost](err)
+		if !is {
+			return err
+		}
+		if err := a.forget(ctx, e, lost.ID); err != nil { // the table still has the rows
+			return fmt.Errorf("archive %s again: %w", p.Name(), err)
+		}
+		return a.Store(ctx, p)
 	}
 	held, stop := a.blobs.Hold(ctx, *attempt)
 	defer stop()
 	content, err := a.blobs.Prepare(held, *attempt, func(w io.Writer) (err error) {
-		e.RowCount, err = a.copy(held, partition, w)
+		e.RowCount, err = a.copy(held, p, w)
 		return err
 	})
 	if err == nil {
 		err = a.verify(held, attempt.Name, content, e.RowCount)
 	}
 	if err != nil {
-		return fmt.Errorf("archive %s: %w", partition, errors.Join(err, a.giveUp(ctx, *attempt)))
+		return fmt.Errorf("archive %s: %w", p.Name(), errors.Join(err, a.giveUp(ctx, *attempt)))
 	}
 	if err := a.commit(held, e, *attempt, content); err != nil {
-		return fmt.Errorf("archive %s: %w", partition, err)
+		return fmt.Errorf("archive %s: %w", p.Name(), err)
 	}
 	return a.publish(ctx, e)
 }
@@ -86,22 +95,27 @@ func (a *Archive) Store(ctx context.Context, table, partition string, month time
 var errBusy = errors.New("another process archives it")
 
 // begin registers an attempt; nil if one is committed.
-func (a *Archive) begin(ctx context.Context, table, partition string, month time.Time) (e Entry, attempt *blobs.Attempt, err error) {
-	e = Entry{ID: lemma.NewID(), Partition: partition, Table: table, Month: month}
+func (a *Archive) begin(ctx context.Context, p migrations.Partition) (e Entry, attempt *blobs.Attempt, err error) {
+	e = Entry{ID: lemma.NewID(), Partition: p.Name(), Table: p.Table, Month: p.Month}
 	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `insert into archives (id, partition, number, source, month)
-			select $1, $2, coalesce(max(number), 0) + 1, $3, $4 from archives where partition = $2
-			on conflict (partition) where recreated_at is null do nothing`,
-			e.ID, partition, table, month); err != nil {
+		if err := keep(ctx, tx, p); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `insert into archives (id, partition, number, table_oid, source, month)
+			select $1, $2, coalesce(max(number), 0) + 1, $3, $4, $5 from archives where partition = $2 on conflict do nothing`,
+			e.ID, e.Partition, p.OID, e.Table, e.Month); err != nil {
 			return err
 		}
 		var stored bool
-		err := tx.QueryRow(ctx, `select id, stored_at is not null from archives where partition = $1 and recreated_at is null for update`,
-			partition).Scan(&e.ID, &stored)
+		err := tx.QueryRow(ctx, `select id, stored_at is not null from archives where partition = $1 and table_oid = $2 for update`,
+			e.Partition, p.OID).Scan(&e.ID, &stored)
+		if errors.Is(err, pgx.ErrNoRows) { // it archives another table of the name, at the same moment
+			return errBusy
+		}
 		if err != nil || stored {
 			return err
 		}
-		made, ok, err := a.blobs.Register(ctx, tx, e.owner(), "archive/"+table, ".csv.gz")
+		made, ok, err := a.blobs.Register(ctx, tx, e.owner(), "archive/"+e.Table, ".csv.gz")
 		if err == nil && !ok {
 			err = errBusy
 		}
@@ -111,14 +125,45 @@ func (a *Archive) begin(ctx context.Context, table, partition string, month time
 	return e, attempt, err
 }
 
+// keep keeps a detached partition from being dropped until the end of the transaction. It fails if it
+// was dropped before.
+func keep(ctx context.Context, tx pgx.Tx, p migrations.Partition) error {
+	if _, err := tx.Exec(ctx, "lock table "+pgx.Identifier{p.Name()}.Sanitize()+" in access share mode"); err != nil {
+		return err
+	}
+	there, err := p.IsDetached(ctx, tx)
+	if err == nil && !there {
+		err = errors.New("it was dropped, and created again since")
+	}
+	return err
+}
+
+// forget ends a committed attempt whose content the store does not have: it has lost it, or is
+// another store than that of the attempt.
+func (a *Archive) forget(ctx context.Context, e Entry, lost uuid.UUID) error {
+	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `
+			update archives a set row_count = null, bytes = null, stored_at = null
+			where id = $1 and exists (select from blobs b
+				where b.workspace_id = $2 and b.id = $3 and b.owner_id = a.id and b.status = 'committed')`, e.ID, e.owner().Workspace, lost)
+		if err != nil || tag.RowsAffected() == 0 { // another process was faster
+			return err
+		}
+		return a.blobs.Drop(ctx, tx, e.owner())
+	})
+}
+
 // copy writes the rows of a partition, and returns their number.
-func (a *Archive) copy(ctx context.Context, partition string, to io.Writer) (rows int64, err error) {
+func (a *Archive) copy(ctx context.Context, p migrations.Partition, to io.Writer) (rows int64, err error) {
 	packed := gzip.NewWriter(to)
 	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local statement_timeout = 0"); err != nil {
 			return err
 		}
-		tag, err := tx.Conn().PgConn().CopyTo(ctx, packed, "copy "+pgx.Identifier{partition}.Sanitize()+" to stdout (format csv, header)")
+		if err := keep(ctx, tx, p); err != nil {
+			return err
+		}
+		tag, err := tx.Conn().PgConn().CopyTo(ctx, packed, "copy "+pgx.Identifier{p.Name()}.Sanitize()+" to stdout (format csv, header)")
 		rows = tag.RowsAffected()
 		return err
 	})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
@@ -53,8 +54,22 @@ func setup(t *testing.T) fixture {
 	return fixture{archive.New(pool, b), t, pool, b, dir}
 }
 
-func (f fixture) store() error {
-	return f.Store(f.t.Context(), "batch_log", partition, month)
+func (f fixture) store() error { return f.Store(f.t.Context(), f.found()) }
+
+// found is the partition as it is now.
+func (f fixture) found() migrations.Partition {
+	f.t.Helper()
+	all, err := migrations.Months(f.t.Context(), f.pool)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, p := range all {
+		if p.Name() == partition {
+			return p
+		}
+	}
+	f.t.Fatal("no partition")
+	return migrations.Partition{}
 }
 
 func (f fixture) files() (all []string) {
@@ -102,9 +117,7 @@ func TestADroppedTableIsReadAgain(t *testing.T) {
 
 // run is one of retention, with the archive.
 func (f fixture) run() retention.Done {
-	c := retention.Config{BatchLog: retention.Least, Archive: func(ctx context.Context, p migrations.Partition) error {
-		return f.Store(ctx, p.Table, p.Name(), p.Month)
-	}}
+	c := retention.Config{BatchLog: retention.Least, Archive: f.Store}
 	done, _ := retention.New(f.pool, slog.New(slog.DiscardHandler), retention.NewMetrics(nil), c).Run(f.t.Context())
 	return done
 }
@@ -138,15 +151,23 @@ func TestRetentionArchives(t *testing.T) {
 }
 
 // A month whose partition was archived and dropped while the clock of the database was ahead is
-// archived again, with the rows that were written afterwards.
+// archived again, with the rows that were written afterwards. A slow process that still has the first
+// one to archive and to drop leaves the second.
 func TestAPartitionThatIsCreatedAgain(t *testing.T) {
 	f := setup(t)
+	slow := f.found()
 	pgtest.Exec(t, f.pool, `drop table `+partition)
 	for i, at := range []time.Time{month.AddDate(0, 0, 14), month.AddDate(0, 0, 15)} {
 		pgtest.SetClock(t, f.pool, at)
 		f.run()
 		pgtest.Exec(t, f.pool, `insert into batch_log (workspace_id, batch_id, event, detail)
 			values (gen_random_uuid(), '019b8000-0000-7000-8000-000000000000', 'claimed', $1)`, []string{"before", "after"}[i])
+		if err := f.Store(t.Context(), slow); err == nil {
+			t.Error("an attached partition is archived")
+		}
+		if done, err := migrations.Drop(t.Context(), f.pool, slow, func(context.Context, pgx.Tx) (bool, error) { return false, nil }); !done || err != nil {
+			t.Errorf("dropped %v, %v", done, err)
+		}
 		pgtest.SetClock(t, f.pool, month.AddDate(0, 3+3*i, 0))
 		if done := f.run(); !slices.Contains(done.Dropped, partition) {
 			t.Fatalf("not dropped: %+v", done)
@@ -162,6 +183,39 @@ func TestAPartitionThatIsCreatedAgain(t *testing.T) {
 	}
 	if all, err := f.List(t.Context()); err != nil || len(all) < 2 || all[0].Number != 1 || all[1].Number != 2 {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// silent is a Store that does not say what it has.
+type silent struct{ blobs.Store }
+
+func (silent) Size(context.Context, string) (int64, error) { return 0, errors.New("503 slow down") }
+
+// An archive that was committed, and that the store of today does not have, is stored again while the
+// partition is there.
+func TestACommittedArchiveInAnotherStore(t *testing.T) {
+	f := setup(t)
+	f.blobs.Store = silent{f.blobs.Store}
+	if err := f.store(); err == nil {
+		t.Fatal("it is published unchecked")
+	}
+	other, err := blobs.OpenFolder(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.blobs = blobs.New(blobs.Deps{Pool: f.pool, Store: other, At: "another"})
+	f.Archive = archive.New(f.pool, f.blobs)
+	for range 2 {
+		if err := f.store(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var text bytes.Buffer
+	if err := f.Read(t.Context(), partition, 0, &text); err != nil || strings.Count(text.String(), "\n") != 1002 {
+		t.Errorf("%v: %d lines", err, strings.Count(text.String(), "\n"))
+	}
+	if all := pgtest.One[string](t, f.pool, `select string_agg(status || ' ' || store, ', ' order by id) from blobs`); all != "ended , published another" {
+		t.Error(all)
 	}
 }
 

@@ -121,7 +121,7 @@ func openBucket(u, server *url.URL, c Credentials, stall time.Duration) (*Bucket
 	}
 	transport.DialContext = dialing(transport.DialContext, stall)
 	core, err := minio.NewCore(host, &minio.Options{Creds: credentials.NewStaticV4(c.AccessKey, c.SecretKey, ""), Secure: secure,
-		Region: u.Query().Get("region"), BucketLookup: lookup, Transport: transport, MaxRetries: mostAttempts})
+		Region: u.Query().Get("region"), BucketLookup: lookup, Transport: transport})
 	if err != nil {
 		return nil, fmt.Errorf("open S3: %w", err)
 	}

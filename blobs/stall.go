@@ -6,13 +6,11 @@ import (
 	"time"
 )
 
-// A connection to a store fails when no byte has moved on it for so long, and a request is then
-// repeated so often. Without it a store that takes a part of a body and then nothing would hold
-// its caller for ever, and the lease of the attempt with it.
-const (
-	stallAfter   = 90 * time.Second // longer than the client waits for the header of an answer
-	mostAttempts = 3
-)
+// stallAfter is when a connection to a store fails, if no byte moves on it. It is longer than the client
+// waits for the header of an answer. The client repeats the request up to ten times. Without it a store
+// that takes a part of a body and then nothing would hold its caller for ever, and the lease of the
+// attempt with it.
+const stallAfter = 90 * time.Second
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 

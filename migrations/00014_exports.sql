@@ -64,22 +64,22 @@ create index exports_expiring on exports (expires_at) where expires_at is not nu
 
 -- Partitions that were copied to the blob store before they were dropped. A partition that was
 -- dropped is created again if the clock of the database was ahead: it is another table, with an
--- archive of its own.
+-- archive of its own. So is a table that was restored.
 create table archives (
     id        uuid not null,
     partition text not null,
     number    int not null default 1,         -- of the archives of partitions of that name
+    table_oid oid not null,
     source    text not null,                  -- the table
     month     date not null,
     row_count bigint,
     bytes     bigint,
     stored_at timestamptz,                    -- null: an attempt runs, or has failed
-    recreated_at timestamptz,                 -- when the partition was created again
     constraint archives_pkey primary key (id),
     constraint archives_partition unique (partition, number),
+    constraint archives_table unique (partition, table_oid),
     constraint archives_stored check ((stored_at is null) = (row_count is null) and (row_count is null) = (bytes is null))
 );
-create unique index archives_of_table on archives (partition) where recreated_at is null;
 
 -- +goose Down
 drop table archives;

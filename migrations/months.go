@@ -19,6 +19,7 @@ type Partition struct {
 	Month    time.Time // its first instant, UTC
 	Attached bool      // false: it was detached, and still has to be dropped
 	Bytes    int64     // with indexes
+	OID      uint32    // of the table: one of that name may be dropped, and created again
 }
 
 // Name is the name of the partition in the database.
@@ -43,7 +44,7 @@ func Partitioned() []string { return slices.Clone(partitioned) }
 // month is first, and the tables of a month are in the order of Partitioned.
 func Months(ctx context.Context, q querier) ([]Partition, error) {
 	rows, _ := q.Query(ctx, `
-		select t.name, to_date(right(c.relname, 7), 'YYYY_MM')::timestamp at time zone 'UTC', c.relispartition, pg_total_relation_size(c.oid)
+		select t.name, to_date(right(c.relname, 7), 'YYYY_MM')::timestamp at time zone 'UTC', c.relispartition, pg_total_relation_size(c.oid), c.oid
 		from unnest($1::text[]) with ordinality as t (name, place)
 		join pg_class c on c.relname like replace(t.name, '_', '\_') || '\_____\___' and right(c.relname, 7) ~ '^\d{4}_\d\d$'
 			and c.relkind = 'r' and c.relnamespace = to_regnamespace(current_schema())
@@ -101,7 +102,8 @@ func Detach(
 		if err != nil {
 			return err
 		}
-		attached, err := scalar[bool](ctx, tx, "select exists (select from pg_inherits where inhrelid = to_regclass($1))", p.Name())
+		attached, err := scalar[bool](ctx, tx, "select exists (select from pg_inherits where inhrelid = to_regclass($1) and inhrelid = $2)",
+			p.Name(), p.OID)
 		if err != nil || !attached {
 			return err
 		}
@@ -124,19 +126,19 @@ func Detach(
 
 // Drop deletes a detached partition, unless keep decides in the same transaction that it
 // stays: then done is false. It locks nothing that other statements use. Dropping one that is
-// gone changes nothing.
+// gone changes nothing, also if another of its name was created since.
 func Drop(ctx context.Context, pool *pgxpool.Pool, p Partition, keep func(context.Context, pgx.Tx) (bool, error)) (done bool, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		there, err := isDetached(ctx, tx, p)
+		there, err := p.IsDetached(ctx, tx)
 		if err != nil || !there {
 			done = err == nil
 			return err
 		}
-		// What another process has dropped meanwhile may be created again: see createPartition.
 		if _, err := tx.Exec(ctx, "lock table "+p.Name()+" in access exclusive mode"); err != nil {
 			return err
 		}
-		if _, err := isDetached(ctx, tx, p); err != nil {
+		if there, err = p.IsDetached(ctx, tx); err != nil || !there {
+			done = err == nil
 			return err
 		}
 		if kept, err := keep(ctx, tx); err != nil || kept {
@@ -146,19 +148,26 @@ func Drop(ctx context.Context, pool *pgxpool.Pool, p Partition, keep func(contex
 		done = err == nil
 		return err
 	})
+	const undefinedTable = "42P01"
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == undefinedTable { // another process was faster
+		return true, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("drop %s: %w", p.Name(), err)
 	}
 	return done, nil
 }
 
-// isDetached reports whether a partition exists. It fails while it belongs to its table.
-func isDetached(ctx context.Context, tx pgx.Tx, p Partition) (there bool, err error) {
-	var attached bool
-	err = tx.QueryRow(ctx, "select to_regclass($1) is not null, exists (select from pg_inherits where inhrelid = to_regclass($1))",
-		p.Name()).Scan(&there, &attached)
-	if err == nil && attached {
+// IsDetached reports whether a partition exists: that table, and no other of its name. It fails while
+// the table is attached.
+func (p Partition) IsDetached(ctx context.Context, tx pgx.Tx) (there bool, err error) {
+	attached := false
+	err = tx.QueryRow(ctx, "select relispartition from pg_class where oid = to_regclass($1) and oid = $2", p.Name(), p.OID).Scan(&attached)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err == nil && attached:
 		err = errors.New("detach it first")
 	}
-	return there, err
+	return err == nil, err
 }

@@ -126,3 +126,39 @@ func TestNoMonthIsDetachedAfterTheList(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Two processes that drop a partition at the same moment have both dropped it.
+func TestAMonthIsDroppedByTwoProcesses(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	month := time.Date(2019, 5, 1, 0, 0, 0, 0, time.UTC)
+	p := monthOf(t, pool, "attempts", month)
+	if done, err := migrations.Detach(t.Context(), pool, p, use(false)); err != nil || !done {
+		t.Fatal(done, err)
+	}
+	deciding, decide := make(chan struct{}, 2), make(chan struct{})
+	dropped := make(chan error, 2)
+	for range 2 {
+		go func() {
+			done, err := migrations.Drop(t.Context(), pool, p, func(context.Context, pgx.Tx) (bool, error) {
+				deciding <- struct{}{}
+				<-decide
+				return false, nil
+			})
+			if err == nil && !done {
+				err = errors.New("it is not dropped")
+			}
+			dropped <- err
+		}()
+	}
+	<-deciding
+	pgtest.Eventually(t, 10*time.Second, "the other waits", func() bool {
+		return pgtest.One[int](t, pool, `select count(*)::int from pg_locks where not granted`) > 0
+	})
+	close(decide)
+	for range 2 {
+		if err := <-dropped; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -143,7 +143,6 @@ func keyOf(ctx context.Context, q querier, table string) (string, error) {
 // moves the rows of its span from there. The default partition is detached while they are
 // moved: a partition cannot be created for rows that it has, and triggers that forbid to
 // delete them belong to the table. Its lock timeout is short, because sending waits behind it.
-// A partition of that name that was archived before has an archive of its own.
 func createPartition(ctx context.Context, pool *pgxpool.Pool, table, name string, from, to uuid.UUID) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		options, err := scalar[[]string](ctx, tx,
@@ -164,11 +163,6 @@ func createPartition(ctx context.Context, pool *pgxpool.Pool, table, name string
 			insert into %[2]s table moved;
 			alter table %[1]s attach partition %[1]s_default default`,
 			table, name, bounds, with(options), column, from, to))
-		if err != nil {
-			return err
-		}
-		// An archive of that name has the rows of another table, which was dropped.
-		_, err = tx.Exec(ctx, "update archives set recreated_at = now() where partition = $1 and recreated_at is null", name)
 		return err
 	})
 }

@@ -21,14 +21,15 @@ create table archives (
     id uuid not null,
     partition text not null,
     number integer not null default 1,
+    table_oid oid not null,
     source text not null,
     month date not null,
     row_count bigint,
     bytes bigint,
     stored_at timestamp with time zone,
-    recreated_at timestamp with time zone,
     constraint archives_pkey PRIMARY KEY (id),
     constraint archives_partition UNIQUE (partition, number),
+    constraint archives_table UNIQUE (partition, table_oid),
     constraint archives_stored CHECK ((((stored_at IS NULL) = (row_count IS NULL)) AND ((row_count IS NULL) = (bytes IS NULL))))
 );
 
@@ -1301,7 +1302,6 @@ create table workspaces (
 --     outcome text
 -- )
 
-CREATE UNIQUE INDEX archives_of_table ON archives USING btree (partition) WHERE (recreated_at IS NULL);
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
 CREATE INDEX attempts_settled ON ONLY attempts USING btree (at) WHERE ((basis = 'evidence'::text) AND (outcome = 'accepted'::text));
 CREATE INDEX audit_log_resource ON ONLY audit_log USING btree (workspace_id, resource_id, id) WHERE (resource_id <> ''::text);

@@ -114,7 +114,7 @@ func (r *Retention) Run(ctx context.Context) (done Done, failed error) {
 		if p.Attached && !rule.due(p, now) {
 			continue
 		}
-		dropped, err := r.drop(ctx, p, rule, now)
+		dropped, err := r.drop(ctx, p, rule)
 		failed = errors.Join(failed, err)
 		switch {
 		case dropped:
@@ -132,12 +132,12 @@ func (r *Retention) Run(ctx context.Context) (done Done, failed error) {
 // drop detaches a partition that nothing needs, archives and drops it. A partition that
 // an earlier run detached is only archived and dropped. The contents of direct notifications
 // leave before their partition is dropped, so that a later run continues.
-func (r *Retention) drop(ctx context.Context, p migrations.Partition, rule rule, now time.Time) (bool, error) {
+func (r *Retention) drop(ctx context.Context, p migrations.Partition, rule rule) (bool, error) {
 	if rule.leaves() {
 		return false, nil
 	}
 	if p.Attached {
-		detached, err := r.detach(ctx, p, rule, now)
+		detached, err := r.detach(ctx, p, rule)
 		if err != nil || !detached {
 			return false, err
 		}
@@ -161,13 +161,17 @@ func (r *Retention) drop(ctx context.Context, p migrations.Partition, rule rule,
 // tries is how often one run tries to lock a busy table, a second apart.
 const tries = 5
 
-func (r *Retention) detach(ctx context.Context, p migrations.Partition, rule rule, now time.Time) (bool, error) {
+func (r *Retention) detach(ctx context.Context, p migrations.Partition, rule rule) (bool, error) {
 	kept := rule.kept()[p.Table]
 	if use, err := useOf(ctx, r.pool, p, kept); err != nil || use != "" {
 		return false, err
 	}
 	for range tries {
 		detached, err := migrations.Detach(ctx, r.pool, p, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+			now, err := migrations.Now(ctx, tx) // that of the list may be of a wrong clock
+			if err != nil {
+				return true, err
+			}
 			if rule, err := readRule(ctx, tx, r.cfg, true); err != nil || rule.leaves() || !rule.due(p, now) {
 				return true, err
 			}

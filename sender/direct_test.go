@@ -125,24 +125,3 @@ func TestAProviderThatIsDownDelaysNoOther(t *testing.T) {
 		})
 	}
 }
-
-// An audience that cannot be read delays the direct notifications with other audiences not.
-func TestAFailingAudienceDelaysNoOther(t *testing.T) {
-	b := setup(t)
-	refs := b.insertDirect(2)
-	b.Exec(`with other as (
-			insert into contents (workspace_id, id, channel, template_id, template_version, from_name, from_email, reply_to, headers)
-			select workspace_id, gen_random_uuid(), channel, template_id, template_version, from_name, from_email, reply_to, headers
-			from contents where workspace_id = $1 and id = $2 returning id)
-		update batches set content_id = other.id from other where batches.id = $3`, b.Workspace, b.origin, refs[1].BatchID)
-	s, a := b.readAgain(0)
-	a.rows["ada"] = []AudienceRow{{Addresses: []string{"ada@shop.example"}}}
-	a.fails = &lemma.Error{Kind: lemma.Unavailable, Code: "source_unavailable", Message: "the source does not answer"}
-	if again, err := s.Work(t.Context(), refs[0]); err != nil || again < time.Second {
-		t.Errorf("again in %v, %v", again, err)
-	}
-	a.fails = nil
-	if again, err := s.Work(t.Context(), refs[1]); err != nil || again > 0 || b.carrier.called("ada@shop.example") != 1 {
-		t.Errorf("the other waits for %v, %v", again, err)
-	}
-}

@@ -32,12 +32,8 @@ const (
 func (s *Sender) readAgain(ctx context.Context, c *claim, channel lemma.Channel, profiles []string, yield func(string, AudienceRow)) (
 	known bool, wait time.Duration, err error,
 ) {
-	of := c.OriginID
-	if notifications.IsDirect(of) { // whose contents have audiences of their own
-		of = c.contentID
-	}
-	a := s.rechecks.of(of)
-	defer s.rechecks.forget(of, a)
+	a := s.rechecks.of(c.OriginID)
+	defer s.rechecks.forget(c.OriginID, a)
 	wait = a.pause()
 	if wait > 0 {
 		wait += loop.Jitter(readRetry)
@@ -171,7 +167,7 @@ func (p *slot) readEnded() {
 	p.of.signal()
 }
 
-// audienceReads are the reads of the audience of an origin, or of the content of direct notifications.
+// audienceReads are the reads of one origin's audience.
 type audienceReads struct {
 	mu          sync.Mutex // guards what follows
 	failures    int        // in a row

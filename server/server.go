@@ -151,10 +151,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		Blobs: blobs.New(blobs.Deps{Pool: d.Pool, Store: d.Blobs, At: cfg.Settings["LEMMA_BLOBS"], Log: d.Log,
 			Metrics: blobs.NewMetrics(s.metrics)})}, cfg.Exports)
 	if d.Blobs != nil && cfg.Archive {
-		kept := archive.New(d.Pool, s.Exports.Blobs)
-		cfg.Retention.Archive = func(ctx context.Context, p migrations.Partition) error {
-			return kept.Store(ctx, p.Table, p.Name(), p.Month)
-		}
+		cfg.Retention.Archive = archive.New(d.Pool, s.Exports.Blobs).Store
 	}
 	s.Retention = retention.New(d.Pool, d.Log, retention.NewMetrics(s.metrics), cfg.Retention)
 	cfg.Campaigns.NoPublicURL, cfg.Flows.NoPublicURL = s.Settings.NoPublicURL, s.Settings.NoPublicURL

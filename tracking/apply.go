@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma/clock"
 	"lemma/loop"
 	"lemma/queue"
 )
@@ -40,6 +41,25 @@ func (t *Tracking) Loop(ctx context.Context) {
 		all.Go(func() { loop.Every(ctx, period, t.applyDue, t.logFailed) })
 	}
 	all.Wait()
+}
+
+// repairMost is how many rows one run of a repair changes.
+const repairMost = 1_000
+
+// Repairs returns the repair of the queue: opens and clicks that were recorded while the clock of the
+// database was ahead would wait for it.
+func (t *Tracking) Repairs() []clock.Repair {
+	return []clock.Repair{{Table: "tracking_queue", Run: t.repairQueue}}
+}
+
+// repairQueue leaves floods, which are dated to the end of their minute.
+func (t *Tracking) repairQueue(ctx context.Context) (int64, error) {
+	tag, err := t.Pool.Exec(ctx, `
+		update tracking_queue set occurred_at = now()
+		where ctid = any(array(
+			select ctid from tracking_queue where times > 0 and occurred_at > now() + $1::interval limit $2 for no key update skip locked))`,
+		time.Minute+clock.Slack, repairMost)
+	return tag.RowsAffected(), err
 }
 
 func (t *Tracking) logFailed(err error) { t.Log.Error("apply opens and clicks", "error", err) }

@@ -16,8 +16,11 @@ import (
 )
 
 // append stores the events, and leaves out those that were stored before. It adds floods
-// to those that were stored before.
+// to those that were stored before. Rows are written in the order of their keys, as in count.
 func (a *application) append(ctx context.Context) error {
+	slices.SortFunc(a.events, func(a, b *applied) int {
+		return cmp.Or(bytes.Compare(a.of.origin[:], b.of.origin[:]), bytes.Compare(a.of.key[:], b.of.key[:]), bytes.Compare(a.id[:], b.id[:]))
+	})
 	var ids, origins, keys []uuid.UUID
 	var kinds, machines []string
 	var numbers, counts []int32

@@ -54,8 +54,9 @@ func flooded(e event) event {
 	return e
 }
 
-// gatherFloods makes one event for each hour of those of notifications that have mostStored already. HEAD
-// requests about them are left out.
+// gatherFloods makes one event for each hour, link and type of the events of notifications that have
+// mostStored of the type already. HEAD requests about them are left out. The first open and click of a
+// person stays one.
 func (a *application) gatherFloods(ctx context.Context) error {
 	full, err := a.full(ctx)
 	if err != nil || len(full) == 0 {
@@ -63,48 +64,67 @@ func (a *application) gatherFloods(ctx context.Context) error {
 	}
 	gathered := map[uuid.UUID]*applied{}
 	a.events = slices.DeleteFunc(a.events, func(e *applied) bool {
+		by, is := full[series{e.notification(), e.kind}]
 		switch {
-		case !full[e.notification()] || e.kind != opened && e.kind != clicked && e.kind != probed:
+		case !is || e.machine == "" && !by.person && e.kind != probed:
 			return false
 		case e.kind == probed:
 			return true
 		}
-		e.at, e.machine = e.at.Truncate(time.Hour), flood
-		e.id = madeAt(e.at, lemma.Key("flood/2", e.of.origin.String(), e.of.key.String(), e.kind, strconv.Itoa(e.of.link),
-			e.at.UTC().Format(time.RFC3339)))
-		if first := gathered[e.id]; first != nil {
-			first.times += e.times
-			return true
+		hour := e.at.Truncate(time.Hour)
+		e.machine, e.id = flood, madeAt(hour, lemma.Key("flood/2", e.of.origin.String(), e.of.key.String(), e.kind, strconv.Itoa(e.of.link),
+			hour.UTC().Format(time.RFC3339)))
+		first := gathered[e.id]
+		if first == nil {
+			gathered[e.id] = e
+			return false
 		}
-		gathered[e.id] = e
-		return false
+		first.times += e.times
+		if e.at.Before(first.at) {
+			first.at = e.at
+		}
+		return true
 	})
 	return nil
 }
 
-// full are the notifications that have mostStored events.
-func (a *application) full(ctx context.Context) (map[[2]uuid.UUID]bool, error) {
-	full := map[[2]uuid.UUID]bool{}
+// series are the events of one type of a notification.
+type series struct {
+	of   [2]uuid.UUID
+	kind string
+}
+
+// fullSeries is a series that has mostStored events.
+type fullSeries struct{ person bool } // one of them was a person's
+
+func (a *application) full(ctx context.Context) (map[series]fullSeries, error) {
+	asked := map[series]bool{}
+	var origins, keys []uuid.UUID
+	var kinds []string
 	for _, e := range a.events {
-		full[e.notification()] = false
+		s := series{e.notification(), e.kind}
+		if asked[s] || e.kind != opened && e.kind != clicked && e.kind != probed {
+			continue
+		}
+		asked[s] = true
+		origins, keys, kinds = append(origins, s.of[0]), append(keys, s.of[1]), append(kinds, s.kind)
 	}
-	origins, keys := make([]uuid.UUID, 0, len(full)), make([]uuid.UUID, 0, len(full))
-	for of := range full {
-		origins, keys = append(origins, of[0]), append(keys, of[1])
-	}
-	clear(full)
 	rows, _ := a.tx.Query(ctx, `
-		select r.origin_id, r.key from unnest($2::uuid[], $3::uuid[]) as r (origin_id, key)
+		select r.origin_id, r.key, r.type, coalesce((select case r.type when 'opened' then e.opens else e.clicks end > 0 from engagements e
+			where e.workspace_id = $1 and e.origin_id = r.origin_id and e.key = r.key limit 1), false)
+		from unnest($2::uuid[], $3::uuid[], $4::text[]) as r (origin_id, key, type)
 		where exists (select from tracking_events t
-			where t.workspace_id = $1 and t.origin_id = r.origin_id and t.key = r.key offset $4)`,
-		a.ws, origins, keys, mostStored-1)
-	var of [2]uuid.UUID
-	_, err := pgx.ForEachRow(rows, []any{&of[0], &of[1]}, func() error {
-		full[of] = true
+			where t.workspace_id = $1 and t.origin_id = r.origin_id and t.key = r.key and t.type = r.type offset $5)`,
+		a.ws, origins, keys, kinds, mostStored-1)
+	full := map[series]fullSeries{}
+	var s series
+	var by fullSeries
+	_, err := pgx.ForEachRow(rows, []any{&s.of[0], &s.of[1], &s.kind, &by.person}, func() error {
+		full[s] = by
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("find notifications with %d opens and clicks: %w", mostStored, err)
+		return nil, fmt.Errorf("find notifications with %d opens or clicks: %w", mostStored, err)
 	}
 	return full, nil
 }

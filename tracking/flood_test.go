@@ -2,6 +2,7 @@ package tracking
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,16 +55,22 @@ func TestAFloodIsOneRow(t *testing.T) {
 	b.wantCounts(notifications.Engagement{MachineOpens: 3, MachineClicks: 9})
 }
 
-// Of a notification with very many opens and clicks, one event has those of an hour, whatever process
+// Of a notification with very many opens or clicks, one event has those of an hour, whatever process
 // receives them and however slowly they come. Other notifications are counted as ever.
 func TestEventsOfANotificationAreBounded(t *testing.T) {
 	b := setup(t)
 	at := func(i int) time.Duration { return time.Hour + time.Duration(i)*time.Second }
 	for i := range mostStored {
-		b.put(b.event(0, opened, 0, at(i)))
+		machine := b.event(0, clicked, 1, at(i))
+		machine.machine = scanner
+		b.put(b.event(0, opened, 0, at(i)), machine, b.event(0, probed, 1, at(i)))
 	}
 	b.applyAll()
+	b.wantCounts(notifications.Engagement{Opens: mostStored, UniqueOpens: 1, MachineClicks: mostStored})
 	stored := b.Count(`select count(*) from tracking_events`)
+	b.put(b.event(0, clicked, 1, 2*time.Hour)) // the first of a person
+	b.applyAll()
+	b.wantCounts(notifications.Engagement{Opens: mostStored, UniqueOpens: 1, Clicks: 1, UniqueClicks: 1, MachineClicks: mostStored})
 	for i := range 200 {
 		b.put(b.event(0, opened, 0, at(i)), b.event(0, clicked, 1, at(i)), b.event(0, probed, 1, at(i)), b.event(1, opened, 0, at(i)))
 		if i%70 == 0 {
@@ -75,11 +82,47 @@ func TestEventsOfANotificationAreBounded(t *testing.T) {
 		return Unsubscribed(t.Context(), tx, b.Workspace, Notification{b.origin, keyOf(0)})
 	}))
 	b.applyAll()
-	if n := b.Count(`select count(*) from tracking_events`) - stored - 200; n < 3 || n > 5 { // an hour or two of two types
+	if n := b.Count(`select count(*) from tracking_events`) - stored - 201; n < 3 || n > 5 { // an hour or two of two types
 		t.Errorf("%d rows more", n)
 	}
-	b.wantCounts(notifications.Engagement{Opens: mostStored + 200, UniqueOpens: 2, MachineOpens: 200, MachineClicks: 200, Unsubscribes: 1})
-	b.WantCount(200, `select machine_clicks from link_counts where link = 1`)
+	b.wantCounts(notifications.Engagement{Opens: mostStored + 200, UniqueOpens: 2, MachineOpens: 200,
+		Clicks: 1, UniqueClicks: 1, MachineClicks: mostStored + 200, Unsubscribes: 1})
+	b.WantCount(mostStored+200, `select machine_clicks from link_counts where link = 1`)
+	b.WantCount(1, `select count(*) from engagements where machine_opened_at = $1`, b.sent.Add(at(0)))
+}
+
+// Processes that apply floods of the same notifications do not wait for each other in a circle.
+func TestFloodsOfSeveralProcesses(t *testing.T) {
+	b := setup(t)
+	var all []event
+	for i := range mostStored {
+		at := time.Minute + time.Duration(i)*time.Second
+		all = append(all, b.event(0, clicked, 1, at), b.event(1, clicked, 1, at))
+	}
+	b.put(all...)
+	b.applyAll()
+	all = nil
+	for i := range 8000 {
+		all = append(all, b.event(0, clicked, 1+i*7919%600, time.Hour+time.Duration(i)*time.Millisecond))
+	}
+	b.put(all...)
+	var appliers sync.WaitGroup
+	for range 3 {
+		p := b.process()
+		appliers.Go(func() {
+			for {
+				n, err := p.Apply(t.Context(), -24*time.Hour)
+				if err != nil {
+					t.Error(err)
+				}
+				if n == 0 {
+					return
+				}
+			}
+		})
+	}
+	appliers.Wait()
+	b.wantCounts(notifications.Engagement{Clicks: 2 * mostStored, UniqueClicks: 2, MachineClicks: 8000})
 }
 
 // Clicks among too many events of their notification are not compared: a chunk reads a
