@@ -30,6 +30,15 @@ func (s *conns) end() {
 	}
 }
 
+// close closes the connections, whatever they do.
+func (s *conns) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.all {
+		_ = c.Conn.Close()
+	}
+}
+
 var longAgo = time.Unix(1, 0) // as a deadline: its reads fail
 
 // listener limits the lines of its connections.

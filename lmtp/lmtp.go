@@ -68,13 +68,15 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.smtp.Serve(listener{netutil.LimitListener(l, mostConnections), &s.conns})
 }
 
-// Shutdown waits for mails that are being handled until the end of ctx, and closes the
-// connections, those without such a mail at once.
+// Shutdown waits for mails that are being received or handled until the end of ctx, and closes the
+// connections, those without such a mail at once. The mail server sends a mail again whose connection
+// is closed before its answer.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.conns.end()
 	err := s.smtp.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return s.smtp.Close()
+		s.conns.close()
+		return nil
 	}
 	return err
 }

@@ -223,7 +223,8 @@ func TestLongCommands(t *testing.T) {
 	}
 }
 
-// A shutdown ends an idle connection at once, and one that sends a mail after its answer.
+// A shutdown ends an idle connection at once, and waits for the mail of another one, if that comes in
+// time.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -279,5 +280,39 @@ func TestShutdown(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Fatal("it does not end")
 		}
+	}
+}
+
+// A client that begins a mail and does not go on is not waited for.
+func TestShutdownOfAStalledMail(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := lmtp.New((&inbox{mails: map[string][]string{}}).receive, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := smtp.NewClientLMTP(conn).Mail("", nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection is open: %d bytes, %v", n, err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }

@@ -62,6 +62,7 @@ type conn struct {
 	calls int // that have capacity on it
 	idle  dial.IdleConn
 
+	warm    bool // a request has ended on it, or its first lasts for long: see reserve
 	spent   bool // it gets no more requests: see meter
 	isFlood bool // it was counted as one
 }
@@ -140,8 +141,14 @@ func (p *pool) reserve() (*capacity, error) {
 		go c.Close() // it may only have announced its end
 		return true
 	})
+	warming := false
 	for _, c := range slices.Backward(p.conns) { // the last is used first, so that the others can be closed
+		if !c.warm && c.calls > 0 {
+			warming = warming || c.Available() > 0
+			continue
+		}
 		if c.Reserve() == nil {
+			p.warmUp(c)
 			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c}
 			c.fresh, c.used = false, time.Now()
 			c.calls++
@@ -149,6 +156,9 @@ func (p *pool) reserve() (*capacity, error) {
 			p.idle.Remove(&c.idle)
 			return reserved, nil
 		}
+	}
+	if warming {
+		return nil, nil
 	}
 	if p.ctx.Err() != nil {
 		return nil, errClosed
@@ -169,6 +179,24 @@ func (p *pool) reserve() (*capacity, error) {
 	return nil, nil
 }
 
+// warmTime is how long the first request on a connection is alone on it.
+const warmTime = time.Second
+
+// warmUp leaves a new connection to its first request until that ends. How many requests a server of
+// HTTP/2 takes at a time is not known before; APNs takes one until it has seen a valid token. What
+// exceeds it is refused, or waits until its time is over.
+func (p *pool) warmUp(c *conn) {
+	if c.warm || !c.fresh {
+		return
+	}
+	time.AfterFunc(warmTime, func() {
+		p.mu.Lock()
+		c.warm = true
+		p.mu.Unlock()
+		p.notify()
+	})
+}
+
 // remove removes connections from the pool, which is locked.
 func (p *pool) remove(which func(*conn) bool) {
 	p.conns = slices.DeleteFunc(p.conns, func(c *conn) bool {
@@ -182,12 +210,16 @@ func (p *pool) remove(which func(*conn) bool) {
 
 // done follows the end of a request. Beyond the bound of idle connections another one is
 // closed for its connection.
-func (p *pool) done(c *capacity) { p.leave(c.of, c.answer)() }
+func (p *pool) done(c *capacity) {
+	p.leave(c.of, c.answer)()
+	p.notify() // the connection may have become warm
+}
 
 func (p *pool) leave(c *conn, answer int64) (evict func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.calls--
+	c.warm = true
 	if !c.spent { // otherwise all that the server may still send is for the requests in progress
 		c.meter.end(answer, c.calls)
 		if c.spent = c.meter.spent(); c.spent {
