@@ -3,6 +3,7 @@ package message
 import (
 	"fmt"
 	"html"
+	"maps"
 	"reflect"
 	"regexp"
 	"strings"
@@ -222,7 +223,9 @@ func checkOutput(v any) (any, error) {
 // line breaks.
 func ownFilters(inHTML bool) map[string]any {
 	same := func(s string) string { return s }
-	own := map[string]any{"date": date, "join": join, "json": asJSON, "escape": same, "escape_once": same, "newline_to_br": same}
+	own := map[string]any{"date": date, "join": join, "json": asJSON, "escape": same, "escape_once": same, "newline_to_br": same,
+		"strip_newlines": func(s string) string { return strings.NewReplacer("\r\n", "", "\n", "").Replace(s) }}
+	maps.Copy(own, arithmetic)
 	if inHTML {
 		own["escape_once"] = html.UnescapeString
 		own["newline_to_br"] = func(s string) any {

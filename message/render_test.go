@@ -74,7 +74,7 @@ func TestDataThatCannotBeRendered(t *testing.T) {
 			" a list in the data has more than"},
 		"a part that is missing": {Content{Subject: "s", HTML: "\n{{ a.b }}"}, `{"a":{"secret":1}}`, "/html a.b is missing"},
 		"a division by zero": {Content{Subject: "s", HTML: "{{ a | divided_by: 0 }}"}, `{"a":1}`,
-			"/html divided_by does not accept"},
+			"/html divided_by: a number cannot be divided by zero"},
 		"a number that is a text": {Content{Subject: "s", HTML: "{{ a | abs }}"}, `{"a":"secret"}`, "/html "},
 		"an invalid date": {Content{Subject: "s", HTML: "{{ a | date: '%Y' }}"}, `{"a":"secret"}`,
 			"/html date: the value must be a date"},
