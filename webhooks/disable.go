@@ -71,6 +71,10 @@ func (e *settlement) changesFailing() bool {
 // stillFailing is how recent the last failure must be.
 const stillFailing = 24 * time.Hour
 
+// betweenFailures is how long after the first failure, and before now, another message must have failed:
+// so an endpoint with one failed call is not disabled when the clock of the database jumps.
+const betweenFailures = 12 * time.Hour
+
 // failingPage is how many endpoints are read together that have failed for long.
 const failingPage = 100
 
@@ -81,8 +85,8 @@ type failing struct {
 }
 
 // DisableFailing disables endpoints that have failed for DisableAfter: a call of an event
-// message failed that long ago, since it was enabled, no message was delivered since, and a
-// call has failed within the last day. It returns how many. Endpoints that work are not
+// message failed that long ago, since it was enabled, a message was given up between, no message
+// was delivered since, and a call has failed within the last day. It returns how many. Endpoints that work are not
 // visited, and one that cannot be checked delays no other.
 func (w *Webhooks) DisableFailing(ctx context.Context) (n int, err error) {
 	var failed loop.Errors
@@ -125,9 +129,12 @@ func (w *Webhooks) disable(ctx context.Context, f failing) (bool, error) {
 				and o.status = 'pending' and o.waits and o.sequence is not null and o.last_error is not null and o.called_at > now() - $2::interval)
 			or exists (select from outbox o where o.workspace_id = $3 and o.endpoint_id = $4
 				and o.status = 'failed' and o.status <> 'pending' and o.sequence is not null and o.finished_at > now() - $2::interval))
+		  and exists (select from outbox o where o.workspace_id = $3 and o.endpoint_id = $4
+			and o.status = 'failed' and o.status <> 'pending' and o.sequence is not null
+			and o.finished_at between e.failing_since + $5::interval and now() - $5::interval)
 		  and not exists (select from outbox o where o.workspace_id = $3 and o.endpoint_id = $4
 			and o.status = 'delivered' and o.status <> 'pending' and o.finished_at > now() - $1::interval)`,
-		w.options.DisableAfter, stillFailing, f.Workspace, f.ID)
+		w.options.DisableAfter, stillFailing, f.Workspace, f.ID, min(betweenFailures, w.options.DisableAfter/4))
 	if err != nil {
 		return false, fmt.Errorf("disable failing webhook endpoint %s: %w", f.ID, err)
 	}

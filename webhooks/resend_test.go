@@ -159,7 +159,8 @@ func TestFailingEndpointsAreDisabled(t *testing.T) {
 		"failing for a moment":  {`update webhook_endpoints set failing_since = null`, 0},
 		"a delivery meanwhile":  {`update outbox set status = 'delivered', last_error = null where sequence = 2`, 0},
 		"no failure for a day":  {`update outbox set called_at = now() - '25 h'::interval, finished_at = now() - '25 h'::interval`, 0},
-		"a further call comes":  {`update outbox set status = 'pending', finished_at = null, waits = true`, 1},
+		"a further call comes":  {`update outbox set status = 'pending', finished_at = null, waits = true where sequence > 1`, 1},
+		"all failures at once":  {`update outbox set finished_at = now() - interval '1 hour'`, 0}, // the clock was set ahead
 		"a call came a day before": {`update outbox set status = 'pending', finished_at = null, waits = true,
 			called_at = now() - '25 h'::interval`, 0},
 		"no call has failed": {`update outbox set status = 'pending', finished_at = null, waits = true, last_error = null`, 0},
@@ -183,10 +184,11 @@ func TestFailingEndpointsAreDisabled(t *testing.T) {
 			e := b.subscriber("/", types(eventsout.CampaignStarted))
 			b.Exec(`update webhook_endpoints set enabled_at = now() - interval '6 days', failing_since = now() - interval '5 days 1 minute'`)
 			b.subscriber("/other", types(eventsout.CampaignStarted))
-			b.record(b.started(), b.started())
-			b.publish(2)
-			b.Exec(`update outbox set status = 'failed', last_error = 'timeout',
-				called_at = now() - interval '1 hour', finished_at = now() - interval '1 hour'`)
+			b.record(b.started(), b.started(), b.started())
+			b.publish(3)
+			b.Exec(`update outbox set status = 'failed', last_error = 'timeout', called_at = now() - ago, finished_at = now() - ago
+				from (select id as of, case sequence when 1 then interval '2 days' else interval '1 hour' end as ago from outbox) o
+				where of = id`)
 			if c.change != "" {
 				b.Exec(c.change)
 			}
@@ -296,9 +298,10 @@ func TestEachFailingEndpointIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	e := b.subscriber("/", types(eventsout.CampaignStarted))
-	b.record(b.started())
-	b.publish(1)
-	b.Exec(`update outbox set status = 'failed', last_error = 'timeout', called_at = now(), finished_at = now()`)
+	b.record(b.started(), b.started())
+	b.publish(2)
+	b.Exec(`update outbox set status = 'failed', last_error = 'timeout', called_at = now(),
+		finished_at = now() - (sequence - 1) * interval '2 days'`)
 	b.Exec(`update webhook_endpoints set enabled_at = now() - interval '9 days', failing_since = now() - interval '5 days 1 minute'`)
 	b.Exec(`insert into webhook_endpoints (workspace_id, id, name, url, secret, enabled_at, failing_since)
 		select workspace_id, gen_random_uuid(), 'e' || i, url, secret, now() - interval '9 days', now() - interval '8 days'
