@@ -263,7 +263,8 @@ func TestLogOfFailuresWithoutAKeyIsBounded(t *testing.T) {
 		s.Log.InfoContext(r.Context(), requested)
 		s.fail(r, []error{errors.New("a fault"), &lemma.Error{Kind: lemma.Unavailable, Code: "webhook_unverified"}}[i%2])
 	}
-	for what, want := range map[string]int{`"request"`: maxKeylessLines, "a fault": maxKeylessLines / 2, "webhook_unverified": maxKeylessLines / 2} {
+	for what, want := range map[string]int{`"request"`: maxKeylessLines, "a fault": maxKeylessLines / 2,
+		"webhook_unverified": maxKeylessLines / 2} {
 		if n := strings.Count(out.String(), what); n != want {
 			t.Errorf("%d lines of %s", n, what)
 		}

@@ -165,7 +165,8 @@ func TestAPartitionThatIsCreatedAgain(t *testing.T) {
 		if err := f.Store(t.Context(), slow); err == nil {
 			t.Error("an attached partition is archived")
 		}
-		if done, err := migrations.Drop(t.Context(), f.pool, slow, func(context.Context, pgx.Tx) (bool, error) { return false, nil }); !done || err != nil {
+		stays := func(context.Context, pgx.Tx) (bool, error) { return false, nil }
+		if done, err := migrations.Drop(t.Context(), f.pool, slow, stays); !done || err != nil {
 			t.Errorf("dropped %v, %v", done, err)
 		}
 		pgtest.SetClock(t, f.pool, month.AddDate(0, 3+3*i, 0))
@@ -214,7 +215,8 @@ func TestACommittedArchiveInAnotherStore(t *testing.T) {
 	if err := f.Read(t.Context(), partition, 0, &text); err != nil || strings.Count(text.String(), "\n") != 1002 {
 		t.Errorf("%v: %d lines", err, strings.Count(text.String(), "\n"))
 	}
-	if all := pgtest.One[string](t, f.pool, `select string_agg(status || ' ' || store, ', ' order by id) from blobs`); all != "ended , published another" {
+	all := pgtest.One[string](t, f.pool, `select string_agg(status || ' ' || store, ', ' order by id) from blobs`)
+	if all != "ended , published another" {
 		t.Error(all)
 	}
 }

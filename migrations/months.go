@@ -44,7 +44,8 @@ func Partitioned() []string { return slices.Clone(partitioned) }
 // month is first, and the tables of a month are in the order of Partitioned.
 func Months(ctx context.Context, q querier) ([]Partition, error) {
 	rows, _ := q.Query(ctx, `
-		select t.name, to_date(right(c.relname, 7), 'YYYY_MM')::timestamp at time zone 'UTC', c.relispartition, pg_total_relation_size(c.oid), c.oid
+		select t.name, to_date(right(c.relname, 7), 'YYYY_MM')::timestamp at time zone 'UTC', c.relispartition,
+			pg_total_relation_size(c.oid), c.oid
 		from unnest($1::text[]) with ordinality as t (name, place)
 		join pg_class c on c.relname like replace(t.name, '_', '\_') || '\_____\___' and right(c.relname, 7) ~ '^\d{4}_\d\d$'
 			and c.relkind = 'r' and c.relnamespace = to_regnamespace(current_schema())
