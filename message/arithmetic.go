@@ -73,6 +73,9 @@ func ofText(s string) (exact, error) {
 	if err != nil || len(s) > mostDigits || math.IsInf(f, 0) || math.IsNaN(f) || strings.ContainsAny(s, "xXpP_") {
 		return exact{}, errNoNumber
 	}
+	if f == 0 { // also 1e-999999, of which a Rat would have a million digits
+		return exact{new(big.Rat), false}, nil
+	}
 	r, ok := new(big.Rat).SetString(s)
 	if !ok {
 		return exact{}, errNoNumber

@@ -3,6 +3,7 @@ package message
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -44,6 +45,11 @@ func TestArithmetic(t *testing.T) {
 		if got := rendered(t, template, data); got != want {
 			t.Errorf("%s makes %s, want %s", template, got, want)
 		}
+	}
+	begun := time.Now()
+	tiny := `{"list":["3.7e-999990"` + strings.Repeat(`,"4.8e-999970"`, 500) + `,1]}`
+	if got := rendered(t, "{{ list | sum }}", tiny); got != "1" || time.Since(begun) > time.Second {
+		t.Errorf("%s after %s", got, time.Since(begun))
 	}
 	for template, want := range map[string]string{
 		"{{ n | divided_by: 0 }}": "divided by zero", "{{ n | modulo: nothing }}": "divided by zero", "{{ word | round }}": "must be a number",
