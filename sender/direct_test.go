@@ -125,3 +125,33 @@ func TestAProviderThatIsDownDelaysNoOther(t *testing.T) {
 		})
 	}
 }
+
+// A job that waits for a slot when the process stops claims nothing any more.
+func TestNothingIsClaimedAfterADrain(t *testing.T) {
+	b := setup(t)
+	s := b.sender()
+	refs := b.insertDirect(2)
+	busy := b.NewProvider("scripted")
+	b.Exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2) on conflict do nothing`, b.Workspace, busy)
+	b.Exec(`update batches set provider_id = $1 where id = $2`, busy, refs[0].BatchID)
+	s.direct.most.ofProvider = 2
+	for _, provider := range []uuid.UUID{b.provider, busy} {
+		s.paceOf(provider).took.Store(int64(time.Millisecond))
+	}
+	for p := new(slot); p != nil; {
+		p, _, _ = s.tryAcquire(&s.direct, b.Workspace, busy)
+	}
+	waits := make(chan error)
+	go func() {
+		_, err := s.Work(t.Context(), refs[0])
+		waits <- err
+	}()
+	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
+		s.direct.mu.Lock()
+		waiting = s.direct.freed != nil
+		s.direct.mu.Unlock()
+	}
+	s.Drain()
+	b.Must(<-waits)
+	b.WantCount(0, `select count(*) from batch_log where event = 'claimed'`)
+}

@@ -149,11 +149,11 @@ func (s *Sender) putOff(ctx context.Context, ref notifications.Ref, by time.Dura
 	return err
 }
 
-// logFailure reports that a batch of another workspace was not found or enqueued. Its own
+// logFailure reports that a batch of another job was not found or enqueued. Its own
 // job or the sweep retries it.
 func (s *Sender) logFailure(err error) {
 	if err != nil {
-		s.log.Error("batch of another workspace not found or enqueued", "kind", kindOf(err), "error", err)
+		s.log.Error("batch of another job not found or enqueued", "kind", kindOf(err), "error", err)
 	}
 }
 

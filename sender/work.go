@@ -23,7 +23,7 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 		return time.Millisecond, nil
 	}
 	claimed, again, err := s.workOwn(ctx, ref)
-	if !claimed && again > 0 && err == nil {
+	if !claimed && again > 0 && err == nil && !s.isDraining() && ctx.Err() == nil {
 		s.serveOtherProvider(ctx, ref)
 	}
 	return again, err

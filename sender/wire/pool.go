@@ -45,6 +45,7 @@ type pool struct {
 	dialing  int
 	waiting  int
 	single   bool // connections have one request at a time, as in HTTP/1.1
+	brief    bool // the server ends connections after their first answer: none is left to one request
 	failures int  // dials in a row
 	cause    error
 	until    time.Time     // no dial before
@@ -62,9 +63,11 @@ type conn struct {
 	calls int // that have capacity on it
 	idle  dial.IdleConn
 
-	warm    bool // a request has ended on it, or its first lasts for long: see reserve
-	spent   bool // it gets no more requests: see meter
-	isFlood bool // it was counted as one
+	warm    bool      // it takes several requests at a time: see warmUp
+	ended   int       // requests
+	since   time.Time // the end of the last one
+	spent   bool      // it gets no more requests: see meter
+	isFlood bool      // it was counted as one
 }
 
 // capacity is that of a connection for one request.
@@ -219,7 +222,7 @@ func (p *pool) leave(c *conn, answer int64) (evict func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c.calls--
-	c.warm = true
+	c.warm, c.ended, c.since = true, c.ended+1, time.Now()
 	if !c.spent { // otherwise all that the server may still send is for the requests in progress
 		c.meter.end(answer, c.calls)
 		if c.spent = c.meter.spent(); c.spent {
@@ -239,9 +242,13 @@ func (p *pool) leave(c *conn, answer int64) (evict func()) {
 
 // ended follows the end of a connection, once its last request has ended.
 func (p *pool) ended(c *conn) {
-	if c.calls == 0 && c.meter.flooded() {
+	if c.calls > 0 {
+		return
+	}
+	if c.meter.flooded() {
 		p.flooded(c)
 	}
+	p.brief = c.ended <= 1 && time.Since(c.since) < warmTime
 }
 
 // flooded makes the next dial wait, since the server has sent much beside the answers of a connection:
@@ -291,7 +298,7 @@ func (p *pool) add(c *http.ClientConn, beneath *meter, err error) (evict func())
 	}
 	p.failures, p.until, p.cause = 0, time.Time{}, nil
 	p.single = c.Available() == 1
-	made := &conn{ClientConn: c, meter: beneath, fresh: true, used: time.Now()}
+	made := &conn{ClientConn: c, meter: beneath, fresh: true, used: time.Now(), warm: p.brief}
 	made.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { go p.evict(made) }}
 	p.conns = append(p.conns, made)
 	c.SetStateHook(func(*http.ClientConn) { p.notify() })

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -62,5 +63,34 @@ func TestAFirstRequestThatHangs(t *testing.T) {
 	u, _ := url.Parse(server.URL)
 	if n := len(c.pools[originOf(u)].conns); n != 1 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// A server that ends each connection after an answer takes as many requests at a time as others.
+func TestAServerThatEndsItsConnections(t *testing.T) {
+	t.Parallel()
+	var at, most atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n := at.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer at.Add(-1)
+		w.Header().Set("Connection", "close")
+		time.Sleep(50 * time.Millisecond)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	c := New(Options{Operator: Operator{AllowPrivate: true, Roots: roots}})
+	defer c.Close()
+	var all sync.WaitGroup
+	for range 40 {
+		all.Go(func() { post(t, c, server.URL) })
+	}
+	all.Wait()
+	if n := most.Load(); n < 10 {
+		t.Errorf("%d requests at a time", n)
 	}
 }
