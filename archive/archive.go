@@ -25,6 +25,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
@@ -56,9 +57,13 @@ type Entry struct {
 func (e Entry) owner() blobs.Owner { return blobs.Owner{ID: e.ID} }
 
 // Store archives a detached partition: nothing writes to it any more. One that is archived
-// already is not stored again. The caller drops it afterwards.
+// already, or that another process has archived and dropped, is not stored again. The caller drops
+// it afterwards.
 func (a *Archive) Store(ctx context.Context, p migrations.Partition) error {
 	e, attempt, err := a.begin(ctx, p)
+	if errors.Is(err, errGone) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("archive %s: %w", p.Name(), err)
 	}
@@ -125,15 +130,22 @@ func (a *Archive) begin(ctx context.Context, p migrations.Partition) (e Entry, a
 	return e, attempt, err
 }
 
-// keep keeps a detached partition from being dropped until the end of the transaction. It fails if it
-// was dropped before.
+// errGone is the error for a partition that was dropped, also if another of its name was created since.
+var errGone = errors.New("it was dropped")
+
+// keep keeps a detached partition from being dropped until the end of the transaction.
 func keep(ctx context.Context, tx pgx.Tx, p migrations.Partition) error {
-	if _, err := tx.Exec(ctx, "lock table "+pgx.Identifier{p.Name()}.Sanitize()+" in access share mode"); err != nil {
+	_, err := tx.Exec(ctx, "lock table "+pgx.Identifier{p.Name()}.Sanitize()+" in access share mode")
+	const undefinedTable = "42P01"
+	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == undefinedTable {
+		return errGone
+	}
+	if err != nil {
 		return err
 	}
 	there, err := p.IsDetached(ctx, tx)
 	if err == nil && !there {
-		err = errors.New("it was dropped, and created again since")
+		err = errGone
 	}
 	return err
 }
@@ -142,11 +154,12 @@ func keep(ctx context.Context, tx pgx.Tx, p migrations.Partition) error {
 // another store than that of the attempt.
 func (a *Archive) forget(ctx context.Context, e Entry, lost uuid.UUID) error {
 	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `
-			update archives a set row_count = null, bytes = null, stored_at = null
-			where id = $1 and exists (select from blobs b
-				where b.workspace_id = $2 and b.id = $3 and b.owner_id = a.id and b.status = 'committed')`, e.ID, e.owner().Workspace, lost)
+		tag, err := tx.Exec(ctx, `select from blobs where workspace_id = $1 and id = $2 and owner_id = $3 and status = 'committed' for update`,
+			e.owner().Workspace, lost, e.ID)
 		if err != nil || tag.RowsAffected() == 0 { // another process was faster
+			return err
+		}
+		if _, err := tx.Exec(ctx, `update archives set row_count = null, bytes = null, stored_at = null where id = $1`, e.ID); err != nil {
 			return err
 		}
 		return a.blobs.Drop(ctx, tx, e.owner())

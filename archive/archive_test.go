@@ -157,12 +157,18 @@ func TestAPartitionThatIsCreatedAgain(t *testing.T) {
 	f := setup(t)
 	slow := f.found()
 	pgtest.Exec(t, f.pool, `drop table `+partition)
+	if err := f.Store(t.Context(), slow); err != nil {
+		t.Errorf("one that was dropped: %v", err)
+	}
 	for i, at := range []time.Time{month.AddDate(0, 0, 14), month.AddDate(0, 0, 15)} {
 		pgtest.SetClock(t, f.pool, at)
 		f.run()
 		pgtest.Exec(t, f.pool, `insert into batch_log (workspace_id, batch_id, event, detail)
 			values (gen_random_uuid(), '019b8000-0000-7000-8000-000000000000', 'claimed', $1)`, []string{"before", "after"}[i])
-		if err := f.Store(t.Context(), slow); err == nil {
+		if err := f.Store(t.Context(), slow); err != nil {
+			t.Errorf("one that was dropped: %v", err)
+		}
+		if err := f.Store(t.Context(), f.found()); err == nil {
 			t.Error("an attached partition is archived")
 		}
 		stays := func(context.Context, pgx.Tx) (bool, error) { return false, nil }

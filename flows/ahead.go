@@ -12,7 +12,6 @@ import (
 
 	"lemma/clock"
 	"lemma/flows/enrollment"
-	"lemma/flows/intake"
 	"lemma/loop"
 )
 
@@ -21,8 +20,8 @@ const (
 	blockMost = time.Hour // the longest wait of an enrollment that is blocked
 )
 
-// Repairs returns the repairs of the times of flows, of their shards, moves and polls, of trigger
-// events, and of enrollments that are blocked. When an enrollment is due otherwise is a matter of its flow, so
+// Repairs returns the repairs of the times of flows, of their shards, moves and polls, and of
+// enrollments that are blocked. When an enrollment is due otherwise is a matter of its flow, so
 // nothing is known about that.
 func (f *Flows) Repairs() []clock.Repair {
 	lease := f.cfg.Lease + clock.Slack
@@ -32,7 +31,6 @@ func (f *Flows) Repairs() []clock.Repair {
 		clock.Update(f.pool, "flow_shards", repairShards, restAfterError+clock.Slack, lease, aheadMost),
 		clock.Update(f.pool, "flow_moves", repairMoves, restAfterError+clock.Slack, lease, aheadMost),
 		clock.Update(f.pool, "flow_polls", repairPolls, clock.Slack, retry, lease, aheadMost),
-		{Table: "trigger_events", Run: func(ctx context.Context) (int64, error) { return intake.RepairEvents(ctx, f.pool, aheadMost) }},
 		{Table: "enrollments", Run: f.repairBlocked},
 	}
 }

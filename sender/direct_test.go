@@ -97,11 +97,10 @@ func TestAProviderThatIsDownDelaysNoOther(t *testing.T) {
 				provider)
 		},
 		"no slot": func(b *bundle, s *Sender, provider uuid.UUID) {
-			for {
-				if p, _, _ := s.tryAcquire(&s.direct, b.Workspace, provider); p == nil {
-					return
-				}
+			for p := new(slot); p != nil; {
+				p, _, _ = s.tryAcquire(&s.direct, b.Workspace, provider)
 			}
+			s.direct.waiting = map[uuid.UUID]int{provider: 1000} // batches that wait for one
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,6 +121,36 @@ func TestAProviderThatIsDownDelaysNoOther(t *testing.T) {
 				t.Errorf("%d messages are sent", n)
 			}
 			b.WantCount(1, `select count(*) from batches where status = 'ready' and id = $1`, refs[0].BatchID)
+		})
+	}
+}
+
+// A job whose own batch waits for a moment, or with a large batch of another provider, works none besides.
+func TestAJobThatWaitsForAMomentWorksNoOther(t *testing.T) {
+	for name, c := range map[string]struct{ waiting, size, want int }{
+		"a moment": {0, 1, 0}, "a large batch": {1000, smallBatch + 1, 0}, "a small one": {1000, smallBatch, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			s := b.sender()
+			refs := b.insertDirect(2)
+			busy := b.NewProvider("scripted")
+			b.Exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2) on conflict do nothing`, b.Workspace, busy)
+			b.Exec(`update batches set provider_id = $1 where id = $2`, busy, refs[0].BatchID)
+			b.Exec(`update batches set size = $1 where id = $2`, c.size, refs[1].BatchID)
+			s.direct.most.ofProvider = 2
+			s.paceOf(busy).took.Store(int64(2 * slowAfter))
+			s.paceOf(b.provider).took.Store(int64(time.Millisecond))
+			for p := new(slot); p != nil; {
+				p, _, _ = s.tryAcquire(&s.direct, b.Workspace, busy)
+			}
+			s.direct.waiting = map[uuid.UUID]int{busy: c.waiting}
+			if _, err := s.Work(t.Context(), refs[0]); err != nil {
+				t.Error(err)
+			}
+			if n := b.carrier.called("ada@shop.example"); n != c.want {
+				t.Errorf("%d messages are sent", n)
+			}
 		})
 	}
 }

@@ -23,15 +23,17 @@ import (
 // choice. Direct notifications have workers of their own, which choose among
 // workspaces with due direct notifications.
 //
-// In one workspace, a provider that is down or slow has thousands of jobs at a moment that
-// find no slot. Such a job works a batch of another provider instead, if one of the last that
-// became due is one.
+// In one workspace, a provider that is down or slow may have thousands of jobs at a moment, which
+// find no slot. So a job of direct notifications that has to wait for long works a small batch of
+// another provider besides, if one of the last that became due is one.
 
 const (
 	readWorkspacesEvery = 250 * time.Millisecond // how often a process reads which workspaces have due batches
 	mostWorkspaces      = 100                    // workspaces per read; the next read continues after them
 	mostDue             = 16                     // due batches to choose from, so that workers do not choose the same
 	lastDue             = 500                    // that became due last, among which those of other providers are looked for
+	smallBatch          = 10                     // rows of one that a job works besides its own, which waits meanwhile
+	longWait            = 2 * time.Second        // of the own batch, from which on a job does so
 )
 
 // The batches that a worker chooses from, as the predicates of the indexes
@@ -114,15 +116,15 @@ func (s *Sender) serveOtherProvider(ctx context.Context, ref notifications.Ref) 
 		f.hasNoOther(ref.WorkspaceID)
 		return
 	}
-	if s.waitsForRead(s.slotsOf(other), other) != "" {
-		return // its own job puts it off
+	served := false
+	if s.waitsForRead(s.slotsOf(other), other) == "" { // otherwise its own job puts it off
+		if p := s.acquireNow(ctx, other); p != nil {
+			served = s.serve(ctx, other, p)
+		}
 	}
-	p := s.acquireNow(ctx, other)
-	if p == nil {
+	if !served {
 		f.hasNoOther(ref.WorkspaceID)
-		return
 	}
-	s.serve(ctx, other, p)
 }
 
 // mayHaveOther reports whether batches of another provider are to be looked for again.
@@ -244,13 +246,13 @@ func (s *Sender) dueFirst(ctx context.Context, f *fairness, workspace uuid.UUID)
 func (s *Sender) dueOfOther(ctx context.Context, f *fairness, ref notifications.Ref) (notifications.Ref, error) {
 	rows, _ := s.pool.Query(ctx, `
 		select d.workspace_id, d.origin_id, d.id from (
-			select workspace_id, origin_id, id, provider_id, due_at from batches
+			select workspace_id, origin_id, id, provider_id, size, due_at from batches
 			where workspace_id = $1 and status = 'ready' and gate = 'open' and `+f.of+` and due_at <= now()
 			order by due_at desc limit $4) d
 		where d.provider_id is distinct from (select provider_id from batches where workspace_id = $1 and origin_id = $2 and id = $3)
-		  and not exists (select from provider_meters m
+		  and d.size <= $6 and not exists (select from provider_meters m
 			where m.workspace_id = $1 and m.provider_id = d.provider_id and m.open_until > now())
-		order by d.due_at desc limit $5`, ref.WorkspaceID, ref.OriginID, ref.BatchID, lastDue, mostDue)
+		order by d.due_at desc limit $5`, ref.WorkspaceID, ref.OriginID, ref.BatchID, lastDue, mostDue, smallBatch)
 	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	if err != nil || len(due) == 0 {
 		return notifications.Ref{}, lemma.Wrap(err, "find a due batch of another provider")

@@ -13,8 +13,8 @@ import (
 // Work works a batch for one run of its job: it acquires a slot, claims the batch and
 // works its windows, or gives back what it could not finish. It returns how long until
 // the batch is due again, 0 for not at all. It may work a batch of another workspace
-// instead; then its own batch is due at once. If its own has to wait for a slot or a circuit, it may
-// work one of another provider besides.
+// instead; then its own batch is due at once. If its own has to wait for long, it may work one of
+// another provider besides.
 func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Duration, err error) {
 	if s.isDraining() {
 		return time.Second, nil
@@ -23,7 +23,7 @@ func (s *Sender) Work(ctx context.Context, ref notifications.Ref) (again time.Du
 		return time.Millisecond, nil
 	}
 	claimed, again, err := s.workOwn(ctx, ref)
-	if !claimed && again > 0 && err == nil && !s.isDraining() && ctx.Err() == nil {
+	if !claimed && again >= longWait && err == nil && notifications.IsDirect(ref.OriginID) && !s.isDraining() {
 		s.serveOtherProvider(ctx, ref)
 	}
 	return again, err

@@ -7,9 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"lemma/clock"
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
@@ -135,15 +133,4 @@ func (in *Intake) countRecorded(all []Recorded) {
 // rejected counts events that were refused because too many are waiting.
 func (in *Intake) rejected(n int) {
 	in.metrics.Events.WithLabelValues(admission.CodeOverloaded).Add(float64(n))
-}
-
-// RepairEvents repairs the times of so many events that were recorded while the clock of the database
-// was ahead: they would be later events for enrollments that begin afterwards.
-func RepairEvents(ctx context.Context, pool *pgxpool.Pool, most int) (int64, error) {
-	tag, err := pool.Exec(ctx, `
-		update trigger_events set received_at = now(), occurred_at = least(occurred_at, now())
-		where ctid = any(array(
-			select ctid from trigger_events where received_at > now() + $1::interval order by received_at limit $2
-			for no key update skip locked))`, clock.Slack, most)
-	return tag.RowsAffected(), err
 }
