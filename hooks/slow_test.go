@@ -4,9 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/flows/admission"
@@ -104,18 +109,18 @@ func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 		b.Must(err)
 	}
 	of := slots.Resource{Workspace: b.Workspace}
-	pgtest.Eventually(t, 10*time.Second, "they have their memory", func() bool { return h.large.bytes.Taken(of) == strangers*2*largeStep })
 	pgtest.Eventually(t, 10*time.Second, "their clients are waited for", func() bool {
 		h.large.mu.Lock()
 		defer h.large.mu.Unlock()
+		slow := 0
 		for one := range h.large.coming {
-			if one.slowness() < largeTime {
-				return false
+			if one.slowness() >= largeTime {
+				slow++
 			}
 		}
-		return true
+		return slow == strangers
 	})
-	rest := limitsOfLarge.Workspace - strangers*2*largeStep
+	rest := limitsOfLarge.Workspace - strangers*(MostBody+largePart)
 	leave, err := h.large.bytes.TryN(of, rest)
 	b.Must(err)
 	h.large.mu.Lock()
@@ -132,7 +137,7 @@ func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 	if err := b.receive(h, "e", b.large()); err != nil {
 		t.Errorf("a quick one: %v", err)
 	}
-	if !slowest.lost || slowest.whole != nil {
+	if slowest.leave != nil || slowest.whole != nil {
 		t.Error("the slowest has not lost its memory")
 	}
 	for i, end := range ends {
@@ -150,27 +155,43 @@ func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 	leave()
 }
 
-// A body that waits for memory is not slow for that. It gets the memory of one whose client sends
-// nothing.
-func TestABodyThatWaitsForMemoryIsNotSlow(t *testing.T) {
-	b := setup(t)
-	h := b.hooks()
-	of := slots.Resource{Workspace: b.Workspace}
-	honest, silent := h.large.begin(b.Workspace), h.large.begin(b.Workspace)
-	part := make([]byte, largeStep)
-	for _, one := range []*largeBody{honest, silent} {
-		b.Must(h.large.add(t.Context(), one, part))
+// paced is a body that comes in parts, each after a time.
+type paced struct {
+	left  int
+	pause time.Duration
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	if p.left <= 0 {
+		return 0, io.EOF
 	}
-	leave, err := h.large.bytes.TryN(of, limitsOfLarge.Workspace-2*largeStep)
-	b.Must(err)
-	defer leave()
-	silent.reads()
-	if err := h.large.add(t.Context(), honest, part); err != nil || !silent.lost {
-		t.Errorf("%v, lost %v", err, silent.lost)
+	time.Sleep(p.pause)
+	n := min(len(b), p.left, largePart)
+	p.left -= n
+	return n, nil
+}
+
+// Many large bodies that come at the same time, and quickly, do not wait for each other's memory in a
+// circle: those that have some are read to their ends.
+func TestManyLargeBodiesAtATime(t *testing.T) {
+	t.Parallel()
+	l, ws := newLargeBodies(), uuid.New()
+	var all sync.WaitGroup
+	for i := range 24 { // three times as many as there is memory for
+		all.Go(func() {
+			pause := time.Duration(1+i%2*9) * time.Millisecond // half of them take 300 ms
+			r := httptest.NewRequest(http.MethodPost, "/", &paced{MostBody - smallBody, pause})
+			_, leave, err := l.read(r, ws, make([]byte, smallBody))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			leave()
+		})
 	}
-	quick := h.large.begin(b.Workspace)
-	if err := h.large.add(t.Context(), quick, part); !admission.IsOverloaded(err) || honest.lost {
-		t.Errorf("%v, lost %v", err, honest.lost)
+	all.Wait()
+	if n := l.bytes.Taken(slots.Resource{Workspace: ws}); n != 0 || len(l.coming) != 0 {
+		t.Errorf("%d bytes of %d bodies are left", n, len(l.coming))
 	}
 }
 
