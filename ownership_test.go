@@ -190,7 +190,7 @@ var mayWrite = map[string]map[string]string{
 	"provider_watermarks":  {"events": "insert update"},
 	"deliveries":           {"deliveries": "insert update"},
 	"delivery_counts":      {"deliveries": "insert update"},
-	"tracking_queue":       {"tracking": "insert update delete"}, // update: times of a wrong clock
+	"tracking_queue":       {"tracking": "insert delete"},
 	"tracking_events":      {"tracking": "insert"},
 	"engagements":          {"tracking": "insert update"},
 	"engagement_counts":    {"tracking": "insert update"},

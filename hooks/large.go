@@ -68,12 +68,13 @@ func (l *largeBodies) read(r *http.Request, ws uuid.UUID, start []byte) (body []
 			b.free()
 		}
 	}()
-	n := b.add(start)
+	b.add(start)
 	for part := make([]byte, largePart); ; {
 		b.reads()
 		got, err := r.Body.Read(part)
 		b.hasRead()
-		if n = b.add(part[:got]); n == 0 {
+		n := b.add(part[:got])
+		if n == 0 {
 			return nil, nil, busy
 		}
 		switch {
@@ -164,8 +165,9 @@ func (b *largeBody) slowness() time.Duration {
 	return slow
 }
 
-// takeFromSlowest frees the memory of the body whose client is slowest, if there is too little: one of the same workspace if that has too much of its memory, and otherwise any. It
-// returns how many bytes it had.
+// takeFromSlowest frees the memory of the body whose client is slowest, if there is too little: one of
+// the same workspace if that has too much of its memory, and otherwise any. It returns how many bytes it
+// had.
 func (l *largeBodies) takeFromSlowest(of slots.Resource, size int) (freed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -61,6 +61,6 @@ const leaderMost = 5 * time.Minute
 
 func (s *Server) allRepairs() []clock.Repair {
 	return slices.Concat(s.Sender.Repairs(), s.Providers.Repairs(), s.Campaigns.Repairs(), s.Flows.Repairs(), s.Webhooks.Repairs(),
-		s.Exports.Repairs(), s.Settings.Repairs(), s.Tracking.Repairs(), []clock.Repair{clock.Update(s.Pool, "river_leader", `
+		s.Exports.Repairs(), s.Settings.Repairs(), []clock.Repair{clock.Update(s.Pool, "river_leader", `
 			update river_leader set expires_at = now() + $1::interval where expires_at > now() + $1::interval + $1::interval`, leaderMost)})
 }

@@ -75,7 +75,6 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Sender).expired", "batches_", "the batches that are leased"},
 	{"(*Sender).repairLeases", "batches_", "the batches that are leased"},
 	{"(*Sender).readAhead", "batches_", "the first by due_at after those of the run before"},
-	{"(*Tracking).repairQueue", "tracking_queue_due", "the events that wait to be applied, once in 30 s"},
 	{"webhooks.readReady", "outbox_ready", "skips from one endpoint with messages to the next"},
 	{"webhooks.readReady", "outbox_woken", "the first by due_at, whose wait is over"},
 	{"(*readyEndpoints).wakeInTurn", "outbox_waiting", "skips from one endpoint with waiting messages to the next"},

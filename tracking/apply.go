@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"lemma/clock"
 	"lemma/loop"
 	"lemma/queue"
 )
@@ -25,6 +24,11 @@ const (
 	fast    = 2 * time.Second // from the send to a click that no person makes
 	beside  = time.Second     // between clicks on two links that no person makes
 	before  = time.Minute     // from a HEAD request to the click that it announces
+
+	// ahead is more than a time can be ahead of the clock: a flood is dated to the end of its minute.
+	// Events beyond it were recorded by a wrong clock of the database, and are applied at once, with
+	// their times, since the rules compare these.
+	ahead = 2 * time.Minute
 )
 
 // Loop applies events until ctx ends. Several workspaces are applied at a time, so that a
@@ -41,25 +45,6 @@ func (t *Tracking) Loop(ctx context.Context) {
 		all.Go(func() { loop.Every(ctx, period, t.applyDue, t.logFailed) })
 	}
 	all.Wait()
-}
-
-// repairMost is how many rows one run of a repair changes.
-const repairMost = 1_000
-
-// Repairs returns the repair of the queue: opens and clicks that were recorded while the clock of the
-// database was ahead would wait for it.
-func (t *Tracking) Repairs() []clock.Repair {
-	return []clock.Repair{{Table: "tracking_queue", Run: t.repairQueue}}
-}
-
-// repairQueue leaves floods, which are dated to the end of their minute.
-func (t *Tracking) repairQueue(ctx context.Context) (int64, error) {
-	tag, err := t.Pool.Exec(ctx, `
-		update tracking_queue set occurred_at = now()
-		where ctid = any(array(
-			select ctid from tracking_queue where times > 0 and occurred_at > now() + $1::interval limit $2 for no key update skip locked))`,
-		time.Minute+clock.Slack, repairMost)
-	return tag.RowsAffected(), err
 }
 
 func (t *Tracking) logFailed(err error) { t.Log.Error("apply opens and clicks", "error", err) }
@@ -174,9 +159,12 @@ func (a *application) take(ctx context.Context, age time.Duration, of queue.Part
 	rows, _ := a.tx.Query(ctx, `
 		delete from tracking_queue q where ctid = any(array(
 			select ctid from tracking_queue where workspace_id = $1 and times > 0 and occurred_at <= now() - $2::interval
+			order by occurred_at limit $3 offset $4 for update skip locked)
+		|| array(
+			select ctid from tracking_queue where workspace_id = $1 and times > 0 and occurred_at > now() + $5::interval
 			order by occurred_at limit $3 offset $4 for update skip locked))
 		returning q.id, q.origin_id, q.key, q.type, q.link, coalesce(q.machine, ''), q.times, q.occurred_at`,
-		a.ws, age, of.Most, of.Skip)
+		a.ws, age, of.Most, of.Skip, ahead)
 	var e event
 	_, err := pgx.ForEachRow(rows, []any{&e.id, &e.of.origin, &e.of.key, &e.kind, &e.of.link, &e.machine, &e.times, &e.at}, func() error {
 		a.events = append(a.events, &applied{event: e})

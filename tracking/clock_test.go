@@ -92,16 +92,16 @@ func TestRowsWhileNoProcessRan(t *testing.T) {
 }
 
 // Opens and clicks that were recorded while the clock of the database was ahead are counted when it
-// is right again. Floods, which are dated to the end of their minute, are kept.
-func TestEventsOfAWrongClockAreRepaired(t *testing.T) {
+// is right again, and as they would have been. Floods, which are dated to the end of their minute, wait.
+func TestEventsOfAWrongClockAreApplied(t *testing.T) {
 	b := setup(t)
-	b.put(b.event(0, opened, 0, 0), b.event(1, opened, 0, 0))
-	b.Exec(`update tracking_queue set occurred_at = now() + case when key = $1 then interval '1 hour' else interval '1 minute' end`, keyOf(0))
-	for _, want := range []int64{1, 0} {
-		if n, err := b.Repairs()[0].Run(t.Context()); n != want || err != nil {
-			t.Errorf("%d rows are repaired, %v; want %d", n, err, want)
-		}
+	b.put(b.event(0, clicked, 1, 20*time.Minute), b.event(0, clicked, 2, 30*time.Minute), b.event(1, opened, 0, 0))
+	b.Exec(`update tracking_queue
+		set occurred_at = case when key = $1 then occurred_at + interval '1 day' else now() + interval '1 minute' end`, keyOf(0))
+	for range 2 {
+		_, err := b.Apply(t.Context(), settled)
+		b.Must(err)
 	}
-	b.WantCount(1, `select count(*) from tracking_queue where key = $1 and occurred_at <= now()`, keyOf(0))
-	b.WantCount(1, `select count(*) from tracking_queue where key = $1 and occurred_at > now() + interval '10 seconds'`, keyOf(1))
+	b.wantCounts(notifications.Engagement{Clicks: 2, UniqueClicks: 1})
+	b.WantCount(1, `select count(*) from tracking_queue where key = $1`, keyOf(1))
 }

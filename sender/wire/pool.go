@@ -189,7 +189,7 @@ const warmTime = time.Second
 // HTTP/2 takes at a time is not known before; APNs takes one until it has seen a valid token. What
 // exceeds it is refused, or waits until its time is over.
 func (p *pool) warmUp(c *conn) {
-	if c.warm || !c.fresh {
+	if c.warm || !c.fresh || c.Available() == 0 { // it has no place for another one, as in HTTP/1.1
 		return
 	}
 	time.AfterFunc(warmTime, func() {
