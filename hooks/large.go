@@ -16,10 +16,14 @@ import (
 )
 
 // largeBodies bound the bytes of the bodies above smallBody. Their senders need no signature before
-// the whole body has come, and may send slowly. A body has memory for all of it before the rest is
-// read, so that none waits for memory while it has some. When there is none, the body whose client
+// the whole body has come, and may send slowly. A body has memory before it is read: for its first
+// firstStage bytes, and once these have come, for all of it. So none waits for memory while another
+// one waits for its own, and who sends little takes little. When there is none, the body whose client
 // is slowest loses its own.
-type largeBodies struct {
+type largeBodies struct{ first, whole *stage }
+
+// stage is memory of bodies.
+type stage struct {
 	bytes *slots.Slots
 
 	mu     sync.Mutex
@@ -28,28 +32,33 @@ type largeBodies struct {
 
 // largeBody is a body whose rest is coming.
 type largeBody struct {
+	in   *stage
 	of   slots.Resource
 	size int // bytes of memory
 
 	mu     sync.Mutex
 	whole  []byte
 	leave  func()        // frees its memory; nil: it has none
+	came   int           // bytes that its client was waited for
 	waited time.Duration // for its client, in reads that have ended
 	since  time.Time     // the begin of the current read; zero: there is none
 }
 
-// limitsOfLarge are bytes.
+// limitsOfLarge are bytes of each stage.
 var limitsOfLarge = slots.Limits{Process: 32 << 20, Workspace: 8 << 20}
 
 const (
-	largeTime = 100 * time.Millisecond // that a client may be waited for while others wait for memory
-	largeRate = 1 << 20                // bytes in a second, the time of which does not count
-	largePart = 32 << 10               // bytes that are read at a time
-	largeTry  = 20 * time.Millisecond  // after which a body that waits looks for a slow one again
+	firstStage = 256 << 10
+	largeTime  = 100 * time.Millisecond // that a client may be waited for while others wait for memory
+	largeRate  = 1 << 20                // bytes in a second, the time of which does not count
+	largePart  = 32 << 10               // bytes that are read at a time
+	largeTry   = 20 * time.Millisecond  // after which a body that waits looks for a slow one again
 )
 
-func newLargeBodies() *largeBodies {
-	return &largeBodies{bytes: slots.New(limitsOfLarge, isBusy), coming: map[*largeBody]struct{}{}}
+func newLargeBodies() *largeBodies { return &largeBodies{newStage(), newStage()} }
+
+func newStage() *stage {
+	return &stage{bytes: slots.New(limitsOfLarge, isBusy), coming: map[*largeBody]struct{}{}}
 }
 
 // read reads the rest of a body that begins with start, up to a part more than MostBody. leave
@@ -59,63 +68,91 @@ func (l *largeBodies) read(r *http.Request, ws uuid.UUID, start []byte) (body []
 	if r.ContentLength >= 0 {
 		size = int(min(r.ContentLength, MostBody))
 	}
-	b, err := l.begin(r.Context(), ws, size+largePart)
+	b, err := l.first.begin(r.Context(), ws, min(size, firstStage)+largePart)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() {
-		if l.came(b); leave == nil { // after a panic, too
+		if b.end(); leave == nil { // after a panic, too
 			b.free()
 		}
 	}()
-	b.add(start)
+	b.add(start, 0)
 	for part := make([]byte, largePart); ; {
 		b.reads()
 		got, err := r.Body.Read(part)
 		b.hasRead()
-		n := b.add(part[:got])
-		if n == 0 {
-			return nil, nil, busy
-		}
+		n := b.add(part[:got], got)
 		switch {
+		case n == 0:
+			return nil, nil, busy
 		case errors.Is(err, io.EOF), n > MostBody:
-			if l.came(b); b.add(nil) == 0 {
+			if b.end(); b.add(nil, 0) == 0 {
 				return nil, nil, busy
 			}
 			return b.whole, b.free, nil
 		case err != nil:
 			return nil, nil, fmt.Errorf("read the body: %w: %w", sender.ErrUnreadable, err)
+		case n > firstStage && b.in == l.first:
+			if b, err = l.promote(r.Context(), b, size+largePart); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 }
 
+// promote gives a body memory for all of it. It returns the old one with an error.
+func (l *largeBodies) promote(ctx context.Context, b *largeBody, size int) (*largeBody, error) {
+	all, err := l.whole.begin(ctx, b.of.Workspace, size)
+	if err != nil {
+		return b, err
+	}
+	b.end()
+	if b.add(nil, 0) == 0 {
+		all.end()
+		all.free()
+		return b, busy
+	}
+	all.mu.Lock()
+	all.whole, all.came, all.waited = append(all.whole, b.whole...), b.came, b.waited
+	all.mu.Unlock()
+	b.free()
+	return all, nil
+}
+
 // begin waits for the memory of a body.
-func (l *largeBodies) begin(ctx context.Context, ws uuid.UUID, size int) (*largeBody, error) {
-	b := &largeBody{of: slots.Resource{Workspace: ws}, size: size}
-	entered := make(chan struct{})
-	go l.evict(b.of, size, entered)
-	leave, err := l.bytes.EnterN(ctx, b.of, size)
-	close(entered)
+func (s *stage) begin(ctx context.Context, ws uuid.UUID, size int) (*largeBody, error) {
+	b := &largeBody{in: s, of: slots.Resource{Workspace: ws}, size: size}
+	leave, err := s.bytes.TryN(b.of, size)
+	if err != nil {
+		entered := make(chan struct{})
+		go s.evict(b.of, size, entered)
+		leave, err = s.bytes.EnterN(ctx, b.of, size)
+		close(entered)
+	}
 	if err != nil {
 		return nil, busy
 	}
 	b.whole, b.leave = make([]byte, 0, size), leave
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.coming[b] = struct{}{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.coming[b] = struct{}{}
 	return b, nil
 }
 
 // evict frees memory for a body until it has its own.
-func (l *largeBodies) evict(of slots.Resource, size int, entered <-chan struct{}) {
-	for {
-		for freed := 0; freed < size; {
-			n := l.takeFromSlowest(of, size)
-			if n == 0 {
-				break
-			}
-			freed += n
+func (s *stage) evict(of slots.Resource, size int, entered <-chan struct{}) {
+	for freed := 0; ; {
+		select {
+		case <-entered:
+			return
+		default:
 		}
+		if n := s.takeFromSlowest(of, size); n > 0 && freed+n < size {
+			freed += n
+			continue
+		}
+		freed = 0
 		select {
 		case <-entered:
 			return
@@ -124,21 +161,22 @@ func (l *largeBodies) evict(of slots.Resource, size int, entered <-chan struct{}
 	}
 }
 
-// came ends the time in which a body may lose its memory.
-func (l *largeBodies) came(b *largeBody) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.coming, b)
+// end ends the time in which a body may lose its memory.
+func (b *largeBody) end() {
+	b.in.mu.Lock()
+	defer b.in.mu.Unlock()
+	delete(b.in.coming, b)
 }
 
-// add adds what has come, and returns how many bytes that are; 0 if the body has lost its memory.
-func (b *largeBody) add(part []byte) int {
+// add adds what has come, of which the client was waited for some, and returns how many bytes there
+// are; 0 if the body has lost its memory.
+func (b *largeBody) add(part []byte, came int) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.leave == nil {
 		return 0
 	}
-	b.whole = append(b.whole, part...)
+	b.whole, b.came = append(b.whole, part...), b.came+came
 	return len(b.whole)
 }
 
@@ -158,7 +196,7 @@ func (b *largeBody) hasRead() {
 func (b *largeBody) slowness() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	slow := b.waited - time.Duration(len(b.whole))*time.Second/largeRate
+	slow := b.waited - time.Duration(b.came)*time.Second/largeRate
 	if !b.since.IsZero() {
 		slow += time.Since(b.since)
 	}
@@ -168,17 +206,17 @@ func (b *largeBody) slowness() time.Duration {
 // takeFromSlowest frees the memory of the body whose client is slowest, if there is too little: one of
 // the same workspace if that has too much of its memory, and otherwise any. It returns how many bytes it
 // had.
-func (l *largeBodies) takeFromSlowest(of slots.Resource, size int) (freed int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if leave, err := l.bytes.TryN(of, size); err == nil {
+func (s *stage) takeFromSlowest(of slots.Resource, size int) (freed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if leave, err := s.bytes.TryN(of, size); err == nil {
 		leave()
 		return 0
 	}
-	own := l.bytes.Taken(of)+size > limitsOfLarge.Workspace
+	own := s.bytes.Taken(of)+size > limitsOfLarge.Workspace
 	var slowest *largeBody
 	most := largeTime
-	for b := range l.coming {
+	for b := range s.coming {
 		if slow := b.slowness(); (!own || b.of == of) && slow >= most {
 			slowest, most = b, slow
 		}
@@ -186,7 +224,7 @@ func (l *largeBodies) takeFromSlowest(of slots.Resource, size int) (freed int) {
 	if slowest == nil {
 		return 0
 	}
-	delete(l.coming, slowest)
+	delete(s.coming, slowest)
 	slowest.free()
 	return slowest.size
 }

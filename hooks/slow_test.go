@@ -32,7 +32,7 @@ func TestLargeBodiesOfOneWorkspace(t *testing.T) {
 	other := newBundle(pgtest.Shop{T: t, Pool: b.Pool, Workspace: pgtest.Workspace(t, b.Pool)})
 	other.accounts = b.accounts // one process
 	other.provider = other.create(other.key)
-	leave, err := h.large.bytes.TryN(slots.Resource{Workspace: b.Workspace}, limitsOfLarge.Workspace-smallBody)
+	leave, err := h.large.first.bytes.TryN(slots.Resource{Workspace: b.Workspace}, limitsOfLarge.Workspace-smallBody)
 	b.Must(err)
 	if err := b.receive(h, "e", b.large()); !admission.IsOverloaded(err) {
 		t.Errorf("%v", err)
@@ -47,8 +47,8 @@ func TestLargeBodiesOfOneWorkspace(t *testing.T) {
 	if err := b.receive(h, "e", b.large()); err != nil {
 		t.Errorf("%v", err)
 	}
-	if n := h.large.bytes.Taken(slots.Resource{Workspace: b.Workspace}); n != 0 || len(h.large.coming) != 0 {
-		t.Errorf("%d bytes of %d bodies are left", n, len(h.large.coming))
+	if n := h.large.first.bytes.Taken(slots.Resource{Workspace: b.Workspace}); n != 0 || len(h.large.first.coming) != 0 {
+		t.Errorf("%d bytes of %d bodies are left", n, len(h.large.first.coming))
 	}
 }
 
@@ -110,22 +110,22 @@ func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 	}
 	of := slots.Resource{Workspace: b.Workspace}
 	pgtest.Eventually(t, 10*time.Second, "their clients are waited for", func() bool {
-		h.large.mu.Lock()
-		defer h.large.mu.Unlock()
+		h.large.first.mu.Lock()
+		defer h.large.first.mu.Unlock()
 		slow := 0
-		for one := range h.large.coming {
+		for one := range h.large.first.coming {
 			if one.slowness() >= largeTime {
 				slow++
 			}
 		}
 		return slow == strangers
 	})
-	rest := limitsOfLarge.Workspace - strangers*(MostBody+largePart)
-	leave, err := h.large.bytes.TryN(of, rest)
+	rest := limitsOfLarge.Workspace - strangers*(firstStage+largePart)
+	leave, err := h.large.first.bytes.TryN(of, rest)
 	b.Must(err)
-	h.large.mu.Lock()
+	h.large.first.mu.Lock()
 	var slowest *largeBody
-	for one := range h.large.coming {
+	for one := range h.large.first.coming {
 		one.mu.Lock()
 		one.waited = time.Hour
 		if slowest == nil {
@@ -133,7 +133,7 @@ func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 		}
 		one.mu.Unlock()
 	}
-	h.large.mu.Unlock()
+	h.large.first.mu.Unlock()
 	if err := b.receive(h, "e", b.large()); err != nil {
 		t.Errorf("a quick one: %v", err)
 	}
@@ -149,8 +149,8 @@ func TestSlowLargeBodiesLoseTheirMemory(t *testing.T) {
 			busy++
 		}
 	}
-	if n := h.large.bytes.Taken(of); busy != 1 || n != rest || len(h.large.coming) != 0 {
-		t.Errorf("%d are refused as busy, %d bytes and %d bodies are left", busy, n-rest, len(h.large.coming))
+	if n := h.large.first.bytes.Taken(of); busy != 1 || n != rest || len(h.large.first.coming) != 0 {
+		t.Errorf("%d are refused as busy, %d bytes and %d bodies are left", busy, n-rest, len(h.large.first.coming))
 	}
 	leave()
 }
@@ -190,8 +190,46 @@ func TestManyLargeBodiesAtATime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := l.bytes.Taken(slots.Resource{Workspace: ws}); n != 0 || len(l.coming) != 0 {
-		t.Errorf("%d bytes of %d bodies are left", n, len(l.coming))
+	for _, s := range []*stage{l.first, l.whole} {
+		if n := s.bytes.Taken(slots.Resource{Workspace: ws}); n != 0 || len(s.coming) != 0 {
+			t.Errorf("%d bytes of %d bodies are left", n, len(s.coming))
+		}
+	}
+}
+
+// Strangers of whose large bodies little has come take little memory: a whole one is read beside them,
+// and none of theirs is needed for it.
+func TestLittleOfManyLargeBodies(t *testing.T) {
+	t.Parallel()
+	l, ws := newLargeBodies(), uuid.New()
+	var ends []*io.PipeWriter
+	done := make(chan error, 25)
+	for range cap(done) {
+		begin, end := io.Pipe()
+		ends = append(ends, end)
+		r := httptest.NewRequest(http.MethodPost, "/", begin)
+		r.ContentLength = MostBody
+		go func() {
+			_, _, err := l.read(r, ws, make([]byte, smallBody))
+			done <- err
+		}()
+		if _, err := end.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	whole := httptest.NewRequest(http.MethodPost, "/", &paced{MostBody - smallBody, time.Millisecond})
+	_, leave, err := l.read(whole, ws, make([]byte, smallBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	for _, end := range ends {
+		_ = end.CloseWithError(io.ErrUnexpectedEOF)
+	}
+	for range ends {
+		if err := <-done; admission.IsOverloaded(err) {
+			t.Error("one has lost its memory")
+		}
 	}
 }
 

@@ -63,11 +63,12 @@ type conn struct {
 	calls int // that have capacity on it
 	idle  dial.IdleConn
 
-	warm    bool      // it takes several requests at a time: see warmUp
-	ended   int       // requests
-	since   time.Time // the end of the last one
-	spent   bool      // it gets no more requests: see meter
-	isFlood bool      // it was counted as one
+	warm      bool      // it takes several requests at a time: see warmUp
+	ended     int       // requests
+	since     time.Time // the end of the last one
+	isWarming bool      // it becomes warm after warmTime
+	spent     bool      // it gets no more requests: see meter
+	isFlood   bool      // it was counted as one
 }
 
 // capacity is that of a connection for one request.
@@ -96,11 +97,15 @@ func (p *pool) take(ctx context.Context) (c *capacity, waited bool, err error) {
 			return c, waited, err
 		}
 		waited = true
+		again := time.NewTimer(checkAgain)
 		select {
 		case <-p.changed:
+		case <-again.C:
 		case <-ctx.Done():
+			again.Stop()
 			return nil, waited, ctx.Err()
 		}
+		again.Stop()
 	}
 }
 
@@ -147,11 +152,13 @@ func (p *pool) reserve() (*capacity, error) {
 	warming := false
 	for _, c := range slices.Backward(p.conns) { // the last is used first, so that the others can be closed
 		if !c.warm && c.calls > 0 {
-			warming = warming || c.Available() > 0
+			if c.Available() > 0 {
+				warming = true
+				p.warmUp(c)
+			}
 			continue
 		}
 		if c.Reserve() == nil {
-			p.warmUp(c)
 			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c}
 			c.fresh, c.used = false, time.Now()
 			c.calls++
@@ -182,17 +189,24 @@ func (p *pool) reserve() (*capacity, error) {
 	return nil, nil
 }
 
+// checkAgain is after which time a request that waits looks for capacity again, also if nothing
+// has said that there may be some: a connection may have been left without it by several causes at
+// a moment.
+const checkAgain = time.Second
+
 // warmTime is how long the first request on a connection is alone on it.
 const warmTime = time.Second
 
-// warmUp leaves a new connection to its first request until that ends. How many requests a server of
-// HTTP/2 takes at a time is not known before; APNs takes one until it has seen a valid token. What
-// exceeds it is refused, or waits until its time is over.
+// warmUp ends the time in which a new connection is left to its first request, while others wait for
+// it. How many requests a server of HTTP/2 takes at a time is not known before the first one ends;
+// APNs takes one until it has seen a valid token. What exceeds it is refused, or waits until its time
+// is over.
 func (p *pool) warmUp(c *conn) {
-	if c.warm || !c.fresh || c.Available() == 0 { // it has no place for another one, as in HTTP/1.1
+	if c.isWarming {
 		return
 	}
-	time.AfterFunc(warmTime, func() {
+	c.isWarming = true
+	time.AfterFunc(warmTime-time.Since(c.used), func() {
 		p.mu.Lock()
 		c.warm = true
 		p.mu.Unlock()
