@@ -309,12 +309,7 @@ func TestHangingUpEndsNoStatement(t *testing.T) {
 		b.Must(err)
 		done := make(chan answered, 1)
 		go func() { done <- b.do("GET", "/v1/templates", nil, gone) }()
-		waits := func() bool {
-			return b.Count("select count(*) from pg_locks where not granted and relation = 'templates'::regclass") > 0
-		}
-		for end := time.Now().Add(5 * time.Second); !waits() && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
+		b.WaitForLocks(1)
 		before := b.Pool.Stat().NewConnsCount()
 		if name == "quick" {
 			b.Must(locked.Rollback(t.Context()))

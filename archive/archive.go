@@ -25,12 +25,12 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
 	"lemma/blobs"
 	"lemma/migrations"
+	"lemma/pgerr"
 )
 
 // Archive stores and reads partitions. It is safe for concurrent use.
@@ -136,8 +136,7 @@ var errGone = errors.New("it was dropped")
 // keep keeps a detached partition from being dropped until the end of the transaction.
 func keep(ctx context.Context, tx pgx.Tx, p migrations.Partition) error {
 	_, err := tx.Exec(ctx, "lock table "+pgx.Identifier{p.Name()}.Sanitize()+" in access share mode")
-	const undefinedTable = "42P01"
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == undefinedTable {
+	if pgerr.Is(err, pgerr.UndefinedTable) {
 		return errGone
 	}
 	if err != nil {
@@ -150,8 +149,8 @@ func keep(ctx context.Context, tx pgx.Tx, p migrations.Partition) error {
 	return err
 }
 
-// forget ends a committed attempt whose content the store does not have: it has lost it, or is
-// another store than that of the attempt.
+// forget ends a committed attempt whose content the store does not have: the store has lost it, or is
+// another one than that of the attempt.
 func (a *Archive) forget(ctx context.Context, e Entry, lost uuid.UUID) error {
 	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `select from blobs where workspace_id = $1 and id = $2 and owner_id = $3 and status = 'committed' for update`,

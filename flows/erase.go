@@ -61,7 +61,7 @@ func (f *Flows) Erase(ctx context.Context, ws uuid.UUID, profileKey string) (Era
 			e.tx, e.done, e.waiting = tx, Erased{}, slices.Clone(waiting)
 			return e.run(ctx)
 		})
-		if pgerr.Is(err, undefinedTable) && time.Now().Before(until) { // a detached month was dropped
+		if pgerr.Is(err, pgerr.UndefinedTable) && time.Now().Before(until) { // a detached month was dropped
 			continue
 		}
 		if err != nil {
@@ -74,8 +74,6 @@ func (f *Flows) Erase(ctx context.Context, ws uuid.UUID, profileKey string) (Era
 		}
 	}
 }
-
-const undefinedTable = "42P01"
 
 // add adds the numbers of a page.
 func (d *Erased) add(page Erased) {

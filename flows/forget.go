@@ -111,7 +111,7 @@ func (f *Flows) deleteAged(ctx context.Context, remove string, old aged, blocked
 			gone += tag.RowsAffected()
 			return err
 		})
-		if *blocked++; !pgerr.Is(err, "55P03", "57014") { // a timeout of a lock, of the statement
+		if *blocked++; !pgerr.Is(err, pgerr.LockTimeout, "57014") { // a timeout of a lock, of the statement
 			*blocked = 0
 		}
 		return err

@@ -39,7 +39,7 @@ type largeBody struct {
 	mu     sync.Mutex
 	whole  []byte
 	leave  func()        // frees its memory; nil: it has none
-	came   int           // bytes that its client was waited for
+	came   int           // bytes that were read while the client was waited for
 	waited time.Duration // for its client, in reads that have ended
 	since  time.Time     // the begin of the current read; zero: there is none
 }

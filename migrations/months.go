@@ -9,8 +9,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"lemma/pgerr"
 )
 
 // Partition has the rows of a table whose ids were made in one month.
@@ -115,8 +116,7 @@ func Detach(
 		done = err == nil
 		return err
 	})
-	const lockNotAvailable = "55P03"
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == lockNotAvailable {
+	if pgerr.Is(err, pgerr.LockTimeout) {
 		err = ErrBusy
 	}
 	if err != nil {
@@ -149,8 +149,7 @@ func Drop(ctx context.Context, pool *pgxpool.Pool, p Partition, keep func(contex
 		done = err == nil
 		return err
 	})
-	const undefinedTable = "42P01"
-	if fault, ok := errors.AsType[*pgconn.PgError](err); ok && fault.Code == undefinedTable { // another process was faster
+	if pgerr.Is(err, pgerr.UndefinedTable) { // another process was faster
 		return true, nil
 	}
 	if err != nil {

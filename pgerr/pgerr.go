@@ -22,6 +22,9 @@ const (
 	ForeignKey = "23503" // a row that is referred to, or a reference to a row that does not exist
 	Unique     = "23505"
 
+	UndefinedTable = "42P01" // another process has dropped it
+	LockTimeout    = "55P03"
+
 	deadlock    = "40P01"
 	serializing = "40001"
 )

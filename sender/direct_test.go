@@ -88,6 +88,22 @@ func TestDirectNotificationsAreServedFairly(t *testing.T) {
 	b.WantCount(0, sent+`= $2`, b.Workspace, b.origin)
 }
 
+// directOverTwo inserts two direct notifications: the first over another provider than the bundle's.
+func (b *bundle) directOverTwo() (refs []notifications.Ref, other uuid.UUID) {
+	b.T.Helper()
+	refs, other = b.insertDirect(2), b.NewProvider("scripted")
+	b.Exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2) on conflict do nothing`, b.Workspace, other)
+	b.Exec(`update batches set provider_id = $1 where id = $2`, other, refs[0].BatchID)
+	return refs, other
+}
+
+// takeSlots takes the slots of a provider for direct notifications.
+func (b *bundle) takeSlots(s *Sender, provider uuid.UUID) {
+	for p := new(slot); p != nil; {
+		p, _, _ = s.tryAcquire(&s.direct, b.Workspace, provider)
+	}
+}
+
 // Jobs of a provider that is down, or has no slot, work what is due over another one of the
 // workspace: its own jobs come after thousands of them.
 func TestAProviderThatIsDownDelaysNoOther(t *testing.T) {
@@ -97,19 +113,14 @@ func TestAProviderThatIsDownDelaysNoOther(t *testing.T) {
 				provider)
 		},
 		"no slot": func(b *bundle, s *Sender, provider uuid.UUID) {
-			for p := new(slot); p != nil; {
-				p, _, _ = s.tryAcquire(&s.direct, b.Workspace, provider)
-			}
+			b.takeSlots(s, provider)
 			s.direct.waiting = map[uuid.UUID]int{provider: 1000} // batches that wait for one
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			s := b.sender()
-			refs := b.insertDirect(2)
-			down := b.NewProvider("scripted")
-			b.Exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2) on conflict do nothing`, b.Workspace, down)
-			b.Exec(`update batches set provider_id = $1 where id = $2`, down, refs[0].BatchID)
+			refs, down := b.directOverTwo()
 			s.direct.most.ofProvider = 2
 			s.paceOf(b.provider).took.Store(int64(time.Millisecond))
 			s.paceOf(down).took.Store(int64(2 * slowAfter))
@@ -133,17 +144,12 @@ func TestAJobThatWaitsForAMomentWorksNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			s := b.sender()
-			refs := b.insertDirect(2)
-			busy := b.NewProvider("scripted")
-			b.Exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2) on conflict do nothing`, b.Workspace, busy)
-			b.Exec(`update batches set provider_id = $1 where id = $2`, busy, refs[0].BatchID)
+			refs, busy := b.directOverTwo()
 			b.Exec(`update batches set size = $1 where id = $2`, c.size, refs[1].BatchID)
 			s.direct.most.ofProvider = 2
 			s.paceOf(busy).took.Store(int64(2 * slowAfter))
 			s.paceOf(b.provider).took.Store(int64(time.Millisecond))
-			for p := new(slot); p != nil; {
-				p, _, _ = s.tryAcquire(&s.direct, b.Workspace, busy)
-			}
+			b.takeSlots(s, busy)
 			s.direct.waiting = map[uuid.UUID]int{busy: c.waiting}
 			if _, err := s.Work(t.Context(), refs[0]); err != nil {
 				t.Error(err)
@@ -159,27 +165,22 @@ func TestAJobThatWaitsForAMomentWorksNoOther(t *testing.T) {
 func TestNothingIsClaimedAfterADrain(t *testing.T) {
 	b := setup(t)
 	s := b.sender()
-	refs := b.insertDirect(2)
-	busy := b.NewProvider("scripted")
-	b.Exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2) on conflict do nothing`, b.Workspace, busy)
-	b.Exec(`update batches set provider_id = $1 where id = $2`, busy, refs[0].BatchID)
+	refs, busy := b.directOverTwo()
 	s.direct.most.ofProvider = 2
 	for _, provider := range []uuid.UUID{b.provider, busy} {
 		s.paceOf(provider).took.Store(int64(time.Millisecond))
 	}
-	for p := new(slot); p != nil; {
-		p, _, _ = s.tryAcquire(&s.direct, b.Workspace, busy)
-	}
+	b.takeSlots(s, busy)
 	waits := make(chan error)
 	go func() {
 		_, err := s.Work(t.Context(), refs[0])
 		waits <- err
 	}()
-	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
+	b.Eventually("the job waits", func() bool {
 		s.direct.mu.Lock()
-		waiting = s.direct.freed != nil
-		s.direct.mu.Unlock()
-	}
+		defer s.direct.mu.Unlock()
+		return s.direct.freed != nil
+	})
 	s.Drain()
 	b.Must(<-waits)
 	b.WantCount(0, `select count(*) from batch_log where event = 'claimed'`)

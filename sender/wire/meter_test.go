@@ -112,28 +112,22 @@ func TestAnswersAreNotCountedTwice(t *testing.T) {
 func TestLargeAnswersAreNoFlood(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{mostAnswer - 1, 3 * mostAnswer, 700 << 10} {
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = w.Write(make([]byte, size))
-		}))
-		server.Config.Protocols = new(http.Protocols)
-		server.Config.Protocols.SetUnencryptedHTTP2(true)
-		server.Start()
+		server := serveHTTP2(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
 		c := overHTTP2(t)
-		post(t, c, server.URL)
-		u, _ := url.Parse(server.URL)
+		post(t, c, server)
+		u, _ := url.Parse(server)
 		p := c.pools[originOf(u)]
 		first := p.conns[0]
 		for range 5 {
 			var all sync.WaitGroup
 			for range 30 {
-				all.Go(func() { post(t, c, server.URL) })
+				all.Go(func() { post(t, c, server) })
 			}
 			all.Wait()
 		}
 		if len(p.conns) != 1 || p.conns[0] != first || p.floods > 0 {
 			t.Errorf("%d bytes: %d connections, %d floods", size, len(p.conns), p.floods)
 		}
-		server.Close()
 	}
 }
 
@@ -141,30 +135,53 @@ func TestLargeAnswersAreNoFlood(t *testing.T) {
 func TestAHugeAnswerBesideOthers(t *testing.T) {
 	t.Parallel()
 	working, release := make(chan struct{}, 10), make(chan struct{})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/huge" {
 			_, _ = w.Write(make([]byte, 8<<20))
 			return
 		}
 		working <- struct{}{}
 		<-release
-	}))
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	defer server.Close()
+	})
 	c := overHTTP2(t)
 	var all sync.WaitGroup
 	for range 4 {
-		all.Go(func() { post(t, c, server.URL) })
+		all.Go(func() { post(t, c, server) })
 		<-working
 	}
-	u, _ := url.Parse(server.URL + "/huge")
+	u, _ := url.Parse(server + "/huge")
 	if a, failure := c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")}); failure != nil || a.Whole {
 		t.Errorf("%+v", failure)
 	}
 	close(release)
 	all.Wait()
+}
+
+// serveHTTP2 serves HTTP/2 without TLS.
+func serveHTTP2(t *testing.T, handler http.HandlerFunc) (url string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// serveTLS serves HTTP/2 over TLS, for so many requests at a time on a connection, and returns a client
+// that trusts it. 0: as many as net/http takes.
+func serveTLS(t *testing.T, streams int, handler http.HandlerFunc) (c *Client, url string) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2 = true
+	server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	c = New(Options{Operator: Operator{AllowPrivate: true, Roots: roots}})
+	t.Cleanup(c.Close)
+	return c, server.URL
 }
 
 // overHTTP2 is a client that expects HTTP/2 without TLS.
@@ -209,27 +226,23 @@ func TestAFloodOfEachConnection(t *testing.T) {
 func TestAConnectionThatIsSpent(t *testing.T) {
 	t.Parallel()
 	working, release := make(chan struct{}), make(chan struct{})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := serveHTTP2(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/waits" {
 			working <- struct{}{}
 			<-release
 		}
-	}))
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	defer server.Close()
+	})
 	c := overHTTP2(t)
 	var waits sync.WaitGroup
-	waits.Go(func() { post(t, c, server.URL+"/waits") })
+	waits.Go(func() { post(t, c, server+"/waits") })
 	<-working
-	u, _ := url.Parse(server.URL)
+	u, _ := url.Parse(server)
 	p := c.pools[originOf(u)]
 	first := p.conns[0]
 	first.meter.left.Add(-mostOfAnswer - mostFrames/2 - 10<<10)
 	begun := time.Now()
 	for range 3 {
-		post(t, c, server.URL)
+		post(t, c, server)
 	}
 	if len(p.conns) != 1 || p.conns[0] == first {
 		t.Error("requests are sent on it")
@@ -252,21 +265,14 @@ func TestAConnectionThatIsSpent(t *testing.T) {
 // What a server sends to receive large bodies is no flood, however slowly it reads them.
 func TestLargeBodiesAreNoFlood(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	c, server := serveTLS(t, 0, func(_ http.ResponseWriter, r *http.Request) {
 		for b := make([]byte, 4<<10); ; time.Sleep(20 * time.Microsecond) {
 			if _, err := r.Body.Read(b); err != nil {
 				return
 			}
 		}
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	roots := x509.NewCertPool()
-	roots.AddCert(server.Certificate())
-	c := New(Options{Operator: Operator{AllowPrivate: true, Roots: roots}})
-	defer c.Close()
-	u, _ := url.Parse(server.URL)
+	})
+	u, _ := url.Parse(server)
 	send := func() {
 		if _, failure := c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: make([]byte, 500<<10)}); failure != nil {
 			t.Errorf("%+v", failure)

@@ -64,7 +64,7 @@ type conn struct {
 	idle  dial.IdleConn
 
 	warm      bool      // it takes several requests at a time: see warmUp
-	ended     int       // requests
+	ended     int       // how many requests have ended on it
 	since     time.Time // the end of the last one
 	isWarming bool      // it becomes warm after warmTime
 	spent     bool      // it gets no more requests: see meter
@@ -189,9 +189,8 @@ func (p *pool) reserve() (*capacity, error) {
 	return nil, nil
 }
 
-// checkAgain is after which time a request that waits looks for capacity again, also if nothing
-// has said that there may be some: a connection may have been left without it by several causes at
-// a moment.
+// checkAgain is how long a request waits before it looks for capacity again by itself. changed keeps
+// one token, so that of several changes at one moment only one request may be woken.
 const checkAgain = time.Second
 
 // warmTime is how long the first request on a connection is alone on it.

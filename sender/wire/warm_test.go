@@ -1,9 +1,7 @@
 package wire
 
 import (
-	"crypto/x509"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -16,18 +14,10 @@ import (
 func TestABurstToAServerOfFewStreams(t *testing.T) {
 	t.Parallel()
 	for _, streams := range []int{1, 3, 20} {
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		server.EnableHTTP2 = true
-		server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
-		server.StartTLS()
-		defer server.Close()
-		roots := x509.NewCertPool()
-		roots.AddCert(server.Certificate())
-		c := New(Options{Operator: Operator{AllowPrivate: true, Roots: roots}})
-		defer c.Close()
+		c, server := serveTLS(t, streams, func(http.ResponseWriter, *http.Request) {})
 		var all sync.WaitGroup
 		for range 60 {
-			all.Go(func() { post(t, c, server.URL) })
+			all.Go(func() { post(t, c, server) })
 		}
 		all.Wait()
 	}
@@ -37,30 +27,26 @@ func TestABurstToAServerOfFewStreams(t *testing.T) {
 func TestAFirstRequestThatHangs(t *testing.T) {
 	t.Parallel()
 	hanging, release := make(chan struct{}), make(chan struct{})
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := serveHTTP2(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hangs" {
 			close(hanging)
 			<-release
 		}
-	}))
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	defer server.Close()
+	})
 	c := overHTTP2(t)
 	var hangs sync.WaitGroup
-	hangs.Go(func() { post(t, c, server.URL+"/hangs") })
+	hangs.Go(func() { post(t, c, server+"/hangs") })
 	<-hanging
 	for i := range 10 {
 		begun := time.Now()
-		post(t, c, server.URL)
+		post(t, c, server)
 		if took := time.Since(begun); took > 10*warmTime || i > 0 && took > warmTime/2 {
 			t.Errorf("request %d takes %s", i, took)
 		}
 	}
 	close(release)
 	hangs.Wait()
-	u, _ := url.Parse(server.URL)
+	u, _ := url.Parse(server)
 	if n := len(c.pools[originOf(u)].conns); n != 1 {
 		t.Errorf("%d connections", n)
 	}
@@ -69,28 +55,29 @@ func TestAFirstRequestThatHangs(t *testing.T) {
 // A server that ends each connection after an answer takes as many requests at a time as others.
 func TestAServerThatEndsItsConnections(t *testing.T) {
 	t.Parallel()
-	var at, most atomic.Int32
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if n := at.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		defer at.Add(-1)
+	const together = 10 // requests; from the second on, they are answered when as many have come
+	var come atomic.Int32
+	all := make(chan struct{})
+	c, server := serveTLS(t, 0, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
-		time.Sleep(50 * time.Millisecond)
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	roots := x509.NewCertPool()
-	roots.AddCert(server.Certificate())
-	c := New(Options{Operator: Operator{AllowPrivate: true, Roots: roots}})
-	defer c.Close()
-	var all sync.WaitGroup
-	for range 40 {
-		all.Go(func() { post(t, c, server.URL) })
+		n := come.Add(1)
+		if n == together+1 {
+			close(all)
+		}
+		if n > 1 {
+			select {
+			case <-all:
+			case <-r.Context().Done():
+			}
+		}
+	})
+	begun := time.Now()
+	var sent sync.WaitGroup
+	for range 4 * together {
+		sent.Go(func() { post(t, c, server) })
 	}
-	all.Wait()
-	if n := most.Load(); n < 10 {
-		t.Errorf("%d requests at a time", n)
+	sent.Wait()
+	if took := time.Since(begun); took >= warmTime { // each connection was left to one request
+		t.Errorf("they take %s", took)
 	}
 }
