@@ -142,14 +142,14 @@ func (p *pool) reserve() (*capacity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(func(c *conn) bool {
-		if c.Err() == nil && (c.calls > 0 || c.Available() > 0) {
+		if c.Err() == nil && (c.calls > 0 || c.Available() > 0 || c.settles()) {
 			return false
 		}
 		p.ended(c)
 		go c.Close() // it may only have announced its end
 		return true
 	})
-	warming := false
+	warming := false                             // a connection will have capacity in a moment
 	for _, c := range slices.Backward(p.conns) { // the last is used first, so that the others can be closed
 		if !c.warm && c.calls > 0 {
 			if c.Available() > 0 {
@@ -166,6 +166,7 @@ func (p *pool) reserve() (*capacity, error) {
 			p.idle.Remove(&c.idle)
 			return reserved, nil
 		}
+		warming = warming || c.settles()
 	}
 	if warming {
 		return nil, nil
@@ -187,6 +188,12 @@ func (p *pool) reserve() (*capacity, error) {
 		go p.open()
 	}
 	return nil, nil
+}
+
+// settles reports that the last request of a connection has ended a moment ago, and that net/http
+// still counts it: the connection has not ended, and will have capacity.
+func (c *conn) settles() bool {
+	return c.calls == 0 && c.Err() == nil && c.InFlight() > 0 && time.Since(c.since) < warmTime
 }
 
 // checkAgain is how long a request waits before it looks for capacity again by itself. changed keeps

@@ -55,7 +55,7 @@ func TestAFirstRequestThatHangs(t *testing.T) {
 // A server that ends each connection after an answer takes as many requests at a time as others.
 func TestAServerThatEndsItsConnections(t *testing.T) {
 	t.Parallel()
-	const together = 10 // requests; from the second on, they are answered when as many have come
+	const together = 20 // requests after the first one, which are answered when all have come
 	var come atomic.Int32
 	all := make(chan struct{})
 	c, server := serveTLS(t, 0, func(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func TestAServerThatEndsItsConnections(t *testing.T) {
 	})
 	begun := time.Now()
 	var sent sync.WaitGroup
-	for range 4 * together {
+	for range 1 + together {
 		sent.Go(func() { post(t, c, server) })
 	}
 	sent.Wait()
