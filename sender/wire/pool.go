@@ -142,7 +142,7 @@ func (p *pool) reserve() (*capacity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(func(c *conn) bool {
-		if c.Err() == nil && (c.calls > 0 || c.Available() > 0 || c.settles()) {
+		if c.Err() == nil && (c.calls > 0 || c.settles() || c.Available() > 0) { // in this order: see settles
 			return false
 		}
 		p.ended(c)
@@ -183,7 +183,7 @@ func (p *pool) reserve() (*capacity, error) {
 	if time.Now().Before(p.rest) {
 		return nil, nil
 	}
-	if p.dialing == 0 || p.single && p.dialing < min(p.waiting, mostDials) {
+	for p.dialing == 0 || p.single && p.dialing < min(p.waiting, mostDials) {
 		p.dialing++
 		go p.open()
 	}
@@ -191,7 +191,8 @@ func (p *pool) reserve() (*capacity, error) {
 }
 
 // settles reports that the last request of a connection has ended a moment ago, and that net/http
-// still counts it: the connection has not ended, and will have capacity.
+// still counts it: the connection has not ended, and will have capacity. While this is asked, net/http
+// may stop counting it, so that only a later call of Available says that the connection has none.
 func (c *conn) settles() bool {
 	return c.calls == 0 && c.Err() == nil && c.InFlight() > 0 && time.Since(c.since) < warmTime
 }
@@ -309,8 +310,10 @@ func (p *pool) add(c *http.ClientConn, beneath *meter, err error) (evict func())
 	defer p.mu.Unlock()
 	p.dialing--
 	if err != nil {
-		p.until, p.cause = time.Now().Add(min(firstBackoff<<min(p.failures, 20), mostBackoff)), err
+		wait := min(firstBackoff<<min(p.failures, 20), mostBackoff)
+		p.until, p.cause = time.Now().Add(wait), err
 		p.failures++
+		time.AfterFunc(wait, p.notify) // requests wait while there are other connections
 		return func() {}
 	}
 	if p.ctx.Err() != nil {
