@@ -22,9 +22,9 @@ var arithmetic = map[string]any{
 	"divided_by": func(a, b any) (any, error) { return divide(a, b, quotient) },
 	"modulo":     func(a, b any) (any, error) { return divide(a, b, remainder) },
 	"sum":        sum,
-	"abs":        func(a any) (any, error) { return change(a, (*big.Rat).Abs) },
-	"ceil":       func(a any) (any, error) { return change(a, ceil) },
-	"floor":      func(a any) (any, error) { return change(a, floor) },
+	"abs":        func(a any) (any, error) { return change(a, (*big.Rat).Abs, false) },
+	"ceil":       func(a any) (any, error) { return change(a, ceil, true) },
+	"floor":      func(a any) (any, error) { return change(a, floor, true) },
 	"round":      round,
 }
 
@@ -137,13 +137,12 @@ func remainder(a, b exact) exact {
 	return exact{q.Sub(a.Rat, q.Mul(q, b.Rat)), a.whole && b.whole}
 }
 
-func change(a any, f func(z, x *big.Rat) *big.Rat) (any, error) {
+func change(a any, f func(z, x *big.Rat) *big.Rat, makesWhole bool) (any, error) {
 	n, err := numberOf(a)
 	if err != nil {
 		return nil, err
 	}
-	r := f(new(big.Rat), n.Rat)
-	return exact{r, r.IsInt()}.result()
+	return exact{f(new(big.Rat), n.Rat), n.whole || makesWhole}.result()
 }
 
 // floor sets z to the greatest integer that is not above x.
@@ -169,7 +168,7 @@ func round(a any, places func(int) int) (any, error) {
 	if r.Quo(r, scale); n.Sign() < 0 {
 		r.Neg(r)
 	}
-	return exact{r, r.IsInt()}.result()
+	return exact{r, n.whole || digits == 0}.result()
 }
 
 // sum adds the elements of a list, or a member of each.

@@ -41,6 +41,13 @@ func TestArithmetic(t *testing.T) {
 		"{{ nothing | plus: 1 }} {{ word | plus: 1 }}":    "1 1",
 		"{{ list | sum }} {{ items | sum: 'p' }}":         "3.3 3.3",
 		"{{ n | divided_by: 0.5 }}":                       "14",
+		// A decimal remains one, whatever its value.
+		"{{ 10 | times: 0.9 | round: 2 | divided_by: 2 }}":   "4.5",
+		"{{ 149.0 | round: -1 | divided_by: 100 }}":          "1.5",
+		"{{ -7.0 | abs | divided_by: 2 }}":                   "3.5",
+		"{{ n | round: 2 | abs | divided_by: 2 }}":           "3",
+		"{{ 7.2 | round | divided_by: 2 }}":                  "3",
+		"{{ 7.2 | floor | divided_by: 2 }} {{ 6.2 | ceil }}": "3 7",
 	} {
 		if got := rendered(t, template, data); got != want {
 			t.Errorf("%s makes %s, want %s", template, got, want)

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
@@ -54,6 +56,37 @@ func TestSizesOfKeys(t *testing.T) {
 			if _, err := newSigner("shop.example", "s1", text); !errors.Is(err, want) {
 				t.Errorf("%s of %d bits: %v", name, bits, err)
 			}
+		}
+	}
+}
+
+// A key is not read if it has more bytes than one of the largest size: reading checks it, for long.
+func TestKeysOfManyBytes(t *testing.T) {
+	t.Parallel()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts struct {
+		Version   int
+		Algorithm pkix.AlgorithmIdentifier
+		Key       []byte
+		More      []byte
+	}
+	_, _ = asn1.Unmarshal(der, &parts) // it has no fourth part
+	for more, want := range map[int]error{mostDER - 100: nil, mostDER: errKey} {
+		parts.More = make([]byte, more)
+		der, err := asn1.Marshal(parts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+		if _, err := newSigner("shop.example", "s1", text); !errors.Is(err, want) {
+			t.Errorf("a key of %d bytes: %v", len(der), err)
 		}
 	}
 }

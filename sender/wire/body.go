@@ -15,6 +15,7 @@ type body struct {
 	mu           sync.Mutex
 	rest         []byte
 	begun, ended bool
+	late         bool // it had not begun in time
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -34,6 +35,16 @@ func (b *body) Read(p []byte) (int, error) {
 
 // Close does nothing: end is called for every body.
 func (b *body) Close() error { return nil }
+
+// isLate ends the body if reading has not begun, and reports whether it did so.
+func (b *body) isLate() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.begun && !b.ended {
+		b.ended, b.late = true, true
+	}
+	return b.late
+}
 
 // end reports whether reading had begun, and prevents that it goes on.
 func (b *body) end() bool {

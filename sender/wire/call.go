@@ -72,7 +72,7 @@ func (c *Client) Post(ctx context.Context, r Request) (*Answer, *sender.Receipt)
 	defer c.leave(server)
 	limited, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	call := call{Client: c, server: server, caller: ctx, ctx: limited, request: r}
+	call := call{Client: c, server: server, caller: ctx, ctx: limited, begun: time.Now(), request: r}
 	answer, failure := call.try()
 	if failure != nil && failure.again {
 		answer, failure = call.try()
@@ -125,8 +125,13 @@ type call struct {
 	server  *pool
 	caller  context.Context //nolint:containedctx // call is the state of one call
 	ctx     context.Context //nolint:containedctx // caller with the timeout
+	begun   time.Time
 	request Request
 }
+
+// toBegin is the time in which the request has to begin: three quarters of that of the call, so that
+// the server has the rest to answer.
+func (c *call) toBegin() time.Duration { return c.options.Timeout*3/4 - time.Since(c.begun) }
 
 // failure is why there is no answer.
 type failure struct {
@@ -136,30 +141,46 @@ type failure struct {
 
 // try puts the request on a connection.
 func (c *call) try() (*Answer, *failure) {
-	conn, waited, err := c.server.take(c.ctx)
+	waiting, stop := context.WithTimeout(c.ctx, c.toBegin())
+	defer stop()
+	conn, waited, err := c.server.take(waiting)
 	if err != nil {
-		return nil, c.unconnected(err, waited)
+		return nil, c.unconnected(err, waited, waiting.Err() != nil)
 	}
 	defer c.server.done(conn)
+	return c.send(conn)
+}
+
+// send makes the call over a connection. One that does not begin in a quarter of its time is put on
+// another connection: when a server of HTTP/2 lowers the number of requests that it takes at a time
+// (RFC 9113, 6.5.2), net/http lets those wait that have capacity by the earlier one.
+func (c *call) send(conn *capacity) (*Answer, *failure) {
 	if over(c.caller, c.request.StartBy) {
 		conn.Release()
 		return nil, &failure{Receipt: *notCalled()}
 	}
 	conn.of.meter.send(len(c.request.Body))
 	body := &body{rest: c.request.Body}
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	defer time.AfterFunc(min(c.options.Timeout/4, c.toBegin()), func() {
+		if body.isLate() {
+			cancel()
+		}
+	}).Stop()
 	c.recorder.request(c.request)
-	response, err := conn.RoundTrip(c.http(body))
+	response, err := conn.RoundTrip(c.http(ctx, body))
 	if err != nil {
-		return nil, c.unanswered(err, body.end(), conn.fresh)
+		return nil, c.unanswered(err, body, conn.fresh)
 	}
 	defer body.end()
 	return c.read(response, conn)
 }
 
-func (c *call) http(b *body) *http.Request {
+func (c *call) http(ctx context.Context, b *body) *http.Request {
 	r := &http.Request{Method: http.MethodPost, URL: c.request.URL, Host: c.request.URL.Host, Header: c.request.Header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: b, ContentLength: int64(len(c.request.Body))}
-	return r.WithContext(c.ctx)
+	return r.WithContext(ctx)
 }
 
 // read reads an answer. 1xx is no answer: 101 would change the protocol.
@@ -173,17 +194,17 @@ func (c *call) read(response *http.Response, from *capacity) (*Answer, *failure)
 	a.Body, err = io.ReadAll(io.LimitReader(response.Body, mostAnswer+1))
 	a.Whole = err == nil && len(a.Body) <= mostAnswer
 	a.Body = a.Body[:min(len(a.Body), mostAnswer)]
-	from.answer = bytesOf(response.Header, len(a.Body))
+	from.answer, from.keep = bytesOf(response.Header, len(a.Body)), keepAlive(response)
 	c.recorder.answer(response, a)
 	return a, nil
 }
 
 // unconnected is a call for which there was no connection.
-func (c *call) unconnected(err error, waited bool) *failure {
+func (c *call) unconnected(err error, waited, late bool) *failure {
 	switch {
 	case c.caller.Err() != nil, errors.Is(err, errClosed):
 		return &failure{Receipt: *notCalled()}
-	case c.ctx.Err() != nil:
+	case late:
 		return &failure{Receipt: ofProvider("timeout", err)}
 	}
 	r := ofProvider(reasonOf(err), err)
@@ -198,21 +219,23 @@ func (c *call) unconnected(err error, waited bool) *failure {
 }
 
 // unanswered is a call whose request was put on a connection.
-func (c *call) unanswered(err error, begun, fresh bool) *failure {
-	f := c.lost(err, begun, fresh)
+func (c *call) unanswered(err error, b *body, fresh bool) *failure {
+	f := c.lost(err, b, fresh)
 	c.options.Log.Info("no answer of the provider", "provider_id", c.options.Provider, "host", c.request.URL.Host,
 		"reason", f.Reason, "outcome", f.Outcome, "error", dial.Brief(c.options.Redact.Error(err)))
 	return f
 }
 
-func (c *call) lost(err error, begun, fresh bool) *failure {
-	ended, late := c.caller.Err() != nil, c.ctx.Err() != nil
+func (c *call) lost(err error, b *body, fresh bool) *failure {
+	begun, ended, late := b.end(), c.caller.Err() != nil, c.ctx.Err() != nil
 	reason := "protocol_error"
 	switch {
 	case ended && !begun:
 		return &failure{Receipt: *notCalled()}
 	case late && !begun:
 		return &failure{Receipt: ofProvider("timeout", err)}
+	case b.isLate():
+		return &failure{Receipt: ofProvider("timeout", err), again: true}
 	case !begun || unprocessed(err):
 		return &failure{Receipt: ofProvider("connection_lost", err), again: !fresh && !late}
 	case ended:

@@ -20,7 +20,7 @@ import (
 )
 
 // counted is a server that counts its open connections, and holds requests to /held until
-// the test releases them.
+// the test releases them. Its answers have the Keep-Alive of the query.
 type counted struct {
 	url  string
 	open atomic.Int64
@@ -33,8 +33,11 @@ type counted struct {
 func count(t *testing.T, http2 bool) *counted {
 	t.Helper()
 	s := &counted{held: make(chan struct{}, 100), release: make(chan struct{})}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		if keep := r.URL.Query().Get("keep"); keep != "" {
+			w.Header().Set("Keep-Alive", keep)
+		}
 		if r.URL.Path == "/held" {
 			s.held <- struct{}{}
 			<-s.release

@@ -197,24 +197,17 @@ func overHTTP2(t *testing.T) *Client {
 // and then: it costs a part of the time that a flood takes.
 func TestAFloodOfEachConnection(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go floodAndAnswer(conn, muchFrames+mostBeside+10<<10)
+	server := serveFrames(t, func(f *http2.Framer, _ int, stream uint32) {
+		for range (muchFrames + mostBeside + 10<<10) / 17 {
+			_ = f.WritePing(true, [8]byte{})
 		}
-	}()
+		answer(f, stream)
+		_ = f.WriteGoAway(stream, http2.ErrCodeNo, nil)
+	})
 	c := overHTTP2(t)
 	for i, least := range []time.Duration{0, mostBackoff, 2 * mostBackoff} {
 		begun := time.Now()
-		post(t, c, "http://"+l.Addr().String())
+		post(t, c, server)
 		if took := time.Since(begun); took < least*9/10 {
 			t.Errorf("call %d took %s", i, took)
 		}
@@ -295,27 +288,46 @@ func TestLargeBodiesAreNoFlood(t *testing.T) {
 	}
 }
 
-// floodAndAnswer sends so many bytes of pings on a connection, and answers its first request.
-func floodAndAnswer(conn net.Conn, bytes int) {
+// serveFrames serves HTTP/2 without TLS. answer answers the nth request of a connection, from 1.
+func serveFrames(t *testing.T, answer func(f *http2.Framer, n int, stream uint32)) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go readFrames(conn, answer)
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+func readFrames(conn net.Conn, answer func(f *http2.Framer, n int, stream uint32)) {
 	defer conn.Close()
 	if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
 	}
 	f := http2.NewFramer(conn, conn)
 	_ = f.WriteSettings()
-	for {
+	for n := 0; ; {
 		got, err := f.ReadFrame()
 		if err != nil {
 			return
 		}
 		if h, ok := got.(*http2.HeadersFrame); ok {
-			for range bytes / 17 {
-				_ = f.WritePing(true, [8]byte{})
-			}
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: []byte{0x88}, EndStream: true, EndHeaders: true})
-			_ = f.WriteGoAway(h.StreamID, http2.ErrCodeNo, nil)
-			_, _ = io.Copy(io.Discard, conn)
-			return
+			n++
+			answer(f, n, h.StreamID)
 		}
 	}
+}
+
+// answer answers a request with status 200.
+func answer(f *http2.Framer, stream uint32) {
+	_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: []byte{0x88}, EndStream: true, EndHeaders: true})
 }

@@ -63,20 +63,23 @@ type conn struct {
 	calls int // that have capacity on it
 	idle  dial.IdleConn
 
-	warm      bool      // it takes several requests at a time: see warmUp
-	ended     int       // how many requests have ended on it
-	since     time.Time // the end of the last one
-	isWarming bool      // it becomes warm after warmTime
-	spent     bool      // it gets no more requests: see meter
-	isFlood   bool      // it was counted as one
+	warm      bool          // it takes several requests at a time: see warmUp
+	ended     int           // how many requests have ended on it
+	since     time.Time     // the end of the last one
+	keep      time.Duration // it gets no request later than that after since
+	isWarming bool          // it becomes warm after warmTime
+	spent     bool          // it gets no more requests: see meter
+	isFlood   bool          // it was counted as one
 }
 
 // capacity is that of a connection for one request.
 type capacity struct {
 	*http.ClientConn
-	fresh  bool  // the request is the first
-	answer int64 // its bytes
-	of     *conn
+	fresh bool // the request is the first
+	of    *conn
+
+	answer int64         // its bytes
+	keep   time.Duration // how long the connection may be idle afterwards
 }
 
 func newPool(idle *dial.Idle, workspace uuid.UUID, connect func(context.Context) (*http.ClientConn, *meter, error)) *pool {
@@ -142,7 +145,7 @@ func (p *pool) reserve() (*capacity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(func(c *conn) bool {
-		if c.Err() == nil && (c.calls > 0 || c.settles() || c.Available() > 0) { // in this order: see settles
+		if c.Err() == nil && (c.calls > 0 || c.left() > 0 && (c.settles() || c.Available() > 0)) { // in this order: see settles
 			return false
 		}
 		p.ended(c)
@@ -159,7 +162,7 @@ func (p *pool) reserve() (*capacity, error) {
 			continue
 		}
 		if c.Reserve() == nil {
-			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c}
+			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c, keep: c.left()}
 			c.fresh, c.used = false, time.Now()
 			c.calls++
 			c.meter.begin()
@@ -195,6 +198,14 @@ func (p *pool) reserve() (*capacity, error) {
 // may stop counting it, so that only a later call of Available says that the connection has none.
 func (c *conn) settles() bool {
 	return c.calls == 0 && c.Err() == nil && c.InFlight() > 0 && time.Since(c.since) < warmTime
+}
+
+// left is for how long a connection may go on being idle. Then the server may close it at any time.
+func (c *conn) left() time.Duration {
+	if c.fresh {
+		return c.keep
+	}
+	return c.keep - time.Since(c.since)
 }
 
 // checkAgain is how long a request waits before it looks for capacity again by itself. changed keeps
@@ -235,17 +246,18 @@ func (p *pool) remove(which func(*conn) bool) {
 // done follows the end of a request. Beyond the bound of idle connections another one is
 // closed for its connection.
 func (p *pool) done(c *capacity) {
-	p.leave(c.of, c.answer)()
+	p.leave(c)()
 	p.notify() // the connection may have become warm
 }
 
-func (p *pool) leave(c *conn, answer int64) (evict func()) {
+func (p *pool) leave(served *capacity) (evict func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	c := served.of
 	c.calls--
-	c.warm, c.ended, c.since = true, c.ended+1, time.Now()
+	c.warm, c.ended, c.since, c.keep = true, c.ended+1, time.Now(), served.keep
 	if !c.spent { // otherwise all that the server may still send is for the requests in progress
-		c.meter.end(answer, c.calls)
+		c.meter.end(served.answer, c.calls)
 		if c.spent = c.meter.spent(); c.spent {
 			p.remove(func(one *conn) bool { return one == c })
 			p.flooded(c)
@@ -321,7 +333,7 @@ func (p *pool) add(c *http.ClientConn, beneath *meter, err error) (evict func())
 	}
 	p.failures, p.until, p.cause = 0, time.Time{}, nil
 	p.single = c.Available() == 1
-	made := &conn{ClientConn: c, meter: beneath, fresh: true, used: time.Now(), warm: p.brief}
+	made := &conn{ClientConn: c, meter: beneath, fresh: true, used: time.Now(), keep: idleFor, warm: p.brief}
 	made.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { go p.evict(made) }}
 	p.conns = append(p.conns, made)
 	c.SetStateHook(func(*http.ClientConn) { p.notify() })

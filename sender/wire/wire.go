@@ -8,6 +8,8 @@
 //     processed it: no byte of its body was read for writing, so that a server cannot
 //     have the whole request; or HTTP/2 reports that the stream was not processed
 //     (REFUSED_STREAM, or GOAWAY with a lower last stream; RFC 9113, 8.7).
+//   - A request begins in three quarters of the time of its call, or not at all.
+//   - An idle connection of HTTP/1.1 gets no request while the server may be closing it.
 //   - Redirects are answers. They are not followed.
 //   - Package dial opens the connections, and TLS is 1.2 or later.
 //   - Headers of answers are limited to 16 KiB, and bodies to 64 KiB.
