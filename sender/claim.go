@@ -81,10 +81,15 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	var lasts *float64 // seconds until the send deadline
 	var age float64
 	var most int // open rows
+	claimed := true
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
-		return r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.refusals.times, &c.kind, &c.version, &c.rate,
+		err := r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.refusals.times, &c.kind, &c.version, &c.rate,
 			&c.failing, &lasts, &age, &c.resumed, &c.optOuts, &c.suppressions, &c.clock, &most)
+		if errors.Is(err, pgx.ErrNoRows) { // after an error pgx would prepare and plan all three statements again
+			claimed, err = false, nil
+		}
+		return err
 	})
 	batch.Queue(readRows, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token).Query(func(rows pgx.Rows) (err error) {
 		var r row
@@ -109,12 +114,11 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 		c.crashes-- // this claim
 		return err
 	})
-	err := s.pool.SendBatch(ctx, batch).Close()
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
+	if err := s.pool.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("claim batch %s: %w", ref.BatchID, err)
+	}
+	if !claimed {
+		return nil, nil
 	}
 	s.renewed(c, begun)
 	c.age = time.Duration(age * float64(time.Second))

@@ -30,7 +30,7 @@ import (
 const (
 	readWorkspacesEvery = 250 * time.Millisecond // how often a process reads which workspaces have due batches
 	mostWorkspaces      = 100                    // workspaces per read; the next read continues after them
-	mostDue             = 16                     // due batches to choose from, so that workers do not choose the same
+	mostDue             = 32                     // due batches to choose from, so that workers do not choose the same
 	lastDue             = 500                    // that became due last, among which those of other providers are looked for
 	smallBatch          = 10                     // rows of one that a job works besides its own, which waits meanwhile
 	longWait            = 2 * time.Second        // of the own batch, from which on a job does so
@@ -84,15 +84,17 @@ func (s *Sender) serveAnother(ctx context.Context, ref notifications.Ref) bool {
 		s.leaveOut(f, workspace, nil)
 		return false
 	}
-	if !s.serve(ctx, other, p) {
+	s.at(ctx, "chosen", other)
+	claimed, taken := s.serve(ctx, other, p)
+	if !claimed && !taken {
 		s.leaveOut(f, workspace, nil)
-		return false
 	}
-	return true
+	return claimed
 }
 
-// serve works a batch by the job of another one, and reports whether it was claimed.
-func (s *Sender) serve(ctx context.Context, other notifications.Ref, p *slot) bool {
+// serve works a batch by the job of another one, and reports whether it was claimed, or was taken by
+// another worker before.
+func (s *Sender) serve(ctx context.Context, other notifications.Ref, p *slot) (claimed, taken bool) {
 	defer p.release()
 	again, err := s.work(ctx, other, p)
 	if p.claimed && again > 0 && err == nil {
@@ -100,7 +102,7 @@ func (s *Sender) serve(ctx context.Context, other notifications.Ref, p *slot) bo
 			return s.ledger.Enqueue(ctx, tx, []notifications.Job{{Ref: other, After: again}})
 		}))
 	}
-	return p.claimed
+	return p.claimed, again == 0 && err == nil
 }
 
 // serveOtherProvider works a batch of the same workspace over another provider, while the job's own
@@ -119,7 +121,8 @@ func (s *Sender) serveOtherProvider(ctx context.Context, ref notifications.Ref) 
 	served := false
 	if s.waitsForRead(s.slotsOf(other), other) == "" { // otherwise its own job puts it off
 		if p := s.acquireNow(ctx, other); p != nil {
-			served = s.serve(ctx, other, p)
+			claimed, taken := s.serve(ctx, other, p)
+			served = claimed || taken
 		}
 	}
 	if !served {

@@ -120,7 +120,7 @@ func (s *Sender) withoutJob(ctx context.Context) ([]notifications.Ref, error) {
 		  and not exists (
 			select from provider_meters m
 			where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id and m.open_until > now() - $1::interval)
-		order by b.due_at limit $2`, s.cfg.SweepGrace, sweepMost)
+		order by b.due_at limit $2`, pgx.QueryExecModeExec, s.cfg.SweepGrace, sweepMost) // planned by how many there are now
 	due, err := pgx.CollectRows(rows, pgx.RowToStructByPos[notifications.Ref])
 	return due, lemma.Wrap(err, "find batches without a job")
 }

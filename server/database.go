@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma/cache"
 	"lemma/dial"
 	"lemma/migrations"
 )
@@ -69,6 +70,35 @@ const reservedConnections = 4
 func OpenReserved(ctx context.Context, of *pgxpool.Pool) (*pgxpool.Pool, error) {
 	config := of.Config()
 	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, reservedConnections
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	return pool, lemma.Wrap(err, "connect to the database")
+}
+
+// jobConnections are those of openJobs: the queues are read by one each, and states are written.
+const jobConnections = 4
+
+const openedAt = "openedAt" // the key of the moment of a connection
+
+// openJobs makes a small pool for River's own statements. Postgres chooses their plans: that of a fetch
+// without its limit, which session asks for, reads all jobs once there are many. A connection that was
+// opened before another server answered is not used.
+func openJobs(ctx context.Context, of *pgxpool.Pool, history *cache.History) (*pgxpool.Pool, error) {
+	config := of.Config()
+	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, jobConnections
+	connected := config.AfterConnect
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if connected != nil {
+			if err := connected(ctx, conn); err != nil {
+				return err
+			}
+		}
+		conn.PgConn().CustomData()[openedAt] = history.Now()
+		_, err := conn.Exec(ctx, "set plan_cache_mode = auto")
+		return lemma.Wrap(err, "let Postgres choose plans")
+	}
+	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) {
+		return conn.PgConn().CustomData()[openedAt] == history.Now(), nil
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	return pool, lemma.Wrap(err, "connect to the database")
 }

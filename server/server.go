@@ -111,6 +111,7 @@ type Server struct {
 	readiness readiness
 
 	river     *river.Client[pgx.Tx]
+	jobs      *pgxpool.Pool // of river
 	loops     sync.WaitGroup
 	stopLoops context.CancelFunc
 }
@@ -192,6 +193,9 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 // Close closes the connections to the database.
 func (s *Server) Close() {
 	s.reserved.Close()
+	if s.jobs != nil {
+		s.jobs.Close()
+	}
 	s.Pool.Close()
 }
 
@@ -276,7 +280,12 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	s.Sender.Register(workers)
 	s.Campaigns.Register(workers)
 	timeout := sender.JobTimeout(s.cfg.Sender)
-	client, err := river.NewClient(riverpgxv5.New(s.Pool), &river.Config{
+	jobs, err := openJobs(ctx, s.Pool, s.cfg.History)
+	if err != nil {
+		return err
+	}
+	s.jobs = jobs
+	client, err := river.NewClient(riverpgxv5.New(jobs), &river.Config{
 		Workers: workers, Logger: riverLog(s.log),
 		Queues: map[string]river.QueueConfig{
 			notifications.QueueSend:   {MaxWorkers: s.cfg.SendWorkers},
@@ -360,6 +369,7 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 	s.Sender.Close()
 	s.Audiences.Close()
+	s.jobs.Close()
 	return err
 }
 
