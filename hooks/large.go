@@ -19,8 +19,9 @@ import (
 // the whole body has come, and may send slowly. A body has memory before it is read: for its first
 // firstStage bytes, and once these have come, for all of it. So none waits for memory while another
 // one waits for its own, and who sends little takes little. When there is none, the body whose client
-// is slowest loses its own.
-type largeBodies struct{ first, whole *stage }
+// is slowest loses its own. Short ones, whose length is known to be at most firstStage, have memory of
+// their own: they need no second one, and do not wait behind those that wait for it.
+type largeBodies struct{ short, first, whole *stage }
 
 // stage is memory of bodies.
 type stage struct {
@@ -55,7 +56,7 @@ const (
 	largeTry   = 20 * time.Millisecond  // after which a body that waits looks for a slow one again
 )
 
-func newLargeBodies() *largeBodies { return &largeBodies{newStage(), newStage()} }
+func newLargeBodies() *largeBodies { return &largeBodies{newStage(), newStage(), newStage()} }
 
 func newStage() *stage {
 	return &stage{bytes: slots.New(limitsOfLarge, isBusy), coming: map[*largeBody]struct{}{}}
@@ -68,7 +69,11 @@ func (l *largeBodies) read(r *http.Request, ws uuid.UUID, start []byte) (body []
 	if r.ContentLength >= 0 {
 		size = int(min(r.ContentLength, MostBody))
 	}
-	b, err := l.first.begin(r.Context(), ws, min(size, firstStage)+largePart)
+	in := l.first
+	if size <= firstStage {
+		in = l.short
+	}
+	b, err := in.begin(r.Context(), ws, min(size, firstStage)+largePart)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -19,9 +19,11 @@ import (
 	"lemma/slots"
 )
 
-// large is a body above smallBody.
-func (b *bundle) large() string {
-	return fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, b.notification(1), strings.Repeat("x", smallBody))
+// large is a body above firstStage.
+func (b *bundle) large() string { return b.body(firstStage) }
+
+func (b *bundle) body(above int) string {
+	return fmt.Sprintf(`{"type":"delivered","notification_id":%q,"detail":%q}`, b.notification(1), strings.Repeat("x", above))
 }
 
 // Large webhooks of one workspace that have all of its memory do not prevent that those of another
@@ -42,6 +44,9 @@ func TestLargeBodiesOfOneWorkspace(t *testing.T) {
 	}
 	if err := b.receive(h, "e", `{"type":"delivered","notification_id":"ntf_none"}`); err != nil {
 		t.Errorf("a small one: %v", err)
+	}
+	if err := b.receive(h, "e", b.body(smallBody)); err != nil {
+		t.Errorf("a short one: %v", err)
 	}
 	leave()
 	if err := b.receive(h, "e", b.large()); err != nil {
@@ -190,7 +195,7 @@ func TestManyLargeBodiesAtATime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	for _, s := range []*stage{l.first, l.whole} {
+	for _, s := range []*stage{l.short, l.first, l.whole} {
 		if n := s.bytes.Taken(slots.Resource{Workspace: ws}); n != 0 || len(s.coming) != 0 {
 			t.Errorf("%d bytes of %d bodies are left", n, len(s.coming))
 		}
