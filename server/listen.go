@@ -86,6 +86,9 @@ func newConnectionMetrics(r prometheus.Registerer) *connectionMetrics {
 			label),
 	}
 	r.MustRegister(m.open, m.refused, m.evicted)
+	for _, listener := range []string{"api", "metrics", "work"} {
+		m.refused.WithLabelValues(listener) // increase() leaves out the first one otherwise
+	}
 	return m
 }
 

@@ -6,10 +6,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"lemma"
 )
 
 // newRegistry collects the metrics of a process, of the Go runtime, and of the
@@ -62,6 +65,9 @@ var (
 		"How long the scheduled campaign that has been due longest waits to be started; 0 when none is due.", nil, nil)
 	iterationsInconclusive = prometheus.NewDesc("lemma_iterations_inconclusive",
 		"A/B tests that wait for the decision of a person.", nil, nil)
+	pausedObjects = prometheus.NewDesc("lemma_paused",
+		"Campaigns and flows that Lemma has paused, by object (campaign, flow) and reason: they wait for a person.",
+		[]string{"object", "reason"}, nil)
 	eventQueue = prometheus.NewDesc("lemma_event_queue_oldest_seconds",
 		"How long the oldest stored event of a carrier waits to be applied; 0 when none waits.", nil, nil)
 	eventLag = prometheus.NewDesc("lemma_event_lag_seconds",
@@ -81,6 +87,7 @@ func (q *queue) Describe(ch chan<- *prometheus.Desc) {
 	ch <- flowOldest
 	ch <- campaignOldest
 	ch <- iterationsInconclusive
+	ch <- pausedObjects
 	ch <- eventQueue
 	ch <- eventLag
 }
@@ -149,5 +156,26 @@ func (q *queue) read() (all []prometheus.Metric) {
 	gauge(iterationsInconclusive, undecided)
 	gauge(eventQueue, waiting)
 	gauge(eventLag, lag)
-	return all
+	paused, err := q.readPaused(ctx)
+	if err != nil {
+		return []prometheus.Metric{prometheus.NewInvalidMetric(pausedObjects, err)}
+	}
+	return append(all, paused...)
+}
+
+// readPaused reads what Lemma has paused. A pause by a request waits for nobody.
+func (q *queue) readPaused(ctx context.Context) (all []prometheus.Metric, err error) {
+	rows, _ := q.pool.Query(ctx, `
+		select 'campaign', status_reason, count(*)::float8 from campaigns
+		where status = 'paused' and status_reason <> 'requested' group by status_reason
+		union all
+		select 'flow', status_reason, count(*)::float8 from flows
+		where status = 'paused' and status_reason <> 'requested' group by status_reason`)
+	var object, reason string
+	var n float64
+	_, err = pgx.ForEachRow(rows, []any{&object, &reason, &n}, func() error {
+		all = append(all, prometheus.MustNewConstMetric(pausedObjects, prometheus.GaugeValue, n, object, reason))
+		return nil
+	})
+	return all, lemma.Wrap(err, "read what is paused")
 }

@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"lemma/pgtest"
 	"lemma/pgtest/shop"
@@ -147,8 +149,39 @@ func TestInconclusiveTestsAreMeasured(t *testing.T) {
 	}
 }
 
+// The gauge of pauses counts what Lemma has paused, and not what a request has.
+func TestPausesAreMeasured(t *testing.T) {
+	t.Parallel()
+	p := &planned{Fixture: shop.New(pgtest.NewShop(t, `create table people (id text, email text, name text)`), shop.Local, nil)}
+	p.Fill("select id, email, name from people")
+	p.Server = newServer(t, p.Fixture.Pool, Config{PublicURL: "https://lemma.shop.example"})
+	for _, reason := range []string{"provider_refused", "provider_refused", "query_failed", "requested"} {
+		p.Exec(`update campaigns set status = 'paused', paused_at = now(), status_reason = $2 where id = $1`, p.newCampaign(), reason)
+	}
+	for _, reason := range []string{"batch_crashed", ""} {
+		p.Exec(`with f as (
+				insert into flows (workspace_id, id, name, status, status_reason, live_version)
+				values ($1, gen_random_uuid(), 'flow ' || $2, 'paused', nullif($2, ''), 1) returning workspace_id, id
+			) insert into flow_versions (workspace_id, flow_id, version, definition, request) select workspace_id, id, 1, '{}', id from f`,
+			p.Workspace, reason)
+	}
+	got := map[string]float64{}
+	for _, m := range queueMetrics(t, p.Pool, "lemma_paused") {
+		got[m.GetLabel()[0].GetValue()+" "+m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
+	}
+	want := map[string]float64{"campaign provider_refused": 2, "campaign query_failed": 1, "flow batch_crashed": 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // queueGauge reads a gauge anew: a collector keeps what it has read for a while.
 func queueGauge(t *testing.T, pool *pgxpool.Pool, name string) float64 {
+	t.Helper()
+	return queueMetrics(t, pool, name)[0].GetGauge().GetValue()
+}
+
+func queueMetrics(t *testing.T, pool *pgxpool.Pool, name string) []*dto.Metric {
 	t.Helper()
 	fresh := prometheus.NewRegistry()
 	fresh.MustRegister(&queue{pool: pool})
@@ -158,10 +191,11 @@ func queueGauge(t *testing.T, pool *pgxpool.Pool, name string) float64 {
 	}
 	for _, f := range found {
 		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
+			return f.GetMetric()
 		}
 	}
-	return -1
+	t.Fatalf("there is no %s", name)
+	return nil
 }
 
 var describedMetric = regexp.MustCompile(`fqName: "(lemma_[a-z_]+)".*variableLabels: \{([^}]*)\}`)
