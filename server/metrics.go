@@ -55,8 +55,8 @@ const (
 var (
 	queueDepth = prometheus.NewDesc("lemma_queue_notifications",
 		"Notifications in batches that have not ended, by status of the batch (ready, held, leased).", []string{"status"}, nil)
-	queueOldest = prometheus.NewDesc("lemma_queue_oldest_due_seconds", "How long the oldest due batch has waited; 0 when none is due.",
-		nil, nil)
+	queueOldest = prometheus.NewDesc("lemma_queue_oldest_due_seconds",
+		"How long the oldest due batch has waited whose provider does not fail; 0 when none is due.", nil, nil)
 	leasesExpired = prometheus.NewDesc("lemma_leases_expired", "Batches whose lease has expired and that were not reaped yet.", nil, nil)
 	flowOldest    = prometheus.NewDesc("lemma_flow_oldest_due_seconds",
 		"How long the enrollment that has been due longest waits to be advanced, in flows that are live or draining; 0 when none is due.",
@@ -72,7 +72,8 @@ var (
 		"How long the oldest stored event of a carrier waits to be applied; 0 when none waits.", nil, nil)
 	eventLag = prometheus.NewDesc("lemma_event_lag_seconds",
 		"How late the newest event of a provider came, of the slowest with events in the last hour.", nil, nil)
-	circuitsOpen = prometheus.NewDesc("lemma_circuits_open", "Providers whose circuit is open, since they fail.", nil, nil)
+	circuitsOpen = prometheus.NewDesc("lemma_circuits_open",
+		"Providers whose circuit is open, since they fail, while messages are due over them.", nil, nil)
 	orphanRate   = prometheus.NewDesc("lemma_orphan_rate",
 		"Orphaned notifications as a fraction of all notifications of campaigns that ended in the last hour.", nil, nil)
 )
@@ -112,8 +113,9 @@ func (q *queue) read() (all []prometheus.Metric) {
 	var ready, held, leased, oldest, expired, orphans, overdue, unstarted, undecided, circuits, waiting, lag float64
 	err := q.pool.QueryRow(ctx, `
 		with live as (
-			select status, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows
-			from batches where status in ('ready', 'leased')
+			select status, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows,
+				workspace_id, provider_id, m.opened_at is not null as fails
+			from batches left join provider_meters m using (workspace_id, provider_id) where status in ('ready', 'leased')
 		), ended as (
 			select sum(orphaned) as orphaned, sum(sent + failed + orphaned + skipped) as all
 			from batches where status = 'done' and finished_at > now() - interval '1 hour'
@@ -122,7 +124,8 @@ func (q *queue) read() (all []prometheus.Metric) {
 		select coalesce(sum(rows) filter (where status = 'ready' and gate = 'open'), 0)::float8,
 			coalesce(sum(rows) filter (where status = 'ready' and gate <> 'open'), 0)::float8,
 			coalesce(sum(rows) filter (where status = 'leased'), 0)::float8,
-			coalesce(greatest(extract(epoch from now() - min(due_at) filter (where status = 'ready' and gate = 'open')), 0), 0)::float8,
+			coalesce(greatest(extract(epoch from
+				now() - min(due_at) filter (where status = 'ready' and gate = 'open' and not fails)), 0), 0)::float8,
 			(count(*) filter (where status = 'leased' and lease_until < now()))::float8,
 			coalesce((select orphaned::float8 / nullif("all", 0) from ended), 0)::float8,
 			coalesce((select greatest(extract(epoch from now() - min(e.resume_at)), 0) from flow_shards t
@@ -133,7 +136,8 @@ func (q *queue) read() (all []prometheus.Metric) {
 				where t.next_due_at <= now()), 0)::float8,
 			coalesce((select greatest(extract(epoch from now() - min(scheduled_at)), 0) from campaigns where status = 'scheduled'), 0)::float8,
 			(select count(*) from iterations where status = 'inconclusive')::float8,
-			(select count(*) from provider_meters where opened_at is not null)::float8,
+			(count(distinct (workspace_id, provider_id)) filter (where fails and gate = 'open'
+				and due_at < now() + interval '5 minutes'))::float8, -- one that was called is due again later
 			coalesce((select extract(epoch from now() - min(recorded_at)) from event_queue), 0)::float8,
 			coalesce((select max(extract(epoch from recorded_at - occurred_at)) from provider_watermarks
 				where recorded_at > now() - interval '1 hour'), 0)::float8

@@ -149,6 +149,35 @@ func TestInconclusiveTestsAreMeasured(t *testing.T) {
 	}
 }
 
+// A provider that fails counts while messages are due over it. They do not count as late, for which
+// workers would be missing.
+func TestFailingProvidersAreMeasured(t *testing.T) {
+	t.Parallel()
+	p := &planned{Fixture: shop.New(pgtest.NewShop(t, `create table people (id text, email text, name text)`), shop.Local, nil)}
+	p.Fill("select id, email, name from people")
+	p.Server = newServer(t, p.Fixture.Pool, Config{PublicURL: "https://lemma.shop.example"})
+	p.Exec(`insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, due_at)
+		select $1, gen_random_uuid(), id, id, $2, gen_random_uuid(), 1, 1, now() - interval '1 hour' from gen_random_uuid() id`,
+		p.Workspace, p.Provider)
+	p.Exec(`insert into provider_meters (workspace_id, provider_id) values ($1, $2) on conflict do nothing`, p.Workspace, p.Provider)
+	want := func(circuits, late float64) {
+		t.Helper()
+		if got := queueGauge(t, p.Pool, "lemma_circuits_open"); got != circuits {
+			t.Errorf("%v circuits are open, want %v", got, circuits)
+		}
+		if got := queueGauge(t, p.Pool, "lemma_queue_oldest_due_seconds"); got < late || got > late+60 {
+			t.Errorf("the oldest waits for %v s, want %v", got, late)
+		}
+	}
+	want(0, 3600)
+	p.Exec(`update provider_meters set failures = 1, opened_at = now(), open_until = now() where provider_id = $1`, p.Provider)
+	want(1, 0)
+	p.Exec(`update batches set due_at = now() + interval '10 seconds'`) // after a call
+	want(1, 0)
+	p.Exec(`update batches set gate = 'held'`) // its campaign is paused
+	want(0, 0)
+}
+
 // The gauge of pauses counts what Lemma has paused, and not what a request has.
 func TestPausesAreMeasured(t *testing.T) {
 	t.Parallel()
