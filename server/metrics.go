@@ -74,7 +74,7 @@ var (
 		"How late the newest event of a provider came, of the slowest with events in the last hour.", nil, nil)
 	circuitsOpen = prometheus.NewDesc("lemma_circuits_open",
 		"Providers whose circuit is open, since they fail, while messages are due over them.", nil, nil)
-	orphanRate   = prometheus.NewDesc("lemma_orphan_rate",
+	orphanRate = prometheus.NewDesc("lemma_orphan_rate",
 		"Orphaned notifications as a fraction of all notifications of campaigns that ended in the last hour.", nil, nil)
 )
 
