@@ -168,7 +168,7 @@ func round(a any, places func(int) int) (any, error) {
 	if r.Quo(r, scale); n.Sign() < 0 {
 		r.Neg(r)
 	}
-	return exact{r, n.whole || digits == 0}.result()
+	return exact{r, n.whole || digits < 1}.result()
 }
 
 // sum adds the elements of a list, or a member of each.

@@ -41,9 +41,9 @@ func TestArithmetic(t *testing.T) {
 		"{{ nothing | plus: 1 }} {{ word | plus: 1 }}":    "1 1",
 		"{{ list | sum }} {{ items | sum: 'p' }}":         "3.3 3.3",
 		"{{ n | divided_by: 0.5 }}":                       "14",
-		// A decimal remains one, whatever its value.
+		// A decimal remains one, whatever its value, unless it is rounded to a whole number.
 		"{{ 10 | times: 0.9 | round: 2 | divided_by: 2 }}":   "4.5",
-		"{{ 149.0 | round: -1 | divided_by: 100 }}":          "1.5",
+		"{{ 149.0 | round: -1 | divided_by: 100 }}":          "1",
 		"{{ -7.0 | abs | divided_by: 2 }}":                   "3.5",
 		"{{ n | round: 2 | abs | divided_by: 2 }}":           "3",
 		"{{ 7.2 | round | divided_by: 2 }}":                  "3",

@@ -32,7 +32,7 @@ type signer struct {
 const (
 	leastRSA = 1024
 	mostRSA  = 4096
-	mostDER  = 2500
+	mostDER  = 3000
 )
 
 var errKey = errors.New("must be an RSA key of 1024 to 4096 bits, or an Ed25519 key, in PEM (PKCS #1 or PKCS #8)")

@@ -12,7 +12,7 @@ import (
 // time have 2 s or more. One of HTTP/2 says which requests it has processed.
 const (
 	keepUnknown = 1500 * time.Millisecond
-	keepMargin  = time.Second // of an announced time: for what is on its way
+	keepMargin  = time.Second // of an announced time, or half of it: for what is on its way
 )
 
 // keepAlive is how long the connection of an answer may be idle before its next request. Keep-Alive
@@ -25,7 +25,8 @@ func keepAlive(r *http.Response) time.Duration {
 		for p := range strings.SplitSeq(parameters, ",") {
 			name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
 			if seconds, err := strconv.ParseUint(value, 10, 32); err == nil && strings.EqualFold(name, "timeout") {
-				return min(time.Duration(seconds)*time.Second-keepMargin, idleFor)
+				announced := max(time.Duration(seconds)*time.Second, time.Nanosecond)
+				return min(announced-min(keepMargin, announced/2), idleFor)
 			}
 		}
 	}

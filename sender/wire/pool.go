@@ -65,7 +65,7 @@ type conn struct {
 
 	warm      bool          // it takes several requests at a time: see warmUp
 	ended     int           // how many requests have ended on it
-	since     time.Time     // the end of the last one
+	since     time.Time     // the end of the last one, or when it was opened
 	keep      time.Duration // it gets no request later than that after since
 	isWarming bool          // it becomes warm after warmTime
 	spent     bool          // it gets no more requests: see meter
@@ -79,7 +79,14 @@ type capacity struct {
 	of    *conn
 
 	answer int64         // its bytes
-	keep   time.Duration // how long the connection may be idle afterwards
+	keep   time.Duration // how long the connection may be idle after its answer; 0: there was none
+	unused bool          // no request was sent
+}
+
+// Release ends the reservation without a request.
+func (c *capacity) Release() {
+	c.unused = true
+	c.ClientConn.Release()
 }
 
 func newPool(idle *dial.Idle, workspace uuid.UUID, connect func(context.Context) (*http.ClientConn, *meter, error)) *pool {
@@ -145,7 +152,7 @@ func (p *pool) reserve() (*capacity, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remove(func(c *conn) bool {
-		if c.Err() == nil && (c.calls > 0 || c.left() > 0 && (c.settles() || c.Available() > 0)) { // in this order: see settles
+		if c.Err() == nil && (c.calls > 0 || !c.isOld() && (c.settles() || c.Available() > 0)) { // in this order: see settles
 			return false
 		}
 		p.ended(c)
@@ -162,7 +169,7 @@ func (p *pool) reserve() (*capacity, error) {
 			continue
 		}
 		if c.Reserve() == nil {
-			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c, keep: c.left()}
+			reserved := &capacity{ClientConn: c.ClientConn, fresh: c.fresh, of: c}
 			c.fresh, c.used = false, time.Now()
 			c.calls++
 			c.meter.begin()
@@ -200,13 +207,8 @@ func (c *conn) settles() bool {
 	return c.calls == 0 && c.Err() == nil && c.InFlight() > 0 && time.Since(c.since) < warmTime
 }
 
-// left is for how long a connection may go on being idle. Then the server may close it at any time.
-func (c *conn) left() time.Duration {
-	if c.fresh {
-		return c.keep
-	}
-	return c.keep - time.Since(c.since)
-}
+// isOld reports that an idle connection may be closed by the server at any time.
+func (c *conn) isOld() bool { return time.Since(c.since) >= c.keep }
 
 // checkAgain is how long a request waits before it looks for capacity again by itself. changed keeps
 // one token, so that of several changes at one moment only one request may be woken.
@@ -255,7 +257,7 @@ func (p *pool) leave(served *capacity) (evict func()) {
 	defer p.mu.Unlock()
 	c := served.of
 	c.calls--
-	c.warm, c.ended, c.since, c.keep = true, c.ended+1, time.Now(), served.keep
+	c.finish(served)
 	if !c.spent { // otherwise all that the server may still send is for the requests in progress
 		c.meter.end(served.answer, c.calls)
 		if c.spent = c.meter.spent(); c.spent {
@@ -273,6 +275,18 @@ func (p *pool) leave(served *capacity) (evict func()) {
 	return p.idle.Add(&c.idle)
 }
 
+// finish follows the end of a request.
+func (c *conn) finish(served *capacity) {
+	if served.unused {
+		c.fresh = c.ended == 0 && c.calls == 0
+		return
+	}
+	c.warm, c.ended, c.since = true, c.ended+1, time.Now()
+	if served.keep > 0 {
+		c.keep = served.keep
+	}
+}
+
 // ended follows the end of a connection, once its last request has ended.
 func (p *pool) ended(c *conn) {
 	if c.calls > 0 {
@@ -281,7 +295,7 @@ func (p *pool) ended(c *conn) {
 	if c.meter.flooded() {
 		p.flooded(c)
 	}
-	p.brief = c.ended <= 1 && time.Since(c.since) < warmTime
+	p.brief = c.ended == 1 && time.Since(c.since) < warmTime
 }
 
 // flooded makes the next dial wait, since the server has sent much beside the answers of a connection:
@@ -333,7 +347,11 @@ func (p *pool) add(c *http.ClientConn, beneath *meter, err error) (evict func())
 	}
 	p.failures, p.until, p.cause = 0, time.Time{}, nil
 	p.single = c.Available() == 1
-	made := &conn{ClientConn: c, meter: beneath, fresh: true, used: time.Now(), keep: idleFor, warm: p.brief}
+	now := time.Now()
+	made := &conn{ClientConn: c, meter: beneath, fresh: true, used: now, since: now, keep: idleFor, warm: p.brief}
+	if p.single {
+		made.keep = keepUnknown
+	}
 	made.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { go p.evict(made) }}
 	p.conns = append(p.conns, made)
 	c.SetStateHook(func(*http.ClientConn) { p.notify() })
