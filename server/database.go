@@ -87,12 +87,12 @@ func openJobs(ctx context.Context, of *pgxpool.Pool, history *cache.History) (*p
 	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, jobConnections
 	connected := config.AfterConnect
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		conn.PgConn().CustomData()[openedAt] = history.Now() // before the server is identified, which may begin a moment
 		if connected != nil {
 			if err := connected(ctx, conn); err != nil {
 				return err
 			}
 		}
-		conn.PgConn().CustomData()[openedAt] = history.Now()
 		_, err := conn.Exec(ctx, "set plan_cache_mode = auto")
 		return lemma.Wrap(err, "let Postgres choose plans")
 	}

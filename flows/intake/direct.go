@@ -86,7 +86,7 @@ func (in *Intake) enrollInto(ctx context.Context, ws, flow uuid.UUID, all []*Tri
 		t.date(all)
 		done = done[:0]
 		recorded := make([]Recorded, len(all))
-		if _, err := t.lockProfiles(ctx, all); err != nil {
+		if err := t.lockNow(ctx, all); err != nil {
 			return err
 		}
 		fresh, err := t.keepDirect(ctx, flow, all)

@@ -88,7 +88,7 @@ func (c *chunk) write(ctx context.Context) error {
 		}
 		c.hook.At("poll: held")
 		recorded = make([]Recorded, len(c.pending))
-		if _, err := t.lockProfiles(ctx, c.pending); err != nil {
+		if err := t.lockNow(ctx, c.pending); err != nil {
 			return err
 		}
 		for _, round := range rounds(c.pending) {

@@ -21,32 +21,74 @@ import (
 // wake. Concurrently neither would see the other, and the event would be lost. An event
 // that only searches takes the lock in share mode. An enrollment into a flow that listens
 // takes it exclusively, and its time begins when it has the lock: what it waited for came
-// before. Share mode is only for events: their buckets are returned, and keep locks them
-// in the round trip of its insert.
+// before.
+//
+// Each round of a transaction writes keys and locks enrollments in one order, and the next
+// one begins again. So a profile with several rounds is locked exclusively, and others that
+// may enroll in share mode: no two transactions wait for each other.
+//
+// Buckets of share mode are returned if there are no others: an event locks them in the
+// round trip of its insert.
 func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) (shared []int32, err error) {
 	t.base = pgtype.Timestamptz{}
 	if err := t.needVersions(all); err != nil {
 		return nil, err
 	}
-	found, alone := map[int32]bool{}, false
+	buckets, err := t.bucketsOf(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	numbers := slices.Sorted(maps.Keys(buckets))
+	exclusive := make([]bool, len(numbers))
+	for i, b := range numbers {
+		exclusive[i] = buckets[b]
+	}
+	if !slices.Contains(exclusive, true) {
+		return numbers, nil
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(`
+		select case when b.exclusive then pg_advisory_xact_lock($1, b.number) else pg_advisory_xact_lock_shared($1, b.number) end
+		from (select number, exclusive from unnest($2::int[], $3::bool[]) as b (number, exclusive) order by number) b`,
+		lockSpace(t.ws), numbers, exclusive)
+	batch.Queue(`select greatest(clock_timestamp(), now())`).QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
+	return nil, lemma.Wrap(t.tx.SendBatch(ctx, batch).Close(), "lock profiles")
+}
+
+// bucketsOf returns the buckets of triggers that search or enroll, and whether each is locked
+// exclusively.
+func (t *transaction) bucketsOf(ctx context.Context, all []*Trigger) (exclusive map[int32]bool, err error) {
+	exclusive = map[int32]bool{}
+	times, alone, meet := map[string]int{}, false, []int32{}
 	for _, o := range all {
 		searches, enrolls, err := t.meets(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		if searches || enrolls {
-			found[bucketOf(o.profile)] = true
-			alone = alone || enrolls
+		if !searches && len(t.into(o)) == 0 {
+			continue
+		}
+		b := bucketOf(o.profile)
+		times[o.profile]++
+		exclusive[b] = exclusive[b] || times[o.profile] > 1
+		if alone = alone || enrolls; searches || enrolls {
+			meet = append(meet, b)
 		}
 	}
-	buckets := slices.Collect(maps.Keys(found))
-	if !alone {
-		return buckets, nil
+	for _, b := range meet {
+		exclusive[b] = exclusive[b] || alone
 	}
-	batch := &pgx.Batch{} // one mode for all, so that they are locked in one order
-	batch.Queue(`select pg_advisory_xact_lock`+eachBucket, lockSpace(t.ws), buckets)
-	batch.Queue(`select greatest(clock_timestamp(), now())`).QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
-	return nil, lemma.Wrap(t.tx.SendBatch(ctx, batch).Close(), "lock profiles")
+	return exclusive, nil
+}
+
+// lockNow is lockProfiles for triggers that are no events.
+func (t *transaction) lockNow(ctx context.Context, all []*Trigger) error {
+	shared, err := t.lockProfiles(ctx, all)
+	if err != nil || len(shared) == 0 {
+		return err
+	}
+	_, err = t.tx.Exec(ctx, `select pg_advisory_xact_lock_shared`+eachBucket, lockSpace(t.ws), shared)
+	return lemma.Wrap(err, "lock profiles")
 }
 
 // eachBucket locks buckets in their order.

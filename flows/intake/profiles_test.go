@@ -95,13 +95,16 @@ func TestAnEnrollmentBeginsAtItsAppliedTime(t *testing.T) {
 	}
 }
 
-// Flows that listen only to their triggers need no locks on profiles.
+// Flows that listen only to their triggers lock profiles in share mode: their events do not wait for
+// each other.
 func TestProfilesOfFlowsThatDoNotListen(t *testing.T) {
 	b := setup(t, 1)
 	b.Live(flowstest.HourAfter("go"))
 	held, _ := b.holdTrigger(intake.Event{ProfileKey: "c1", Name: "go"})
-	b.WantCount(0, `select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2 and database = (select oid from pg_database
-		where datname = current_database())`)
+	for mode, want := range map[string]int{"ShareLock": 1, "ExclusiveLock": 0} {
+		b.WantCount(want, `select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2 and mode = $1
+			and database = (select oid from pg_database where datname = current_database())`, mode)
+	}
 	b.Must(held.Commit(bg))
 }
 

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/flows"
@@ -204,41 +203,54 @@ func TestBulksInOppositeOrders(t *testing.T) {
 	b.Invariants()
 }
 
-// Two bulks each contain one profile twice, with two events in opposite orders; each stops
-// between the first and the second. Postgres aborts one, which is retried: no error is
-// returned, and each profile enrolls once.
+// A bulk contains a profile twice, and stops between the first and the second of its events.
+// Another one, which has the same events in another order, waits until it has ended, and
+// Postgres aborts none.
 func TestBulksThatCrossOver(t *testing.T) {
-	b := setup(t, 0)
-	x, y := b.Live(flowstest.UntilTomorrow("once", "x")), b.Live(flowstest.UntilTomorrow("once", "y"))
-	var both sync.WaitGroup
-	both.Add(2)
-	var seen [2]*flowstest.Tracer
-	var tasks [2]*flowstest.Task
-	for i, names := range [2][2]string{{"x", "y"}, {"y", "x"}} {
-		var f *flowstest.Process
-		f, seen[i] = b.Traced(x, y)
-		seen[i].Stop = func(sql string) {
-			if strings.Contains(sql, "insert into enrollments") && seen[i].Enrolls.Load() == 2 && seen[i].Begun.Load() == 1 {
-				both.Done()
-				both.Wait()
+	for name, other := range map[string][][2]string{
+		"twice, too": {{"c1", "y"}, {"c1", "x"}},
+		"each once":  {{"c1", "y"}, {"c2", "x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 0)
+			x, y := b.Live(flowstest.HourAfter("x")), b.Live(flowstest.HourAfter("y"))
+			reached, release := make(chan struct{}), make(chan struct{})
+			start := func(events [][2]string, stop func(seen *flowstest.Tracer)) (*flowstest.Task, *flowstest.Tracer) {
+				f, seen := b.Traced(x, y)
+				seen.Stop = func(sql string) {
+					if strings.Contains(sql, "insert into enrollments") {
+						stop(seen)
+					}
+				}
+				var all []intake.Event
+				for _, e := range events {
+					all = append(all, intake.Event{ProfileKey: e[0], Name: e[1]})
+				}
+				return flowstest.Start(func() error { _, err := f.RecordAll(bg, b.Workspace, all); return err }), seen
 			}
-		}
-		tasks[i] = flowstest.Start(func() error {
-			_, err := f.RecordAll(bg, b.Workspace, []intake.Event{{ProfileKey: "c1", Name: names[0]}, {ProfileKey: "c1", Name: names[1]}})
-			return err
+			first, one := start([][2]string{{"c1", "x"}, {"c2", "x"}, {"c1", "y"}}, func(seen *flowstest.Tracer) {
+				if seen.Enrolls.Load() == 2 && seen.Begun.Load() == 1 {
+					close(reached)
+					<-release
+				}
+			})
+			<-reached
+			second, two := start(other, func(*flowstest.Tracer) {})
+			b.Eventually("the second waits", func() bool { return b.Waits() > 0 })
+			close(release)
+			<-first.Done
+			<-second.Done
+			b.Must(errors.Join(first.Err, second.Err))
+			for _, seen := range []*flowstest.Tracer{one, two} {
+				if seen.Deadlocks.Load() != 0 || seen.Begun.Load() != 1 {
+					t.Errorf("%d deadlocks, %d transactions", seen.Deadlocks.Load(), seen.Begun.Load())
+				}
+			}
+			b.WantCount(3, `select count(*) from enrollments where workspace_id = $1`, b.Workspace)
+			b.WantCount(2, `select count(*) from refusals where workspace_id = $1`, b.Workspace)
+			b.Invariants()
 		})
 	}
-	for i, task := range tasks {
-		<-task.Done
-		if n := seen[i].Begun.Load(); task.Err != nil || n > enrollment.MaxAttempts {
-			t.Errorf("%d attempts, %v", n, task.Err)
-		}
-	}
-	for _, flow := range []uuid.UUID{x, y} {
-		b.Enrollment(flow, "c1")
-	}
-	b.WantCount(2, `select count(*) from refusals where workspace_id = $1 and reason = 'already_enrolled'`, b.Workspace)
-	b.Invariants()
 }
 
 // A worker crashes at each stage, in each possible way. The next worker continues, and

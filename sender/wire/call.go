@@ -163,13 +163,14 @@ func (c *call) send(conn *capacity) (*Answer, *failure) {
 	body := &body{rest: c.request.Body}
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	defer time.AfterFunc(min(c.options.Timeout/4, c.toBegin()), func() {
+	late := time.AfterFunc(min(c.options.Timeout/4, c.toBegin()), func() {
 		if body.isLate() {
 			cancel()
 		}
-	}).Stop()
+	})
 	c.recorder.request(c.request)
 	response, err := conn.RoundTrip(c.http(ctx, body))
+	late.Stop()
 	if err != nil {
 		return nil, c.unanswered(err, body, conn.fresh)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma/dial"
+	"lemma/pgtest"
 )
 
 // A connection that was idle gets no request while its server may be closing it.
@@ -63,7 +64,7 @@ func TestServersThatKeepNoConnection(t *testing.T) {
 	if made := server.made.Load(); made != 3 {
 		t.Errorf("%d connections", made)
 	}
-	server.want(t, 1)
+	server.want(t, 0)
 }
 
 // A connection that was opened for a request that no longer waited is idle since then.
@@ -124,5 +125,17 @@ func TestUnansweredCallsKeepTheirConnection(t *testing.T) {
 	post(t, c, server)
 	if len(p.conns) != 1 || p.conns[0] != first {
 		t.Error("it was replaced")
+	}
+}
+
+// Connections are closed when they may no longer be used, not when others are opened in their place: a
+// server that takes only so many is not asked for more.
+func TestOldConnectionsAreClosedInTime(t *testing.T) {
+	t.Parallel()
+	server, client := count(t, false), shared(t, dial.NewIdle(10, 10), uuid.New())
+	post(t, client, server.url+"/?keep=timeout%3D3")
+	pgtest.Eventually(t, idleFor/2, "it is closed", func() bool { return server.open.Load() == 0 })
+	if made := server.made.Load(); made != 1 {
+		t.Errorf("%d connections", made)
 	}
 }

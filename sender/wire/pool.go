@@ -54,41 +54,6 @@ type pool struct {
 	changed  chan struct{} // contains a token when waiters should check again; a waiter that was served passes it on
 }
 
-// conn is a connection of a pool.
-type conn struct {
-	*http.ClientConn
-	meter *meter
-	fresh bool // no request was sent on it
-	used  time.Time
-	calls int // that have capacity on it
-	idle  dial.IdleConn
-
-	warm      bool          // it takes several requests at a time: see warmUp
-	ended     int           // how many requests have ended on it
-	since     time.Time     // the end of the last one, or when it was opened
-	keep      time.Duration // it gets no request later than that after since
-	isWarming bool          // it becomes warm after warmTime
-	spent     bool          // it gets no more requests: see meter
-	isFlood   bool          // it was counted as one
-}
-
-// capacity is that of a connection for one request.
-type capacity struct {
-	*http.ClientConn
-	fresh bool // the request is the first
-	of    *conn
-
-	answer int64         // its bytes
-	keep   time.Duration // how long the connection may be idle after its answer; 0: there was none
-	unused bool          // no request was sent
-}
-
-// Release ends the reservation without a request.
-func (c *capacity) Release() {
-	c.unused = true
-	c.ClientConn.Release()
-}
-
 func newPool(idle *dial.Idle, workspace uuid.UUID, connect func(context.Context) (*http.ClientConn, *meter, error)) *pool {
 	p := &pool{dial: connect, idle: idle, workspace: workspace, changed: make(chan struct{}, 1)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
@@ -185,7 +150,7 @@ func (p *pool) reserve() (*capacity, error) {
 		return nil, errClosed
 	}
 	if time.Now().Before(p.until) {
-		if len(p.conns) == 0 {
+		if len(p.conns) == 0 && p.dialing == 0 {
 			return nil, p.cause
 		}
 		return nil, nil
@@ -199,16 +164,6 @@ func (p *pool) reserve() (*capacity, error) {
 	}
 	return nil, nil
 }
-
-// settles reports that the last request of a connection has ended a moment ago, and that net/http
-// still counts it: the connection has not ended, and will have capacity. While this is asked, net/http
-// may stop counting it, so that only a later call of Available says that the connection has none.
-func (c *conn) settles() bool {
-	return c.calls == 0 && c.Err() == nil && c.InFlight() > 0 && time.Since(c.since) < warmTime
-}
-
-// isOld reports that an idle connection may be closed by the server at any time.
-func (c *conn) isOld() bool { return time.Since(c.since) >= c.keep }
 
 // checkAgain is how long a request waits before it looks for capacity again by itself. changed keeps
 // one token, so that of several changes at one moment only one request may be woken.
@@ -272,19 +227,30 @@ func (p *pool) leave(served *capacity) (evict func()) {
 		p.ended(c)
 		return func() { go c.Close() }
 	}
+	p.expireLater(c)
 	return p.idle.Add(&c.idle)
 }
 
-// finish follows the end of a request.
-func (c *conn) finish(served *capacity) {
-	if served.unused {
-		c.fresh = c.ended == 0 && c.calls == 0
+// expireLater closes a connection that is idle before its server does: the next requests would close
+// all such connections while they open others, and some servers take only so many.
+func (p *pool) expireLater(c *conn) {
+	if c.keep >= idleFor {
 		return
 	}
-	c.warm, c.ended, c.since = true, c.ended+1, time.Now()
-	if served.keep > 0 {
-		c.keep = served.keep
+	left := max(c.keep-time.Since(c.since), 0)
+	if c.expiry != nil {
+		c.expiry.Reset(left)
+		return
 	}
+	c.expiry = time.AfterFunc(left, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if c.calls == 0 && c.isOld() && slices.Contains(p.conns, c) {
+			p.remove(func(one *conn) bool { return one == c })
+			p.ended(c)
+			go c.Close()
+		}
+	})
 }
 
 // ended follows the end of a connection, once its last request has ended.
@@ -351,6 +317,7 @@ func (p *pool) add(c *http.ClientConn, beneath *meter, err error) (evict func())
 	made := &conn{ClientConn: c, meter: beneath, fresh: true, used: now, since: now, keep: idleFor, warm: p.brief}
 	if p.single {
 		made.keep = keepUnknown
+		p.expireLater(made)
 	}
 	made.idle = dial.IdleConn{Workspace: p.workspace, Close: func() { go p.evict(made) }}
 	p.conns = append(p.conns, made)

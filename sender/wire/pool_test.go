@@ -59,6 +59,19 @@ func TestAFailedConnectionBesideBusyOnes(t *testing.T) {
 	}
 }
 
+// A failed connection fails no request while another one is being opened.
+func TestAFailedConnectionBesideAnother(t *testing.T) {
+	t.Parallel()
+	p, refused := poolTo(t, func(int) error { return nil }), errors.New("refused")
+	p.dialing = 2
+	for _, want := range []error{nil, refused} {
+		p.add(nil, nil, refused)()
+		if c, err := p.reserve(); c != nil || !errors.Is(err, want) {
+			t.Errorf("%+v, %v", c, err)
+		}
+	}
+}
+
 // Requests that waited for the first connection to a server of HTTP/1.1 have theirs opened at the
 // same time.
 func TestConnectionsAreOpenedTogether(t *testing.T) {
