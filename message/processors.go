@@ -1,31 +1,22 @@
 package message
 
 import (
-	"context"
 	"runtime"
 	"time"
 
 	"github.com/google/uuid"
 
-	"lemma/slots"
+	"lemma/processors"
 )
 
-// processors bounds the messages that the engine renders at a time in a process: with more
-// renders than processors, each would exceed MaxWait because of the others. Neither limit
-// includes the wait for a slot. Texts that the fast path renders need no slot.
-//
-// One workspace leaves one processor to the others, and those that wait are served round robin:
-// templates that take long delay messages of other workspaces for one render at most.
-var processors = newProcessors(runtime.GOMAXPROCS(0))
-
-func newProcessors(n int) *slots.Slots {
-	return slots.New(slots.Limits{Process: n, Workspace: max(1, n-1)}, nil)
-}
+// Of the messages that the engine renders as many at a time have a processor as there are: with more,
+// each would exceed MaxWait because of the others. Neither limit includes the wait for it. Texts that
+// the fast path renders need none.
 
 // enter takes a slot of a workspace until leave, and the thread, whose processor time is measured.
 func (s *scratch) enter(workspace uuid.UUID) {
 	if s.release == nil {
-		s.release, _ = processors.Await(context.Background(), slots.Resource{Workspace: workspace}) // it waits for ever
+		s.release = processors.Enter(workspace)
 		runtime.LockOSThread()
 	}
 }

@@ -1,14 +1,13 @@
 package message
 
 import (
-	"context"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
-	"lemma/slots"
+	"lemma/processors"
 )
 
 // A render waits while all slots are taken, and the wait is not part of its time.
@@ -25,11 +24,7 @@ func TestRendersWaitForAProcessor(t *testing.T) {
 	// Of two workspaces, since one leaves a processor to others.
 	leave := []func(){}
 	for i := range runtime.GOMAXPROCS(0) {
-		l, err := processors.Await(t.Context(), slots.Resource{Workspace: uuid.UUID{byte(1 + min(i, 1))}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		leave = append(leave, l)
+		leave = append(leave, processors.Enter(uuid.UUID{byte(1 + min(i, 1))}))
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -55,29 +50,6 @@ func TestRendersWaitForAProcessor(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
-	}
-}
-
-// One workspace leaves a processor to the others, and renders with all but that one.
-func TestAWorkspaceLeavesAProcessor(t *testing.T) {
-	t.Parallel()
-	first, second := slots.Resource{Workspace: uuid.UUID{1}}, slots.Resource{Workspace: uuid.UUID{2}}
-	for n, most := range map[int]int{1: 1, 2: 1, 4: 3} {
-		p := newProcessors(n)
-		for range most {
-			if _, err := p.Await(t.Context(), first); err != nil {
-				t.Fatal(err)
-			}
-		}
-		enters := func(r slots.Resource) bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
-			_, err := p.Await(ctx, r)
-			return err == nil
-		}
-		if enters(first) || enters(second) != (n > 1) {
-			t.Errorf("%d processors, %d of them taken by one workspace", n, most)
-		}
 	}
 }
 

@@ -2,9 +2,7 @@ package execution
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -12,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"lemma"
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
+	"lemma/processors"
 	"lemma/webhooks"
 )
 
@@ -39,11 +37,11 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 				t.leaveForNextChunk()
 				continue
 			}
-			begun, before := time.Now(), t.size()
-			n := t.execute(e.cfg.ConditionTime-busy, e.cfg.ChunkBytes)
+			before := t.size()
+			n, took := e.execute(t, busy)
 			t.forget()
 			b.made += t.size() - before
-			if busy += time.Since(begun); n != nothing {
+			if busy += took; n != nothing {
 				wanting[n] = append(wanting[n], t)
 			}
 		}
@@ -124,65 +122,26 @@ func (e *Evaluator) readRows(ctx context.Context, r *Route, execs []*Execution, 
 	return nil
 }
 
+// Costly is the time of evaluations after which the others of a chunk, or of a request, share the
+// processors with other workspaces: conditions usually take microseconds.
+const Costly = 20 * time.Millisecond
+
+// execute executes one of a chunk whose others have taken that time so far.
+func (e *Evaluator) execute(t *Execution, busy time.Duration) (n need, took time.Duration) {
+	if busy > Costly {
+		defer processors.Enter(t.WorkspaceID)()
+	}
+	begun := time.Now()
+	n = t.execute(e.cfg.ConditionTime-busy, e.cfg.ChunkBytes)
+	return n, time.Since(begun)
+}
+
 func byRoute(execs []*Execution) map[*Route][]*Execution {
 	parts := map[*Route][]*Execution{}
 	for _, t := range execs {
 		parts[t.Route] = append(parts[t.Route], t)
 	}
 	return parts
-}
-
-// blockAll blocks executions after a failed source, with jitter and a delay that
-// doubles. If others have the places for queries, the source has not failed.
-func (e *Evaluator) blockAll(execs []*Execution, cause error) {
-	blocked, later := BlockedReason(cause), admission.Later(cause)
-	for _, t := range execs {
-		if later > 0 {
-			t.postpone(blocked, later)
-		} else {
-			t.Block(blocked, e.BackOff(t.FailuresBy(blocked)))
-		}
-	}
-	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
-}
-
-// blockCostly blocks executions where they are, for a moment: the rest of a chunk whose
-// conditions took too long, or one that writes too much at once. So the flows of one workspace
-// neither occupy all workers nor use the memory of the others.
-func (e *Evaluator) blockCostly(execs []*Execution, reason string) {
-	if len(execs) == 0 {
-		return
-	}
-	for _, t := range execs {
-		t.Block(reason, e.BackOff(0))
-	}
-	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", reason)
-}
-
-// codeConditionTime is the blocked_reason of enrollments whose conditions, or those of others
-// of their chunk, are costly.
-const codeConditionTime = "condition_time"
-
-// codeChunkBytes is the blocked_reason of an enrollment whose messages have more bytes than a
-// chunk may have.
-const codeChunkBytes = "chunk_bytes"
-
-// BackOff is the delay after so many failures in a row.
-func (e *Evaluator) BackOff(failures int) time.Duration {
-	after := min(e.cfg.BackOff<<min(failures, 16), e.cfg.MaxBackOff)
-	return after + time.Duration(rand.Int64N(int64(after)/5+1))
-}
-
-// BlockedReason is the code of what keeps an enrollment from advancing.
-func BlockedReason(err error) string {
-	var e *lemma.Error
-	switch {
-	case errors.As(err, &e) && e.Code != "":
-		return e.Code
-	case errors.As(err, &e):
-		return string(e.Kind)
-	}
-	return string(lemma.Internal)
 }
 
 // readTriggers reads what enrolled the executions: the data of step 0.

@@ -14,6 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
+
+	"lemma/processors"
 )
 
 // signer signs messages (RFC 6376; RFC 8463 for Ed25519), relaxed/relaxed. It is
@@ -22,7 +26,8 @@ import (
 type signer struct {
 	key  crypto.Signer
 	rsa  bool
-	head string // the signature header up to its time
+	of   uuid.UUID // the workspace, which shares the processors with others
+	head string    // the signature header up to its time
 }
 
 // Verifiers need not accept RSA keys of other sizes (RFC 8301, 3.2). The time of a
@@ -94,7 +99,8 @@ func (s *signer) sign(mail []byte, body int, date time.Time) ([]byte, error) {
 // seal signs a canonical header, without the end of its last line.
 func (s *signer) seal(canonical []byte) ([]byte, error) {
 	sum := sha256.Sum256(bytes.TrimSuffix(canonical, []byte("\r\n")))
-	if s.rsa {
+	if s.rsa { // 1 ms with 2048 bits, and 6 ms with 4096
+		defer processors.Enter(s.of)()
 		return s.key.Sign(nil, sum[:], crypto.SHA256)
 	}
 	return s.key.Sign(nil, sum[:], crypto.Hash(0))

@@ -10,10 +10,15 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/emersion/go-msgauth/dkim"
+	"github.com/google/uuid"
+
+	"lemma/processors"
 )
 
 func mustSigner(t *testing.T, key string) *signer {
@@ -88,6 +93,28 @@ func TestKeysOfManyBytes(t *testing.T) {
 		if _, err := newSigner("shop.example", "s1", text); !errors.Is(err, want) {
 			t.Errorf("a key of %d bytes: %v", len(der), err)
 		}
+	}
+}
+
+// A signature waits for a processor, which one workspace leaves to others.
+func TestSignaturesWaitForAProcessor(t *testing.T) {
+	t.Parallel()
+	var leave []func()
+	for i := range runtime.GOMAXPROCS(0) {
+		leave = append(leave, processors.Enter(uuid.UUID{byte(1 + min(i, 1))}))
+	}
+	s, done := mustSigner(t, testKeyRSA), make(chan error, 1)
+	go func() { _, err := s.seal([]byte("a: b\r\n")); done <- err }()
+	select {
+	case <-done:
+		t.Fatal("it does not wait")
+	case <-time.After(50 * time.Millisecond):
+	}
+	for _, l := range leave {
+		l()
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

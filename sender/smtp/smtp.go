@@ -86,6 +86,9 @@ func Kind(o Options) sender.Kind {
 				return nil, err
 			}
 			c.provider, c.pool.workspace, c.trace, c.redact = a.ProviderID, a.WorkspaceID, a.Trace, a.Redact
+			if c.dkim != nil {
+				c.dkim.of = a.WorkspaceID
+			}
 			if a.CallTimeout > 0 {
 				c.timeout = min(c.timeout, a.CallTimeout)
 			}
