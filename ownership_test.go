@@ -92,7 +92,7 @@ var mayImport = map[string][]string{
 	"api/idempotency":        {"fence"},
 	"api/strict":             {},
 	"api": {"api/idempotency", "api/strict", "client", "exports", "audit", "pgerr", "sender", "sender/trace",
-		"abtest", "fence", "processors", "slots", "mail", "page", "workspaces", "providers",
+		"abtest", "fence", "slots", "mail", "page", "workspaces", "providers",
 		"audience", "audience/value", "message",
 		"notifications", "events",
 		"campaigns", "direct", "suppression", "hooks", "links", "flows", "flows/enrollment", "flows/execution", "flows/graph", "flows/intake",

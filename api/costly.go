@@ -4,14 +4,12 @@ import (
 	"bytes"
 	"context"
 	"net/http"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma"
 	"lemma/audience"
-	"lemma/processors"
 	"lemma/slots"
 )
 
@@ -39,21 +37,19 @@ const (
 	database            // works on the database: it may hold a connection
 )
 
-// limitsOfCosts hold for previews, which may wait for a data source, and limitsOfRenders for renders,
-// which take a processor each: one workspace leaves one to the others. The answer to a read
+// limitsOfCosts hold for renders and for previews, each by itself. The answer to a read
 // can have several MB, which stay in memory until the caller has received them. A write
 // can wait for a row that other requests of its workspace write, and holds a connection to
 // the database meanwhile.
 var (
 	limitsOfCosts     = slots.Limits{Process: 16, Workspace: 4}
-	limitsOfRenders   = slots.Limits{Process: 16, Workspace: min(4, processors.OfWorkspace(runtime.GOMAXPROCS(0)))}
 	limitsOfReads     = slots.Limits{Process: 128, Workspace: 32}
 	limitsOfWrites    = slots.Limits{Process: 32, Workspace: 16}
 	limitsOfBodies    = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
 	limitsOfAnswers   = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
 	limitsOfWritten   = slots.Limits{Workspace: 16 << 20} // no workspace keeps another from its answer
 	limitsOfImports   = slots.Limits{Process: 2, Workspace: 1}
-	limitsOfDecodings = limitsOfRenders
+	limitsOfDecodings = slots.Limits{Process: 16, Workspace: 4}
 )
 
 // limitsOfDatabase are the requests that work on the database, for a pool of so many
@@ -106,7 +102,7 @@ func newSlots(m *Metrics, ofWorkspace, connections int) map[cost]*slots.Slots {
 	}
 	const receiving = "have large answers, or receive them slowly,"
 	const rendering = "render, validate or preview"
-	return map[cost]*slots.Slots{renders: of(limitsOfRenders, rendering, ""), previews: of(limitsOfCosts, rendering, ""),
+	return map[cost]*slots.Slots{renders: of(limitsOfCosts, rendering, ""), previews: of(limitsOfCosts, rendering, ""),
 		requests:  of(slots.Limits{Workspace: ofWorkspace}, "are in progress", "_requests"),
 		bodies:    of(limitsOfBodies, "have large bodies, or send them slowly,", "_bodies"),
 		decodings: of(limitsOfDecodings, "have large bodies", "_decodings"),

@@ -89,15 +89,25 @@ type logLine struct {
 // readBatches reads the log of the batches that were made with the row, while the row
 // was open in them. It leaves out claims that began after the row had an outcome,
 // windows without the row, and what followed after the row was moved to a batch of
-// rows whose outcome is unknown.
+// rows whose outcome is unknown. Each part is read by its key (offset 0): without statistics of
+// partitioned tables, which autovacuum does not make, a planner reads all attempts of the workspace.
 func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) error {
 	n := e.Notification
 	rows, _ := db.Query(ctx, `
 		select g.at, g.event, b.attempt::int as attempt, g.token, g.first, g.last, g.until, g.detail
 		from notifications n
-		join batches b on b.workspace_id = n.workspace_id and b.origin_id = n.origin_id
-			and (b.id = n.batch_id or b.root_id = n.batch_id and n.ordinal = any(b.members))
-		join batch_log g on g.workspace_id = b.workspace_id and g.batch_id = b.id
+		cross join lateral (
+			select b.workspace_id, b.id, b.attempt, b.created_at from batches b
+			where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
+			union all
+			select b.workspace_id, b.id, b.attempt, b.created_at from batches b where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.root_id = n.batch_id
+				and b.id <> b.root_id and n.ordinal = any(b.members)
+			offset 0
+		) b
+		cross join lateral (
+			select g.workspace_id, g.batch_id, g.at, g.event, g.token, g.first, g.last, g.until, g.detail from batch_log g
+			where g.workspace_id = b.workspace_id and g.batch_id = b.id offset 0
+		) g
 		where n.workspace_id = $1 and n.origin_id = $2 and n.key = $3
 		  and (g.event not in ('window', 'rendering') or n.ordinal between g.first and g.last)
 		  and not exists (
@@ -105,11 +115,12 @@ func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) erro
 			where a.workspace_id = n.workspace_id and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.attempt = b.attempt
 			  and (g.event = 'window' and a.at <= g.at or a.at < coalesce((
 				select min(c.at) from batch_log c
-				where c.workspace_id = g.workspace_id and c.batch_id = g.batch_id and c.token = g.token and c.event = 'claimed'), g.at)))
+				where c.workspace_id = g.workspace_id and c.batch_id = g.batch_id and c.token = g.token and c.event = 'claimed'), g.at))
+			offset 0)
 		  and not exists (
 			select from batches d
-			where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id
-			  and d.attempt = b.attempt and n.ordinal = any(d.members) and d.created_at > b.created_at and d.created_at < g.at)
+			where d.workspace_id = n.workspace_id and d.origin_id = n.origin_id and d.root_id = n.batch_id and d.id <> d.root_id
+			  and d.attempt = b.attempt and n.ordinal = any(d.members) and d.created_at > b.created_at and d.created_at < g.at offset 0)
 		order by g.at`, n.WorkspaceID, n.OriginID, n.Key)
 	lines, err := pgx.CollectRows(rows, pgx.RowToStructByName[logLine])
 	if err != nil {

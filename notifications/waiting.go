@@ -60,7 +60,11 @@ func readBatchState(ctx context.Context, db DB, n Notification) (*batchState, er
 				where i.workspace_id = b.workspace_id and i.campaign_id = b.origin_id and v.content_id = b.content_id
 				and b.enqueued_at + v.send_offset > now()) as by_offset
 		from notification_status s
-		join batches b on b.workspace_id = s.workspace_id and b.origin_id = s.origin_id and b.id = s.current_batch_id
+		cross join lateral ( -- by its key: the batches of a direct notification's origin are those of a month
+			select b.workspace_id, b.origin_id, b.id, b.status, b.gate, b.attempt, b.max_attempts, b.lease_until, b.leased_by, b.retry_at,
+				b.expires_at, b.open, b.provider_id, b.content_id, b.enqueued_at from batches b
+			where b.workspace_id = s.workspace_id and b.origin_id = s.origin_id and b.id = s.current_batch_id offset 0
+		) b
 		left join providers p on p.workspace_id = b.workspace_id and p.id = b.provider_id
 		left join provider_meters m on m.workspace_id = b.workspace_id and m.provider_id = b.provider_id
 		left join campaigns c on c.workspace_id = b.workspace_id and c.id = b.origin_id

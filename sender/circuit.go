@@ -8,6 +8,7 @@ import (
 
 	"lemma/events"
 	"lemma/lifecycle"
+	"lemma/notifications"
 )
 
 // The circuit of a provider is in its row of provider_meters, which all processes share.
@@ -66,6 +67,9 @@ func (s *Sender) count(ctx context.Context, c *claim, r run) error {
 	}
 	c.circuitOpen = m.OpenedAt != nil
 	s.report(c, before, m, r)
+	if notifications.IsDirect(c.OriginID) {
+		return nil // they wait for the provider until they expire
+	}
 	if reason, detail := m.pauseFor(r, s.cfg); reason != "" {
 		s.metrics.paused(reason)
 		s.log.Warn("provider failure pauses campaign or flow",

@@ -117,9 +117,13 @@ func (q *queue) read() (all []prometheus.Metric) {
 				workspace_id, provider_id, m.opened_at is not null as fails
 			from batches left join provider_meters m using (workspace_id, provider_id) where status in ('ready', 'leased')
 		), ended as (
-			select sum(orphaned) as orphaned, sum(sent + failed + orphaned + skipped) as all
-			from batches where status = 'done' and finished_at > now() - interval '1 hour'
-			  and origin_id in (select id from campaigns where finished_at is null or finished_at > now() - interval '1 hour')
+			select sum(b.orphaned) as orphaned, sum(b.all) as all from campaigns c
+			cross join lateral ( -- by the key of each, which a planner would do for all batches otherwise
+				select b.orphaned, b.sent + b.failed + b.orphaned + b.skipped as all from batches b
+				where b.workspace_id = c.workspace_id and b.origin_id = c.id and b.status = 'done' and b.finished_at > now() - interval '1 hour'
+				offset 0
+			) b
+			where c.status in ('preparing', 'sending', 'paused') or c.finished_at > now() - interval '1 hour'
 		)
 		select coalesce(sum(rows) filter (where status = 'ready' and gate = 'open'), 0)::float8,
 			coalesce(sum(rows) filter (where status = 'ready' and gate <> 'open'), 0)::float8,

@@ -221,8 +221,11 @@ func (r *Reader) countMessages(ctx context.Context, ws, flow uuid.UUID, version 
 	rows, _ := r.pool.Query(ctx, `
 		select b.content_id, sum(b.size) filter (where b.attempt = 1), sum(b.sent), sum(b.failed), sum(b.orphaned), sum(b.skipped),
 			sum(b.cancelled), sum(b.calling)
-		from flow_origins o join batches b on b.workspace_id = o.workspace_id and b.origin_id = o.origin_id
-		where o.workspace_id = $1 and o.flow_id = $2 and b.content_id = any($3)
+		from flow_origins o cross join lateral ( -- by the key of each origin, not from the batches of the workspace
+			select b.content_id, b.attempt, b.size, b.sent, b.failed, b.orphaned, b.skipped, b.cancelled, b.calling from batches b
+			where b.workspace_id = o.workspace_id and b.origin_id = o.origin_id and b.content_id = any($3) offset 0
+		) b
+		where o.workspace_id = $1 and o.flow_id = $2
 		group by b.content_id`, ws, flow, slices.Collect(maps.Keys(contents)))
 	var content uuid.UUID
 	var written, sent, failed, orphaned, skipped, cancelled, processing int64

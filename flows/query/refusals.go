@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"lemma"
@@ -48,7 +49,8 @@ func (r *Reader) Refusals(ctx context.Context, ws, flow uuid.UUID, profileKey, r
 
 // readRefusals reads those of one profile by the profile's index, and others reason by
 // reason, each from the start of the order, so that one page of millions costs a few
-// pages.
+// pages. Only refusals_reason has the order by reason; for one reason refusals_age, with the refusals
+// of all workspaces, may look as cheap.
 func (r *Reader) readRefusals(ctx context.Context, ws, flow uuid.UUID, profileKey, reason string, q page.Query) ([]Refusal, string, error) {
 	if profileKey != "" && !enrollment.IsText(profileKey, 1, enrollment.MaxProfileKey) {
 		return []Refusal{}, "", nil // no such profile
@@ -76,7 +78,8 @@ func (r *Reader) readRefusals(ctx context.Context, ws, flow uuid.UUID, profileKe
 		sql = `select ` + columns + ` from unnest(` + anyOf + `::text[]) as one (reason)
 		cross join lateral (
 			select r.profile_key, r.reason, r.detail, r.source, r.event_key, r.enrollment_id, r.at, r.key from refusals r
-			where r.workspace_id = $1 and r.reason = one.reason and ` + end.Where + " " + end.Order + `
+			where r.workspace_id = $1 and r.reason >= one.reason and r.reason <= one.reason and ` + end.Where + `
+			` + strings.Replace(end.Order, "order by ", "order by r.reason desc, ", 1) + `
 		) r ` + end.Order
 	}
 	rows, _ := r.pool.Query(ctx, sql, end.Args...)
