@@ -100,7 +100,8 @@ func readBatches(ctx context.Context, db DB, e *Explanation, d *deliveries) erro
 			select b.workspace_id, b.id, b.attempt, b.created_at from batches b
 			where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.id = n.batch_id
 			union all
-			select b.workspace_id, b.id, b.attempt, b.created_at from batches b where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.root_id = n.batch_id
+			select b.workspace_id, b.id, b.attempt, b.created_at from batches b
+			where b.workspace_id = n.workspace_id and b.origin_id = n.origin_id and b.root_id = n.batch_id
 				and b.id <> b.root_id and n.ordinal = any(b.members)
 			offset 0
 		) b
