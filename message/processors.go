@@ -12,11 +12,12 @@ import (
 // Of the messages that the engine renders as many at a time have a processor as there are: with more,
 // each would exceed MaxWait because of the others. Neither limit includes the wait for it. Texts that
 // the fast path renders need none.
+var rendering = processors.New()
 
 // enter takes a slot of a workspace until leave, and the thread, whose processor time is measured.
 func (s *scratch) enter(workspace uuid.UUID) {
 	if s.release == nil {
-		s.release = processors.Enter(workspace)
+		s.release = rendering.Enter(workspace)
 		runtime.LockOSThread()
 	}
 }

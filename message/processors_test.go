@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
-	"lemma/processors"
 )
 
 // A render waits while all slots are taken, and the wait is not part of its time.
@@ -24,7 +22,7 @@ func TestRendersWaitForAProcessor(t *testing.T) {
 	// Of two workspaces, since one leaves a processor to others.
 	leave := []func(){}
 	for i := range runtime.GOMAXPROCS(0) {
-		leave = append(leave, processors.Enter(uuid.UUID{byte(1 + min(i, 1))}))
+		leave = append(leave, rendering.Enter(uuid.UUID{byte(1 + min(i, 1))}))
 	}
 	done := make(chan error, 1)
 	go func() {

@@ -17,14 +17,12 @@ func TestAWorkspaceLeavesAProcessor(t *testing.T) {
 	for n, most := range map[int]int{1: 1, 2: 1, 4: 3} {
 		p := of(n)
 		for range most {
-			if _, err := p.Await(t.Context(), first); err != nil {
-				t.Fatal(err)
-			}
+			p.Enter(first.Workspace)
 		}
 		enters := func(r slots.Resource) bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
-			_, err := p.Await(ctx, r)
+			_, err := p.slots.Await(ctx, r)
 			return err == nil
 		}
 		if enters(first) || enters(second) != (n > 1) {

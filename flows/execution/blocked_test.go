@@ -2,13 +2,8 @@ package execution
 
 import (
 	"log/slog"
-	"runtime"
 	"testing"
 	"time"
-
-	"github.com/google/uuid"
-
-	"lemma/processors"
 )
 
 // Executions that are left since the conditions of their chunk take too long are tried again after a
@@ -30,33 +25,4 @@ func TestCostlyConditionsAreTriedLessOften(t *testing.T) {
 			one.Failures = i + 1
 		}
 	}
-}
-
-// The rest of a chunk whose conditions take long waits for a processor, which other workspaces use too,
-// and the wait is not counted.
-func TestCostlyChunksWaitForAProcessor(t *testing.T) {
-	t.Parallel()
-	var leave []func()
-	for i := range runtime.GOMAXPROCS(0) {
-		leave = append(leave, processors.Enter(uuid.UUID{byte(100 + min(i, 1))}))
-	}
-	e, one := &Evaluator{cfg: Config{ConditionTime: time.Second}}, &Execution{Route: &Route{}}
-	done := make(chan struct{}, 2)
-	run := func(busy time.Duration) {
-		defer func() { _ = recover() }() // it has no version
-		defer func() { done <- struct{}{} }()
-		e.execute(one, busy)
-	}
-	go run(0)
-	<-done
-	go run(2 * Costly)
-	select {
-	case <-done:
-		t.Fatal("it does not wait")
-	case <-time.After(50 * time.Millisecond):
-	}
-	for _, l := range leave {
-		l()
-	}
-	<-done
 }

@@ -12,7 +12,6 @@ import (
 
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
-	"lemma/processors"
 	"lemma/webhooks"
 )
 
@@ -37,11 +36,11 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 				t.leaveForNextChunk()
 				continue
 			}
-			before := t.size()
-			n, took := e.execute(t, busy)
+			begun, before := time.Now(), t.size()
+			n := t.execute(e.cfg.ConditionTime-busy, e.cfg.ChunkBytes)
 			t.forget()
 			b.made += t.size() - before
-			if busy += took; n != nothing {
+			if busy += time.Since(begun); n != nothing {
 				wanting[n] = append(wanting[n], t)
 			}
 		}
@@ -120,20 +119,6 @@ func (e *Evaluator) readRows(ctx context.Context, r *Route, execs []*Execution, 
 		t.profile = &Profile{Row: row, Missing: !there}
 	}
 	return nil
-}
-
-// Costly is the time of evaluations after which the others of a chunk, or of a request, share the
-// processors with other workspaces: conditions usually take microseconds.
-const Costly = 20 * time.Millisecond
-
-// execute executes one of a chunk whose others have taken that time so far.
-func (e *Evaluator) execute(t *Execution, busy time.Duration) (n need, took time.Duration) {
-	if busy > Costly {
-		defer processors.Enter(t.WorkspaceID)()
-	}
-	begun := time.Now()
-	n = t.execute(e.cfg.ConditionTime-busy, e.cfg.ChunkBytes)
-	return n, time.Since(begun)
 }
 
 func byRoute(execs []*Execution) map[*Route][]*Execution {

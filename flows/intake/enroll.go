@@ -32,7 +32,8 @@ type candidate struct {
 }
 
 // enroll enrolls for the triggers of one round, which are no events.
-func (t *transaction) enroll(ctx context.Context, round []int, all []*Trigger, done []Recorded) error {
+func (t *transaction) enroll(ctx context.Context, round []int, all []*Trigger, done []Recorded) (err error) {
+	defer func() { t.crossings.note(t.ws, err) }()
 	var candidates []*candidate
 	for _, i := range round {
 		found, err := t.candidates(ctx, i, all[i])

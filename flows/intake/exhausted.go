@@ -12,7 +12,6 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 	"lemma/flows/graph"
-	"lemma/processors"
 )
 
 // conditionTime bounds how long one transaction evaluates conditions on events, since
@@ -75,14 +74,10 @@ func overload(done []Recorded, places ...int) {
 	}
 }
 
-// evaluate evaluates a condition and adds up the time, with that in which it waits for a processor,
-// since the transaction holds locks.
+// evaluate evaluates a condition and adds up the time.
 func (t *transaction) evaluate(c *graph.Condition, v graph.Vars) (bool, error) {
 	begun := time.Now()
 	defer func() { t.evaluated += time.Since(begun) }()
-	if t.evaluated > execution.Costly {
-		defer processors.Enter(t.ws)()
-	}
 	return c.Eval(v)
 }
 

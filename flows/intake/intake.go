@@ -55,6 +55,8 @@ type Intake struct {
 	gather *admission.Gatherer[*Trigger, Recorded] // single events entering one transaction
 	polls  polls                                   // audiences that this process is reading
 
+	crossings crossings
+
 	conditionTime time.Duration
 	mostOffered   int
 	compileTime   time.Duration

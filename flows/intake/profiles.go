@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/google/uuid"
@@ -14,6 +16,7 @@ import (
 	"lemma"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
+	"lemma/pgerr"
 )
 
 // lockProfiles serializes two transactions on one profile where it matters: an event
@@ -24,8 +27,11 @@ import (
 // before.
 //
 // Each round of a transaction writes keys and locks enrollments in one order, and the next
-// one begins again. So a profile with several rounds is locked exclusively, and others that
-// may enroll in share mode: no two transactions wait for each other.
+// one begins again, so that Postgres may have to abort one of two transactions with the same
+// profiles. After it has, a profile with several rounds is locked exclusively for a while; others
+// that may enroll are locked in share mode always. Then no two triggers wait for each other.
+// Without it, transactions of many profiles would wait for each other for nothing: profiles share
+// buckets.
 //
 // Buckets of share mode are returned if there are no others: an event locks them in the
 // round trip of its insert.
@@ -59,7 +65,7 @@ func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) (shared 
 // exclusively.
 func (t *transaction) bucketsOf(ctx context.Context, all []*Trigger) (exclusive map[int32]bool, err error) {
 	exclusive = map[int32]bool{}
-	times, alone, meet := map[string]int{}, false, []int32{}
+	times, alone, meet, crossing := map[string]int{}, false, []int32{}, t.crossings.seen(t.ws)
 	for _, o := range all {
 		searches, enrolls, err := t.meets(ctx, o)
 		if err != nil {
@@ -70,7 +76,7 @@ func (t *transaction) bucketsOf(ctx context.Context, all []*Trigger) (exclusive 
 		}
 		b := bucketOf(o.profile)
 		times[o.profile]++
-		exclusive[b] = exclusive[b] || times[o.profile] > 1
+		exclusive[b] = exclusive[b] || times[o.profile] > 1 && crossing
 		if alone = alone || enrolls; searches || enrolls {
 			meet = append(meet, b)
 		}
@@ -79,6 +85,37 @@ func (t *transaction) bucketsOf(ctx context.Context, all []*Trigger) (exclusive 
 		exclusive[b] = exclusive[b] || alone
 	}
 	return exclusive, nil
+}
+
+// crossings are the workspaces of which Postgres has aborted a transaction, with the times.
+type crossings struct {
+	mu sync.Mutex
+	at map[uuid.UUID]time.Time
+}
+
+const (
+	crossingFor   = 5 * time.Minute // how long an abort counts
+	mostCrossings = 1000
+)
+
+// note notes the error of a round.
+func (c *crossings) note(ws uuid.UUID, err error) {
+	if !pgerr.Retryable(err) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == nil || len(c.at) >= mostCrossings {
+		c.at = map[uuid.UUID]time.Time{}
+	}
+	c.at[ws] = time.Now()
+}
+
+func (c *crossings) seen(ws uuid.UUID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.at[ws]
+	return ok && time.Since(at) < crossingFor
 }
 
 // lockNow is lockProfiles for triggers that are no events.

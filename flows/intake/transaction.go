@@ -135,7 +135,8 @@ func (t *transaction) date(all []*Trigger) {
 
 // apply applies the events of one round: each ends and wakes enrollments, and enrolls. When
 // the transaction is exhausted, the events that follow are not applied.
-func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, done []Recorded) error {
+func (t *transaction) apply(ctx context.Context, round []int, all []*Trigger, done []Recorded) (err error) {
+	defer func() { t.crossings.note(t.ws, err) }()
 	if t.cut {
 		overload(done, round...)
 		return nil

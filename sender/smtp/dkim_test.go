@@ -17,8 +17,6 @@ import (
 
 	"github.com/emersion/go-msgauth/dkim"
 	"github.com/google/uuid"
-
-	"lemma/processors"
 )
 
 func mustSigner(t *testing.T, key string) *signer {
@@ -101,7 +99,7 @@ func TestSignaturesWaitForAProcessor(t *testing.T) {
 	t.Parallel()
 	var leave []func()
 	for i := range runtime.GOMAXPROCS(0) {
-		leave = append(leave, processors.Enter(uuid.UUID{byte(1 + min(i, 1))}))
+		leave = append(leave, signatures.Enter(uuid.UUID{byte(1 + min(i, 1))}))
 	}
 	s, done := mustSigner(t, testKeyRSA), make(chan error, 1)
 	go func() { _, err := s.seal([]byte("a: b\r\n")); done <- err }()
