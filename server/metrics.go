@@ -114,7 +114,7 @@ func (q *queue) read() (all []prometheus.Metric) {
 	err := q.pool.QueryRow(ctx, `
 		with live as (
 			select status, gate, due_at, lease_until, size - sent - failed - orphaned - skipped - cancelled - retried as rows,
-				workspace_id, provider_id, m.opened_at is not null as fails
+				workspace_id, provider_id, m.opened_at is not null as fails, m.open_until
 			from batches left join provider_meters m using (workspace_id, provider_id) where status in ('ready', 'leased')
 		), ended as (
 			select sum(b.orphaned) as orphaned, sum(b.all) as all from campaigns c
@@ -141,7 +141,7 @@ func (q *queue) read() (all []prometheus.Metric) {
 			coalesce((select greatest(extract(epoch from now() - min(scheduled_at)), 0) from campaigns where status = 'scheduled'), 0)::float8,
 			(select count(*) from iterations where status = 'inconclusive')::float8,
 			(count(distinct (workspace_id, provider_id)) filter (where fails and gate = 'open'
-				and due_at < now() + interval '5 minutes'))::float8, -- one that was called is due again later
+				and due_at < greatest(now(), open_until) + interval '5 minutes'))::float8, -- due again after its wait
 			coalesce((select extract(epoch from now() - min(recorded_at)) from event_queue), 0)::float8,
 			coalesce((select max(extract(epoch from recorded_at - occurred_at)) from provider_watermarks
 				where recorded_at > now() - interval '1 hour'), 0)::float8

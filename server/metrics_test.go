@@ -174,6 +174,9 @@ func TestFailingProvidersAreMeasured(t *testing.T) {
 	want(1, 0)
 	p.Exec(`update batches set due_at = now() + interval '10 seconds'`) // after a call
 	want(1, 0)
+	p.Exec(`update provider_meters set open_until = now() + interval '15 minutes'`) // as the provider asks for
+	p.Exec(`update batches set due_at = now() + interval '16 minutes'`)
+	want(1, 0)
 	p.Exec(`update batches set gate = 'held'`) // its campaign is paused
 	want(0, 0)
 }

@@ -23,19 +23,22 @@ func (e *Evaluator) blockAll(execs []*Execution, cause error) {
 	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", blocked, "error", cause)
 }
 
+// How often the delay of what took too long doubles: up to MaxBackOff for an enrollment whose own
+// conditions did, and less often for one that came behind others.
+const (
+	mostDoublings = 16
+	fewDoublings  = 3
+)
+
 // blockCostly blocks executions where they are: the rest of a chunk whose conditions took too
 // long, each time for longer, or one that writes too much at once, for a moment. So the flows of one
 // workspace neither occupy all workers nor use the memory of the others.
-func (e *Evaluator) blockCostly(execs []*Execution, reason string) {
+func (e *Evaluator) blockCostly(execs []*Execution, reason string, doublings int) {
 	if len(execs) == 0 {
 		return
 	}
 	for _, t := range execs {
-		failures := 0
-		if reason == codeConditionTime {
-			failures = t.FailuresBy(reason)
-		}
-		t.Block(reason, e.BackOff(failures))
+		t.Block(reason, e.BackOff(min(t.FailuresBy(reason), doublings)))
 	}
 	e.log.Warn("enrollments blocked", "flow_id", execs[0].FlowID, "enrollments", len(execs), "blocked_reason", reason)
 }

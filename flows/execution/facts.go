@@ -23,13 +23,13 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 	b := &budget{most: e.cfg.ChunkBytes}
 	var busy time.Duration // evaluating conditions and nodes, without the reading of facts
 	for len(running) > 0 {
-		wanting := map[need][]*Execution{}
+		wanting, left := map[need][]*Execution{}, []*Execution(nil) // left: not executed, for lack of time
 		for i, t := range running {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
 			if busy > e.cfg.ConditionTime {
-				wanting[needTime] = append(wanting[needTime], running[i:]...)
+				left = running[i:]
 				break
 			}
 			if i > 0 && b.spent() {
@@ -44,8 +44,9 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 				wanting[n] = append(wanting[n], t)
 			}
 		}
-		e.blockCostly(wanting[needTime], codeConditionTime)
-		e.blockCostly(wanting[needMemory], codeChunkBytes)
+		e.blockCostly(wanting[needTime], codeConditionTime, mostDoublings)
+		e.blockCostly(left, codeConditionTime, fewDoublings)
+		e.blockCostly(wanting[needMemory], codeChunkBytes, 0)
 		running = running[:0:0]
 		for n := needProfile; n <= needActed; n++ {
 			if err := e.find(ctx, n, wanting[n], skipped, b); err != nil {
