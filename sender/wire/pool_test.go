@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma/dial"
+	"lemma/pgtest"
 )
 
 // poolTo has connections to a server of HTTP/1.1. Each is opened once before returns.
@@ -93,9 +94,7 @@ func TestConnectionsAreOpenedTogether(t *testing.T) {
 			}
 		})
 	}
-	for !waits(p, requests) {
-		time.Sleep(time.Millisecond)
-	}
+	pgtest.Eventually(t, 10*time.Second, "all wait", func() bool { return waits(p, requests) })
 	together <- struct{}{} // for the first one
 	deadline := time.After(checkAgain / 2)
 	for i := range requests - 1 {
