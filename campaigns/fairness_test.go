@@ -224,7 +224,7 @@ func TestASweepWithAFanoutThatFails(t *testing.T) {
 // Guardrails whose check is claimed, or whose check has failed a moment ago, do not keep
 // another from being checked.
 func TestAGuardrailBehindManyThatAreClaimed(t *testing.T) {
-	b := experiments(t, 40)
+	b := experiments(t, 200) // so that no sample is so small that its test ends at once
 	var its []Iteration
 	for range guardrailsAtOnce + 1 {
 		_, it := b.guarded(Complaints)
