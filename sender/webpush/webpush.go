@@ -8,9 +8,10 @@
 // answer or failure of an endpoint is one of the provider: it can neither open the
 // circuit at once nor pause a campaign. Package dial refuses private addresses.
 //
-// A push service that needs half of the timeout for a call is slow. It is then not called
-// for 10 seconds, doubled each time up to 160, and then by one call at a time until one is
-// fast. So a push service that hangs holds the calls to others for one timeout.
+// A push service that needs half of the timeout for a call, or much longer than others, is slow. It
+// is then not called for 10 seconds, doubled each time up to 160, and then by one call at a time until
+// one is fast. So a push service that hangs holds the calls to others for one timeout, and many of one
+// domain or of unknown domains do so a few times (slow.go of package wire).
 //
 // Two attempts send the same body. Salt and ephemeral key are derived from a secret, the
 // notification's seed, the subscription and the plaintext. So an equal plaintext has an

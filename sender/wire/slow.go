@@ -1,32 +1,64 @@
 package wire
 
 import (
+	"net"
+	"net/netip"
+	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/publicsuffix"
 )
 
 // How long a slow server is not called, doubled for each slow call that follows.
 const (
 	firstPause = 10 * time.Second
 	mostPause  = 160 * time.Second
-	mostSlow   = 1024 // servers that are remembered
+	mostSlow   = 1024 // servers that are remembered: as many slow ones, and as many that answered in time
 )
 
-// slowServers keep servers that recipients chose from holding the calls to others. A call
-// is slow when it takes half of the timeout, answered or not. After one its server is not
-// called for a while, and then by one call at a time until one is fast. Nil: no server is
-// remembered.
-type slowServers struct {
-	limit time.Duration // from here a call is slow
+// From when a call is slow: it takes so many times as long as others, and at least so long.
+const (
+	slowTimes = 8
+	leastSlow = 2 * time.Second // several round trips over a slow line, with TLS
+)
 
-	mu  sync.Mutex
-	all map[origin]*slowServer
+// A call in time is a credit of its server, and a slow one costs 20: of a server that answers fast,
+// one call in 20 may be slow.
+const (
+	slowCost   = 20
+	mostCredit = 10 * slowCost
+)
+
+// mostSlowed is how many servers may be slow before all that never answered in time are one server.
+const mostSlowed = 4
+
+// slowServers keep servers that recipients chose from holding the calls to others. After a slow call,
+// answered or not, its server is not called for a while, and then by one call at a time until one is
+// fast. The hosts of one domain are one server, since everybody may invent names in a domain of
+// their own. After slow calls to several servers that never answered in time, all others that never
+// did are one server as well. Nil: no server is remembered.
+type slowServers struct {
+	most time.Duration // from here a call is slow in any case
+
+	mu      sync.Mutex
+	usual   time.Duration // a moving average of the calls
+	all     map[string]*slowServer
+	credits map[string]int // of servers that answered in time
+	slowed  int            // how many servers became slow
 }
 
 type slowServer struct {
 	pause   time.Duration
 	until   time.Time // no call before
 	probing bool      // the one call is under way
+}
+
+// strangers is the name of all servers without a credit.
+const strangers = ""
+
+func newSlowServers(timeout time.Duration) *slowServers {
+	return &slowServers{most: timeout / 2, all: map[string]*slowServer{}, credits: map[string]int{}}
 }
 
 // enter returns what ends a call, or nil if none may begin. A call that its caller ended
@@ -37,7 +69,8 @@ func (s *slowServers) enter(o origin) (leave func(ended bool)) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	began, one := time.Now(), s.all[o]
+	server, began := serverOf(o), time.Now()
+	one := s.find(server, began)
 	if one != nil && (one.probing || began.Before(one.until)) {
 		return nil
 	}
@@ -51,24 +84,78 @@ func (s *slowServers) enter(o origin) (leave func(ended bool)) {
 			one.probing = false
 		}
 		now := time.Now()
-		switch {
-		case now.Sub(began) >= s.limit:
-			s.slow(o, now)
-		case !ended:
-			delete(s.all, o)
+		took := now.Sub(began)
+		if !ended || took >= s.most {
+			s.judge(server, took, now)
 		}
 	}
 }
 
+// find returns what is remembered of a server, nil if it may be called.
+func (s *slowServers) find(server string, now time.Time) *slowServer {
+	all := s.all[strangers]
+	if all != nil && !all.probing && now.Sub(all.until) > mostPause {
+		delete(s.all, strangers)
+		all, s.slowed = nil, 0
+	}
+	if one := s.all[server]; one != nil || s.credits[server] > 0 {
+		return one
+	}
+	return all
+}
+
+// judge records how long a call took.
+func (s *slowServers) judge(server string, took time.Duration, now time.Time) {
+	if s.usual == 0 {
+		s.usual = took
+	}
+	s.usual += (took - s.usual) / 64
+	switch {
+	case took < min(s.most, max(leastSlow, slowTimes*s.usual)):
+		s.fast(server)
+	case s.credits[server] >= slowCost:
+		s.credits[server] -= slowCost
+	default:
+		delete(s.credits, server)
+		another := s.all[server] == nil
+		s.slow(server, now)
+		if another {
+			s.another(now)
+		}
+	}
+}
+
+// fast gives a server its credit. For one too many, that with the least loses its own.
+func (s *slowServers) fast(server string) {
+	delete(s.all, server)
+	if _, known := s.credits[server]; !known && len(s.credits) >= mostSlow {
+		least := server
+		for other, credit := range s.credits {
+			if least == server || credit < s.credits[least] {
+				least = other
+			}
+		}
+		delete(s.credits, least)
+	}
+	s.credits[server] = min(s.credits[server]+1, mostCredit)
+}
+
+// another follows the first slow call of a server.
+func (s *slowServers) another(now time.Time) {
+	if s.slowed++; s.slowed > mostSlowed {
+		s.slow(strangers, now)
+	}
+}
+
 // slow records a slow call. Calls that began before its pause do not make it longer.
-func (s *slowServers) slow(o origin, now time.Time) {
-	one := s.all[o]
+func (s *slowServers) slow(server string, now time.Time) {
+	one := s.all[server]
 	switch {
 	case one == nil && len(s.all) >= mostSlow && !s.forget(now):
 		return
 	case one == nil:
 		one = &slowServer{}
-		s.all[o] = one
+		s.all[server] = one
 	case now.Before(one.until):
 		return
 	}
@@ -80,9 +167,27 @@ func (s *slowServers) slow(o origin, now time.Time) {
 func (s *slowServers) forget(now time.Time) bool {
 	before := len(s.all)
 	for o, one := range s.all {
-		if !one.probing && !now.Before(one.until) {
+		if o != strangers && !one.probing && !now.Before(one.until) {
 			delete(s.all, o)
 		}
 	}
 	return len(s.all) < before
+}
+
+// serverOf is the domain of a host that can be registered under a public suffix, or the address and
+// port of a host without a name. The suffixes are those of registries only: names in the domains of
+// services for all (the private ones of https://publicsuffix.org) cost as little as hosts.
+func serverOf(o origin) string {
+	host, _, err := net.SplitHostPort(o.address)
+	if _, ip := netip.ParseAddr(host); err != nil || ip == nil {
+		return o.address
+	}
+	labels := strings.Split(strings.ToLower(strings.TrimSuffix(host, ".")), ".")
+	for n := len(labels) - 2; n >= 0; n-- {
+		domain := strings.Join(labels[n:], ".")
+		if suffix, registry := publicsuffix.PublicSuffix(domain); suffix != domain || !registry {
+			return domain
+		}
+	}
+	return strings.Join(labels, ".")
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +12,7 @@ import (
 func TestSlowServersAreCalledLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowServers{limit: 2 * time.Second, all: map[origin]*slowServer{}}
+		s := newSlowServers(4 * time.Second)
 		o, other := origin{"https", "slow.example:443"}, origin{"https", "fast.example:443"}
 		burst := []func(bool){s.enter(o), s.enter(o), s.enter(o)}
 		time.Sleep(5 * time.Second)
@@ -42,28 +43,154 @@ func TestSlowServersAreCalledLessOften(t *testing.T) {
 		}
 		probe(false)
 		for range 2 {
-			if s.enter(o) == nil || len(s.all) != 0 {
+			if s.enter(o) == nil || s.all["slow.example"] != nil {
 				t.Error("a fast call does not end the pauses")
 			}
 		}
 	})
 }
 
-// The servers that are remembered are bounded: strangers choose them.
+// The servers that are remembered are bounded: strangers choose them. The one with the least calls in
+// time is forgotten.
 func TestSlowServersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &slowServers{limit: time.Second, all: map[origin]*slowServer{}}
+		s := newSlowServers(4 * time.Second)
+		for range 3 {
+			s.fast("often.example")
+		}
 		for i := range 3 * mostSlow {
-			leave := s.enter(origin{"https", time.Duration(i).String()})
-			if leave == nil {
-				t.Fatal("a new server is not called")
-			}
-			time.Sleep(time.Second)
-			leave(false)
+			s.fast(fmt.Sprintf("fast%d.example", i))
+			s.slow(fmt.Sprintf("slow%d.example", i), time.Now())
+			time.Sleep(firstPause / mostSlow * 2)
 		}
 		if n := len(s.all); n == 0 || n > mostSlow {
-			t.Errorf("%d servers are remembered, want 1 to %d", n, mostSlow)
+			t.Errorf("%d slow servers are remembered, want 1 to %d", n, mostSlow)
+		}
+		if n := len(s.credits); n != mostSlow || s.credits["often.example"] != 3 {
+			t.Errorf("%d fast servers are remembered, want %d; %d calls of one in time, want 3", n, mostSlow, s.credits["often.example"])
+		}
+	})
+}
+
+// The hosts of a domain are one server: names of it cost nothing.
+func TestServersAreDomains(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"fcm.googleapis.com:443": "googleapis.com", "Evil.Example.:8443": "evil.example", "a.b.evil.co.uk:443": "evil.co.uk",
+		"n1.someone.duckdns.org:443": "duckdns.org", "bucket.s3.dualstack.us-east-1.amazonaws.com:443": "amazonaws.com",
+		"192.0.2.1:443": "192.0.2.1:443", "[2001:db8::1]:8443": "[2001:db8::1]:8443", "localhost:443": "localhost",
+	} {
+		if got := serverOf(origin{"https", address}); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}
+
+// Of a server that answers fast, one call in 20 may be slow.
+func TestAFastServerMayBeSlowForOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowServers(4 * time.Second)
+		o := origin{"https", "push.example:443"}
+		call := func(took time.Duration) {
+			leave := s.enter(o)
+			if leave == nil {
+				t.Fatal("the server is not called")
+			}
+			time.Sleep(took)
+			leave(false)
+		}
+		for range 3 {
+			for range slowCost {
+				call(time.Millisecond)
+			}
+			call(2 * time.Second)
+		}
+		call(2 * time.Second)
+		if s.enter(o) != nil {
+			t.Error("the server is called after two slow calls in a row")
+		}
+	})
+}
+
+// From when a call is slow depends on the others, so that a slow line makes no server slow.
+func TestSlowIsSlowerThanOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for usual, slow := range map[time.Duration]time.Duration{
+			time.Millisecond: 2 * time.Second, 400 * time.Millisecond: 3200 * time.Millisecond, 3 * time.Second: 15 * time.Second,
+		} {
+			s := newSlowServers(30 * time.Second)
+			for range 1000 {
+				leave := s.enter(origin{"https", "push.example:443"})
+				time.Sleep(usual)
+				leave(false)
+			}
+			for took, paused := range map[time.Duration]bool{slow * 8 / 10: false, slow * 14 / 10: true} {
+				other := origin{"https", took.String() + ".example:443"}
+				leave := s.enter(other)
+				time.Sleep(took)
+				leave(false)
+				if (s.enter(other) == nil) != paused {
+					t.Errorf("calls take %s: one of %s makes its server slow: %t, want %t", usual, took, !paused, paused)
+				}
+			}
+		}
+	})
+}
+
+// Strangers register domains. After slow calls to several, those that never answered in time are called
+// one at a time, with pauses that double; others are called as before. After a time without such a call
+// all are called again.
+func TestManySlowServersAreOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowServers(10 * time.Second)
+		known, domains := origin{"https", "push.example:443"}, 0
+		s.enter(known)(false)
+		stranger := func() func(bool) {
+			domains++
+			return s.enter(origin{"https", fmt.Sprintf("d%d.example:443", domains)})
+		}
+		hang := func(leave func(bool)) {
+			time.Sleep(5 * time.Second)
+			leave(false)
+		}
+		for range mostSlowed {
+			hang(stranger())
+		}
+		burst := []func(bool){stranger(), stranger(), stranger()}
+		time.Sleep(5 * time.Second)
+		for _, leave := range burst {
+			leave(false)
+		}
+		for _, pause := range []time.Duration{10, 20, 40, 80, 160, 160} {
+			time.Sleep(pause*time.Second - time.Millisecond)
+			if stranger() != nil {
+				t.Fatalf("a stranger is called within the pause of %d s", pause)
+			}
+			s.enter(known)(false)
+			time.Sleep(time.Millisecond)
+			one := stranger()
+			if one == nil || stranger() != nil {
+				t.Fatalf("not one stranger at a time after a pause of %d s", pause)
+			}
+			hang(one)
+		}
+		time.Sleep(160 * time.Second)
+		newcomer := origin{"https", "new.example:443"}
+		s.enter(newcomer)(false)
+		one := stranger()
+		if s.enter(newcomer) == nil || one == nil || stranger() != nil {
+			t.Error("a server that answered in time still counts as a stranger, or others do not")
+		}
+		one(true)
+		time.Sleep(mostPause + time.Second)
+		for range 2 {
+			if stranger() == nil {
+				t.Error("strangers are still called one at a time")
+			}
 		}
 	})
 }

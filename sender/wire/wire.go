@@ -130,7 +130,7 @@ func New(o Options) *Client {
 	log := &recorder{trace: o.Trace, showPrivate: o.ShowPrivate}
 	c := &Client{options: o, recorder: log, transport: newTransport(o, log), calls: make(chan struct{}, o.Most), pools: map[origin]*pool{}}
 	if o.Strange {
-		c.slow = &slowServers{limit: o.Timeout / 2, all: map[origin]*slowServer{}}
+		c.slow = newSlowServers(o.Timeout)
 	}
 	return c
 }
