@@ -52,6 +52,7 @@ type Config struct {
 	Poll      time.Duration // how often due exports are looked up; 500 ms
 	Patience  time.Duration // of Help: how long an export is due before it is begun; 30 s
 	PageRows  int           // rows that one statement reads; 20,000
+	Space     int64         // bytes of the files of a workspace; 50 GiB
 	PageBytes int           // of the rows of a page, unless its first row or only batch has more; 8 MiB
 }
 
@@ -74,6 +75,9 @@ func (c Config) withDefaults() Config {
 	if c.PageBytes <= 0 {
 		c.PageBytes = 8 << 20
 	}
+	if c.Space <= 0 {
+		c.Space = 50 << 30
+	}
 	if c.PublicURL == nil {
 		c.PublicURL = func() string { return "" }
 	}
@@ -95,7 +99,8 @@ type Exports struct {
 	cfg     Config
 	lookups *slots.Slots // of requests for files
 
-	expirePage int // expired exports that are read together
+	expirePage    int // expired exports that are read together
+	progressEvery time.Duration
 
 	mu      sync.Mutex
 	running map[uuid.UUID]int // exports of each workspace that this process writes
@@ -109,7 +114,8 @@ func New(d Deps, c Config) *Exports {
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
 	}
-	return &Exports{Deps: d, cfg: c.withDefaults(), expirePage: 100, running: map[uuid.UUID]int{}, lookups: newLookups(d.Metrics)}
+	return &Exports{Deps: d, cfg: c.withDefaults(), expirePage: 100, progressEvery: progressEvery,
+		running: map[uuid.UUID]int{}, lookups: newLookups(d.Metrics)}
 }
 
 // Export is one export.
@@ -163,12 +169,17 @@ func (e *Exports) Create(ctx context.Context, ws uuid.UUID, n NewExport) (made E
 		return Export{}, fmt.Errorf("encode filters: %w", err)
 	}
 	err = fence.Transact(ctx, e.Pool, func(tx pgx.Tx) error {
+		used, err := spaceOf(ctx, tx, ws, n.ID)
+		if err != nil {
+			return err
+		}
+		refusal := e.refusal(used)
 		tag, err := tx.Exec(ctx, `
 			insert into exports (workspace_id, id, type, format, csv_formulas, filters)
 			select $1, $2, $3, $4, $5, $6
-			where (select count(*) from exports where workspace_id = $1 and status in ('queued', 'running', 'publishing') and id <> $2) < $7
-			  and not `+storesDiffer("$8", "$9")+`
-			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Type, n.Format, n.CSVFormulas, filters, mostOpen, e.Blobs.At, settings.InUse)
+			where $7 and not `+storesDiffer("$8", "$9")+`
+			on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Type, n.Format, n.CSVFormulas, filters,
+			refusal == nil, e.Blobs.At, settings.InUse)
 		if err != nil {
 			return fmt.Errorf("create export: %w", err)
 		}
@@ -181,8 +192,7 @@ func (e *Exports) Create(ctx context.Context, ws uuid.UUID, n NewExport) (made E
 			if differ {
 				return errStoresDiffer
 			}
-			return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_exports",
-				Message: fmt.Sprintf("%d exports of the workspace wait or run; wait until one has ended, or cancel one", mostOpen)}
+			return refusal
 		}
 		return fence.Changed(tag, err)
 	})
@@ -205,6 +215,7 @@ func (e *Exports) Get(ctx context.Context, ws, id uuid.UUID) (Export, error) {
 
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 func get(ctx context.Context, q querier, ws, id uuid.UUID) (Export, error) {

@@ -145,7 +145,10 @@ func TestCancelWhilePublishing(t *testing.T) {
 // is the victim of a deadlock.
 func TestCancelWhileAWorkerWrites(t *testing.T) {
 	for name, write := range map[string]func(fixture, job) error{
-		"progress": func(f fixture, j job) error { return f.saveProgress(context.Background(), j) },
+		"progress": func(f fixture, j job) error {
+			_, err := f.saveProgress(context.Background(), j)
+			return err
+		},
 		"commit": func(f fixture, j job) error {
 			_, err := f.commit(context.Background(), j, blobs.Content{SHA256: []byte{}})
 			return err

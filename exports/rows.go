@@ -28,7 +28,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// progressEvery is how often the progress of a running export is stored.
+// progressEvery is how often the progress of a running export is stored, and its space measured.
 const progressEvery = 2 * time.Second
 
 // write writes the rows of an export. Each page is a statement of its own, so that no

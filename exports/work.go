@@ -141,6 +141,13 @@ func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...u
 		if j.Attempts >= mostAttempts {
 			return e.end(ctx, tx, owner, "too_many_attempts", "each of its workers has crashed, or has lost the database")
 		}
+		used, err := spaceOf(ctx, tx, owner.Workspace, owner.ID)
+		if err != nil {
+			return err
+		}
+		if used.Bytes >= e.cfg.Space {
+			return e.end(ctx, tx, owner, spaceUsed, e.spaceDetail())
+		}
 		if j.attempt, found, err = e.Blobs.Register(ctx, tx, owner, "exports", format.Extension(j.Format)); err != nil || !found {
 			return err
 		}
@@ -193,15 +200,31 @@ func failuresOf(cause error) int {
 
 // prepare writes the file of an attempt while it holds the lease.
 func (e *Exports) prepare(ctx context.Context, j job) (blobs.Content, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	ctx, stop := e.Blobs.Hold(ctx, j.attempt)
 	defer stop()
-	go loop.Every(ctx, progressEvery, func(ctx context.Context) error { return e.saveProgress(ctx, j) }, e.logged("save progress"))
-	return e.Blobs.Prepare(ctx, j.attempt, func(w io.Writer) error { return e.write(ctx, j, w) })
+	go loop.Every(ctx, e.progressEvery, func(ctx context.Context) error {
+		used, err := e.saveProgress(ctx, j)
+		if used.Bytes > e.cfg.Space {
+			end(errSpace)
+		}
+		return err
+	}, e.logged("save progress"))
+	content, err := e.Blobs.Prepare(ctx, j.attempt, func(w io.Writer) error { return e.write(ctx, j, w) })
+	if err != nil && errors.Is(context.Cause(ctx), errSpace) {
+		err = errSpace
+	}
+	return content, err
 }
 
-// saveProgress stores the progress of an attempt that holds its lease.
-func (e *Exports) saveProgress(ctx context.Context, j job) error {
-	return pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
+// errSpace ends an attempt that writes more than its workspace may keep.
+var errSpace = errors.New("the workspace has no space for the file")
+
+// saveProgress stores the progress of an attempt that holds its lease, and returns the space that its
+// workspace uses with it.
+func (e *Exports) saveProgress(ctx context.Context, j job) (used space, err error) {
+	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
 		if err := lock(ctx, tx, j.owner()); err != nil {
 			return err
 		}
@@ -209,8 +232,13 @@ func (e *Exports) saveProgress(ctx context.Context, j job) error {
 		if err != nil || !held {
 			return err
 		}
-		return e.count(ctx, tx, j)
+		if err := e.count(ctx, tx, j); err != nil {
+			return err
+		}
+		used, err = spaceOf(ctx, tx, j.workspace, uuid.Nil)
+		return err
 	})
+	return used, err
 }
 
 // lock locks an export before its attempts, as all transactions do: else two would wait for
@@ -274,6 +302,9 @@ func (e *Exports) fail(ctx context.Context, j job, cause error) error {
 		reason, detail := "internal", "Lemma could not read its rows; the log has the cause"
 		if errors.Is(cause, blobs.ErrStore) {
 			reason, detail = "store_unavailable", "the blob store does not accept the file; the log has the cause"
+		}
+		if errors.Is(cause, errSpace) {
+			return e.end(ctx, tx, j.owner(), spaceUsed, e.spaceDetail())
 		}
 		var failures int
 		err = tx.QueryRow(ctx, `

@@ -81,6 +81,7 @@ type Config struct {
 	Archive                 bool          `var:"LEMMA_ARCHIVE" shared:"workers" group:"Settings" help:"Copy partitions to LEMMA_BLOBS before they are dropped."`
 	ExportWorkers           int           `var:"LEMMA_EXPORT_WORKERS" group:"Settings" default:"2" help:"Exports that this process writes at the same time."`
 	ExportRetention         time.Duration `var:"LEMMA_EXPORT_RETENTION" shared:"all" group:"Settings" default:"168h" help:"How long an export is kept after its end."`
+	ExportSpace             int           `var:"LEMMA_EXPORT_SPACE" shared:"all" group:"Settings" default:"50" help:"GiB that the files of a workspace's exports may have."`
 
 	SourceTimeout         time.Duration `var:"LEMMA_SOURCE_TIMEOUT" group:"Settings" default:"60s" help:"How long a data source may send no rows while it is read."`
 	AllowPrivateSources   bool          `var:"LEMMA_ALLOW_PRIVATE_SOURCES" shared:"all" group:"Settings" help:"Allow data sources on loopback and private addresses."`
@@ -119,7 +120,7 @@ func (c Config) check() error {
 		"LEMMA_FANOUT_WORKERS": c.FanoutWorkers, "LEMMA_FANOUTS_PER_WORKSPACE": c.FanoutsPerWorkspace,
 		"LEMMA_FANOUTS_PER_SOURCE": c.FanoutsPerSource,
 		"LEMMA_FLOW_WORKERS":       c.FlowWorkers, "LEMMA_MAX_WINDOW": c.MaxWindow,
-		"LEMMA_MAX_CONNECTIONS": c.MaxConnections, "LEMMA_EXPORT_WORKERS": c.ExportWorkers,
+		"LEMMA_MAX_CONNECTIONS": c.MaxConnections, "LEMMA_EXPORT_WORKERS": c.ExportWorkers, "LEMMA_EXPORT_SPACE": c.ExportSpace,
 	} {
 		if n < 1 || n > 10_000 {
 			faults = append(faults, fmt.Errorf("%s is %d: must be from 1 to 10000", name, n))
@@ -211,7 +212,7 @@ func (c Config) server() server.Config {
 		Sender: c.sender(), Campaigns: c.campaigns(),
 		Flows:     flows.Config{Workers: c.FlowWorkers, Retention: c.EventRetention},
 		Sources:   audience.Options{AllowPrivate: c.AllowPrivateSources, AllowWriting: c.AllowWritingSources, FetchTimeout: c.SourceTimeout},
-		Exports:   exports.Config{Workers: c.ExportWorkers, Retention: c.ExportRetention},
+		Exports:   exports.Config{Workers: c.ExportWorkers, Retention: c.ExportRetention, Space: int64(c.ExportSpace) << 30},
 		Webhooks:  webhooks.Options{AllowPrivate: c.AllowPrivateWebhooks},
 		Carriers:  wire.Operator{AllowPrivate: c.AllowPrivateProviders, ShowPrivate: c.ShowPrivateAnswers},
 		PublicURL: c.PublicURL,

@@ -1,0 +1,68 @@
+package exports
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"lemma"
+	"lemma/exports/format"
+)
+
+// The files of a workspace have a bound, since all share the store: no export is created beyond it,
+// and one that waits fails. Deleted exports make room. A repeated request is answered.
+func TestTheSpaceOfAWorkspace(t *testing.T) {
+	f := setup(t)
+	f.suppress(20)
+	first, second := f.create(NewExport{}), f.create(NewExport{})
+	f.cfg.Space = 500
+	if !f.run() || f.get(first.ID).Status != Completed {
+		t.Fatalf("%+v", f.get(first.ID))
+	}
+	if f.run(); f.get(second.ID).Status != Failed || *f.get(second.ID).StatusReason != "export_space_used" {
+		t.Errorf("one that waited, with the space used: %+v", f.get(second.ID))
+	}
+	n := NewExport{ID: lemma.NewID(), Type: "suppressions", Format: format.CSV}
+	_, err := f.Create(t.Context(), f.ws, n)
+	if refused, ok := errors.AsType[*lemma.Error](err); !ok || refused.Code != "export_space_used" || refused.Kind != lemma.Conflict {
+		t.Errorf("another: %v", err)
+	}
+	n.ID = first.ID
+	if _, err := f.Create(t.Context(), f.ws, n); err != nil {
+		t.Errorf("the first again: %v", err)
+	}
+	f.must(f.Delete(t.Context(), f.ws, first.ID))
+	if third := f.create(NewExport{}); !f.run() || f.get(third.ID).Status != Completed {
+		t.Errorf("after the first was deleted: %+v", f.get(third.ID))
+	}
+}
+
+// An export that is written ends when it has the bytes that its workspace may have.
+func TestAnExportThatIsTooLarge(t *testing.T) {
+	f := setup(t)
+	f.suppress(3000)
+	f.cfg.Space, f.progressEvery = 1000, time.Millisecond
+	x := f.create(NewExport{})
+	if f.run(); f.get(x.ID).Status != Failed || *f.get(x.ID).StatusReason != "export_space_used" {
+		t.Fatalf("%+v", f.get(x.ID))
+	}
+	f.must(f.Clean(t.Context()))
+	if left := f.files(); len(left) > 0 {
+		t.Errorf("%d files are left", len(left))
+	}
+}
+
+// A workspace keeps some exports, whatever their size.
+func TestTooManyExportsAreKept(t *testing.T) {
+	t.Parallel()
+	e := New(Deps{}, Config{})
+	for s, want := range map[space]string{
+		{}: "", {Open: 99, Kept: 9999, Bytes: 50<<30 - 1}: "", {Open: 100}: "too_many_exports", {Kept: 10_000}: "too_many_exports",
+		{Bytes: 50 << 30}: "export_space_used",
+	} {
+		err := e.refusal(s)
+		if refused, ok := errors.AsType[*lemma.Error](err); ok && refused.Code != want || !ok && (want != "" || err != nil) {
+			t.Errorf("%+v: %v, want %q", s, err, want)
+		}
+	}
+}
