@@ -211,7 +211,8 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 			if counts[h.flow] == nil {
 				counts[h.flow] = enrollment.NodeCounts{}
 			}
-			counts[h.flow][enrollment.NodeEvent{Version: h.version, Node: h.node, Event: enrollment.StepExited}]++
+			counts[h.flow][enrollment.NodeEvent{Version: h.version, Node: h.node, Event: enrollment.StepExited,
+				Next: enrollment.ExitErased}]++
 		}
 	}
 	batch := &pgx.Batch{}

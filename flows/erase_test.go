@@ -243,6 +243,7 @@ func TestEraseByPages(t *testing.T) {
 			ended_at, exit_reason)
 		select $1, gen_random_uuid(), $2, 1, 0, gen_random_uuid(), gen_random_uuid(), 'c1', 'exited', 'wait', 'event', now(), 'manual'
 		from generate_series(1, $3::int)`, b.Workspace, flow, 2*flows.EraseEnrollments)
+	b.CountEnded(flow)
 	b.Exec(`
 		insert into trigger_events (workspace_id, key, profile_key, name, properties, occurred_at)
 		select $1, gen_random_uuid(), 'c1', 'seen', '{}', now() from generate_series(1, $2::int)`, b.Workspace, 2*flows.EraseTriggers)

@@ -322,7 +322,7 @@ func (r *relocated) add(w activeRow, f graph.Action, to *int, exit string) {
 			exit = enrollment.ExitReplaced
 		}
 		r.gone, r.reasons = append(r.gone, w.id), append(r.reasons, exit)
-		r.log(w, w.version, w.node, enrollment.StepExited, append(data, "reason", exit))
+		r.log(w, w.version, w.node, enrollment.StepExited, exit, append(data, "reason", exit))
 		r.exits++
 	case graph.Moves:
 		timer, shift := f.Timer, f.Shift
@@ -335,14 +335,14 @@ func (r *relocated) add(w activeRow, f graph.Action, to *int, exit string) {
 		if shift != 0 {
 			data = append(data, "shifted_seconds", shift.Seconds())
 		}
-		r.log(w, *to, f.Node, enrollment.StepMoved, append(data, "timer", timer))
+		r.log(w, *to, f.Node, enrollment.StepMoved, "", append(data, "timer", timer))
 		r.moves++
 	default:
 		r.stranded++
 	}
 }
 
-func (r *relocated) log(w activeRow, version int, node, event string, data []any) {
+func (r *relocated) log(w activeRow, version int, node, event, reason string, data []any) {
 	r.Add(w.id.Bytes, w.step+1, version, node, event, enrollment.StepData(data...))
 	if r.counts == nil {
 		r.counts = map[int16]enrollment.NodeCounts{}
@@ -350,7 +350,7 @@ func (r *relocated) log(w activeRow, version int, node, event string, data []any
 	if r.counts[w.shard] == nil {
 		r.counts[w.shard] = enrollment.NodeCounts{}
 	}
-	r.counts[w.shard][enrollment.NodeEvent{Version: w.version, Node: w.node, Event: event, Next: ""}]++
+	r.counts[w.shard][enrollment.NodeEvent{Version: w.version, Node: w.node, Event: event, Next: reason}]++
 }
 
 // write moves the enrollments. They are locked, and the compare-and-set on the step of a

@@ -150,7 +150,8 @@ type NodeCounts map[NodeEvent]int64
 // event of a step: a step writes one for each address.
 const CountSkipped = "messages_skipped"
 
-// NodeEvent is an event on a node, and the next node where there are several paths.
+// NodeEvent is an event on a node, and the next node where there are several paths. Of the end of an
+// enrollment, Next is the reason: the counts of all nodes have how many ended, and why.
 type NodeEvent struct {
 	Version int
 	Node    string

@@ -61,6 +61,9 @@ var StepEvents = []string{StepEnrolled, StepChecked, StepSent, StepSkipped, Step
 	StepWebhook, StepAnswered,
 	StepMoved, StepCompleted, StepExited, StepRefused}
 
+// Ends reports that an event is that of an enrollment's last step.
+func Ends(event string) bool { return event == StepCompleted || event == StepExited || event == StepRefused }
+
 // Sources of an enrollment.
 const (
 	FromEvent    = "event"

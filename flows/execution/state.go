@@ -89,7 +89,7 @@ type Logged struct {
 	Step   int
 	NodeID string
 	Event  string
-	Next   string // the next node, where there are several paths
+	Next   string // the next node, where there are several paths; of the last step the reason
 	Data   string
 }
 

@@ -185,6 +185,7 @@ func (t *Execution) end(status, reason string, data map[string]any) {
 	}
 	t.Status, t.Reason = status, reason
 	t.logStep(status, text)
+	t.Log[len(t.Log)-1].Next = reason
 	t.clearWait()
 }
 

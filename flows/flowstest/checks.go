@@ -137,3 +137,28 @@ func (b *Fixture) wantEvents() {
 		select count(*) from steps s full join events e on e.type = s.type and e.key = uuid_send(s.enrollment_id)
 		where s.n is distinct from 1 or e.n is distinct from 1`, b.Workspace)
 }
+
+// wantEnded checks that the counts by node have the enrollments that have ended, by version and reason.
+func (b *Fixture) wantEnded() {
+	b.T.Helper()
+	b.WantCount(0, `
+		with ended as (
+			select flow_id, version, status, coalesce(exit_reason, '') as reason, count(*) as n
+			from enrollments where workspace_id = $1 and status <> 'active' group by 1, 2, 3, 4
+		), counted as (
+			select flow_id, version, event, next, sum(processed) as n from flow_node_counts
+			where workspace_id = $1 and event in ('completed', 'exited', 'refused') group by 1, 2, 3, 4
+		)
+		select count(*) from ended e full join counted c on c.flow_id = e.flow_id and c.version = e.version and c.event = e.status
+			and c.next = e.reason
+		where e.n is distinct from c.n`, b.Workspace)
+}
+
+// CountEnded counts enrollments that a test has written as ended, in a flow without others.
+func (b *Fixture) CountEnded(flow uuid.UUID) {
+	b.T.Helper()
+	b.Exec(`
+		insert into flow_node_counts (workspace_id, flow_id, shard, version, node, event, next, processed)
+		select workspace_id, flow_id, 0, version, node, status, coalesce(exit_reason, ''), count(*) from enrollments
+		where workspace_id = $1 and flow_id = $2 and status <> 'active' group by 1, 2, 4, 5, 6, 7`, b.Workspace, flow)
+}

@@ -70,6 +70,7 @@ func New(t *testing.T, n int, change ...func(*flows.Config)) *Fixture {
 	}
 	b.Subscribe("enrollment.started", "enrollment.completed", "enrollment.exited")
 	t.Cleanup(b.wantEvents)
+	t.Cleanup(b.wantEnded)
 	b.Process = NewProcess(b.Deps, b.Config)
 	hooks.OnSettled(b.WebhookSettled)
 	return b

@@ -178,6 +178,7 @@ func TestWhatRequestsHaveMadeIsFoundByIndex(t *testing.T) {
 		select $1, i, $2, 1, 0, i, i, 'p' || s, 'end', 'direct', case s % 2 when 0 then 'active' else 'refused' end,
 			case s % 2 when 1 then now() end, case s % 2 when 0 then now() + interval '1 day' end
 		from (select gen_random_uuid() i, s from generate_series(1, $3::int) s) x`, b.Workspace, flow, people)
+	b.CountEnded(flow)
 	var all []intake.Enrolling
 	for i := range asked {
 		all = append(all, intake.Enrolling{ProfileKey: fmt.Sprint("q", i), ID: fmt.Sprint(i)})

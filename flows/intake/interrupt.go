@@ -227,7 +227,7 @@ func (w *woken) exit(u activeEnrollment, goal bool, o *Trigger) {
 	if w.counts[u.flow] == nil {
 		w.counts[u.flow] = enrollment.NodeCounts{}
 	}
-	w.counts[u.flow][enrollment.NodeEvent{Version: u.version, Node: u.node, Event: enrollment.StepExited, Next: ""}]++
+	w.counts[u.flow][enrollment.NodeEvent{Version: u.version, Node: u.node, Event: enrollment.StepExited, Next: reason}]++
 }
 
 func (w *woken) wake(u activeEnrollment, o *Trigger) {

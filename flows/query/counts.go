@@ -132,14 +132,19 @@ func nodesOf(v flows.Version) []NodeCount {
 // written, whether they were skipped before or after.
 var becomes = []string{"written", "sent", "failed", "orphaned", "skipped", "cancelled", "pending", "processing"}
 
-// countEnrollments is one statement. Enrollments of a paused flow are due like any others:
-// the flow's status shows that they do not advance.
+// countEnrollments is one statement. It counts the active enrollments, and adds up the counts of those
+// that ended: these are many more. Enrollments of a paused flow are due like any others: the flow's
+// status shows that they do not advance.
 func (r *Reader) countEnrollments(ctx context.Context, ws, flow uuid.UUID, c *Counts, nodes map[string]*NodeCount) error {
 	rows, _ := r.pool.Query(ctx, `
-		select status, coalesce(exit_reason, ''), case when status = 'active' then node else '' end, coalesce(blocked_reason, ''), count(*),
-			count(*) filter (where status = 'active' and resume_at <= now())
-		from enrollments where workspace_id = $1 and flow_id = $2 and version = $3
-		group by 1, 2, 3, 4`, ws, flow, enrollment.VersionNumber(c.Version))
+		select 'active', '', node, coalesce(blocked_reason, ''), count(*), count(*) filter (where resume_at <= now())
+		from enrollments
+		where workspace_id = $1 and `+enrollment.AnyShard+` and flow_id = $2 and status = 'active' and version = $3
+		group by node, blocked_reason
+		union all
+		select event, next, '', '', sum(processed)::bigint, 0 from flow_node_counts
+		where workspace_id = $1 and flow_id = $2 and version = $3 and event in ('completed', 'exited', 'refused')
+		group by event, next`, ws, flow, enrollment.VersionNumber(c.Version))
 	var status, reason, node, blocked string
 	var n, due int64
 	_, err := pgx.ForEachRow(rows, []any{&status, &reason, &node, &blocked, &n, &due}, func() error {
@@ -196,7 +201,7 @@ func (r *Reader) countProcessed(ctx context.Context, ws, flow uuid.UUID, version
 			}
 		default:
 			at.Processed[event] += n
-			if next != "" && at.ByPath != nil {
+			if next != "" && at.ByPath != nil && !enrollment.Ends(event) {
 				at.ByPath[next] += n
 			}
 		}

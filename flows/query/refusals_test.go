@@ -82,6 +82,7 @@ func TestReportsAreFoundByIndex(t *testing.T) {
 		select $1, gen_random_uuid(), $2, 1, 0, gen_random_uuid(), $3, 'p' || i, case when i % 2 = 0 then 'active' else 'exited' end, 'n',
 			case when i % 2 = 0 then now() end, 'event', case when i % 2 = 1 then now() end from generate_series(1, 20000) i`, b.Workspace, flow,
 		lemma.NewID())
+	b.CountEnded(flow)
 	b.Exec(`insert into refusals (workspace_id, flow_id, key, profile_key, reason, source, at)
 		select $1, $2, gen_random_uuid(), 'p' || i, 'filtered', 'event', now() - i * interval '1 second' from generate_series(1, 20000) i`,
 		b.Workspace, flow)
