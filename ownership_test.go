@@ -13,7 +13,7 @@ var mayImport = map[string][]string{
 	"workspaces":     {"fence", "flows/admission", "page", "pgerr"},
 	"providers":      {"clock", "fence", "page", "pgerr", "secrets"},
 	"settings":       {"clock", "loop"},
-	"dial":           {},
+	"dial":           {"processors"},
 	"slots":          {},
 	"processors":     {"slots"},
 	"sentry":         {"dial"},

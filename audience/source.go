@@ -189,6 +189,7 @@ func (a *Audiences) opened(ctx context.Context, ws, id uuid.UUID) (openedSource,
 	if err != nil {
 		return s, refused(nil, "the data source's DSN is no longer allowed; enter it anew")
 	}
+	s.target.Workspace = ws
 	return s, nil
 }
 

@@ -3,7 +3,7 @@ package webhooks
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"lemma/dial"
 )
@@ -64,20 +66,28 @@ func (v result) state() string {
 // redirect. It uses HTTP/1.1 only: with HTTP/2 an endpoint could flood it with frames.
 // Dials have a timeout of their own, since net/http continues a dial whose call has ended.
 // Each concurrent call keeps its connection, also when all endpoints are of one host.
-func newClient(d dial.Dialer, timeout time.Duration, calls int) *http.Client {
+func newClient(d dial.Dialer, roots *x509.CertPool, timeout time.Duration, calls int) *http.Client {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	connect := func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return d.DialContext(ctx, network, address)
+	}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			Proxy: nil, // a proxy would resolve the name itself, unchecked
-			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-				ctx, cancel := context.WithTimeout(ctx, timeout)
-				defer cancel()
-				return d.DialContext(ctx, network, address)
+			Proxy:       nil, // a proxy would resolve the name itself, unchecked
+			DialContext: connect,
+			DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := connect(ctx, network, address)
+				if err != nil {
+					return nil, err
+				}
+				workspace, _ := ctx.Value(workspaceKey{}).(uuid.UUID)
+				host, _, _ := net.SplitHostPort(address)
+				return dial.Secure(ctx, conn, dial.TLS(workspace, host, roots), timeout)
 			},
-			TLSHandshakeTimeout:    timeout,
-			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			Protocols:              &protocols,
 			DisableCompression:     true,
 			MaxIdleConns:           max(200, calls),
@@ -87,6 +97,9 @@ func newClient(d dial.Dialer, timeout time.Duration, calls int) *http.Client {
 		},
 	}
 }
+
+// workspaceKey is the key of the workspace for which a connection is made.
+type workspaceKey struct{}
 
 // call sends a message once, unless its answer is known. Of a message that carries an
 // event only 2xx is final: nothing waits for another answer, such as a redirect.
@@ -107,7 +120,7 @@ func (w *Webhooks) call(ctx context.Context, m claimed) result {
 	if err != nil {
 		return result{reason: ReasonSecret, cause: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.options.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, workspaceKey{}, m.WorkspaceID), w.options.Timeout)
 	defer cancel()
 	request, err := newRequest(ctx, m, keys)
 	if err != nil {

@@ -85,7 +85,7 @@ func TestEndpointsAreCalledWithHTTP1(t *testing.T) {
 	defer endpoint.Close()
 	trusted := x509.NewCertPool()
 	trusted.AddCert(endpoint.Certificate())
-	b.client.Transport.(*http.Transport).TLSClientConfig.RootCAs = trusted
+	b.client = newClient(dial.Dialer{AllowPrivate: true}, trusted, time.Minute, 1)
 	e, _, err := b.Create(t.Context(), b.Workspace, NewEndpoint{ID: lemma.NewID(), Name: "modern", URL: endpoint.URL})
 	b.Must(err)
 	b.write(b.message(e))
@@ -110,7 +110,7 @@ func TestNamesOfPrivateAddresses(t *testing.T) {
 	} {
 		b.client = newClient(dial.Dialer{Resolve: func(context.Context, string, string) ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr(address)}, nil
-		}}, time.Second, 1)
+		}}, nil, time.Second, 1)
 		e, _, err := b.Create(t.Context(), b.Workspace, NewEndpoint{ID: uuid.New(), Name: name, URL: "https://" + name + ".example.com:" + port})
 		b.Must(err)
 		b.Exec(`delete from outbox`)

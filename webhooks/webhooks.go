@@ -146,7 +146,7 @@ func New(d Deps, o Options) *Webhooks {
 	if w.metrics == nil {
 		w.metrics = NewMetrics(nil)
 	}
-	w.client = newClient(dial.Dialer{AllowPrivate: o.AllowPrivate}, o.Timeout, o.Workers)
+	w.client = newClient(dial.Dialer{AllowPrivate: o.AllowPrivate}, nil, o.Timeout, o.Workers)
 	return w
 }
 

@@ -11,9 +11,11 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/audience/sqltext"
+	"lemma/dial"
 )
 
 // Target has the only parts of a DSN that are used: address and login. Other parts,
@@ -28,6 +30,8 @@ type Target struct {
 	User     string
 	Password string
 	TLS      string // disable, prefer, require or verify-full, as Postgres means them
+
+	Workspace uuid.UUID // for which it is read
 }
 
 // Parameters that a DSN may have. Those without a value are ignored: they are common and have no effect here.
@@ -275,8 +279,10 @@ func (t Target) TLSConfig() *tls.Config {
 	if t.TLS == "disable" || t.Socket != "" {
 		return nil
 	}
-	skip := t.TLS != "verify-full"
-	return &tls.Config{ServerName: t.Host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: skip} //nolint:gosec // require does not verify
+	if t.TLS == "verify-full" {
+		return dial.TLS(t.Workspace, t.Host, nil)
+	}
+	return &tls.Config{ServerName: t.Host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // require does not verify
 }
 
 // Protection is the TLS mode that is stored with the encrypted DSN.

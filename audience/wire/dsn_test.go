@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"lemma"
+
 	"lemma/audience/sqltext"
 )
 
@@ -32,21 +34,25 @@ func TestDSNsThatAreTaken(t *testing.T) {
 		address   string
 	}{
 		{sqltext.Postgres, "postgres://u:p%40ss@db.example.com/shop", Rules{},
-			Target{sqltext.Postgres, "db.example.com", 5432, "", "shop", "u", "p@ss", "prefer"}, "db.example.com:5432/shop"},
+			Target{sqltext.Postgres, "db.example.com", 5432, "", "shop", "u", "p@ss", "prefer", uuid.Nil}, "db.example.com:5432/shop"},
 		{sqltext.Postgres, "postgresql://u@db.example.com:6432/shop?sslmode=verify-full&connect_timeout=5", Rules{},
-			Target{sqltext.Postgres, "db.example.com", 6432, "", "shop", "u", "", "verify-full"}, "db.example.com:6432/shop"},
-		{sqltext.Postgres, "postgres://u@[2a00::1]:5433/shop", Rules{}, Target{sqltext.Postgres, "2a00::1", 5433, "", "shop", "u", "", "prefer"},
+			Target{sqltext.Postgres, "db.example.com", 6432, "", "shop", "u", "", "verify-full", uuid.Nil}, "db.example.com:6432/shop"},
+		{sqltext.Postgres, "postgres://u@[2a00::1]:5433/shop", Rules{}, Target{sqltext.Postgres, "2a00::1", 5433, "", "shop", "u", "", "prefer",
+			uuid.Nil},
 			"[2a00::1]:5433/shop"},
 		{sqltext.Postgres, "postgres://u@/shop?host=/run/pg&port=5499", dev, Target{sqltext.Postgres, "", 5499, "/run/pg", "shop", "u",
-			"", "prefer"},
+			"", "prefer",
+			uuid.Nil},
 			"/run/pg/shop"},
-		{sqltext.MySQL, "mysql://u:p@db.example.com/shop", Rules{}, Target{sqltext.MySQL, "db.example.com", 3306, "", "shop", "u", "p", "prefer"},
+		{sqltext.MySQL, "mysql://u:p@db.example.com/shop", Rules{}, Target{sqltext.MySQL, "db.example.com", 3306, "", "shop", "u", "p", "prefer",
+			uuid.Nil},
 			"db.example.com:3306/shop"},
 		{sqltext.MySQL, "mariadb://u:p@db.example.com:3307/shop?tls=true", Rules{},
-			Target{sqltext.MySQL, "db.example.com", 3307, "", "shop", "u", "p", "verify-full"}, "db.example.com:3307/shop"},
+			Target{sqltext.MySQL, "db.example.com", 3307, "", "shop", "u", "p", "verify-full", uuid.Nil}, "db.example.com:3307/shop"},
 		{sqltext.MySQL, "u:p@/x@tcp(db.example.com:3306)/shop?parseTime=true&loc=UTC&tls=false", Rules{},
-			Target{sqltext.MySQL, "db.example.com", 3306, "", "shop", "u", "p@/x", "disable"}, "db.example.com:3306/shop"},
-		{sqltext.MySQL, "u@unix(/run/mysqld.sock)/shop", dev, Target{sqltext.MySQL, "", 0, "/run/mysqld.sock", "shop", "u", "", "prefer"},
+			Target{sqltext.MySQL, "db.example.com", 3306, "", "shop", "u", "p@/x", "disable", uuid.Nil}, "db.example.com:3306/shop"},
+		{sqltext.MySQL, "u@unix(/run/mysqld.sock)/shop", dev, Target{sqltext.MySQL, "", 0, "/run/mysqld.sock", "shop", "u", "", "prefer",
+			uuid.Nil},
 			"/run/mysqld.sock/shop"},
 	} {
 		got, err := Parse(c.kind, c.dsn, c.rules)

@@ -144,7 +144,7 @@ func (c *carrier) upgrade(ctx context.Context, s *session, offers map[string]str
 }
 
 func (c *carrier) secure(ctx context.Context, s *session) *refusal {
-	conn := tls.Client(s.conn, c.tls)
+	conn := tls.Client(s.conn, dial.TLS(c.pool.workspace, c.host, c.roots))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return failed("tls_failed", err)
 	}

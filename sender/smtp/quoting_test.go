@@ -2,9 +2,10 @@ package smtp
 
 import (
 	"bytes"
-	"crypto/tls"
+	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,10 @@ func TestNamesInCertificatesAreNotQuoted(t *testing.T) {
 	config, roots := certificate(t)
 	s := serve(t, &server{tls: config, implied: true})
 	c := carrierTo(t, s, `"tls":"implicit"`)
-	c.tls = &tls.Config{RootCAs: roots, ServerName: "canary.example"}
+	c.roots = roots
+	address := netip.MustParseAddr(c.host)
+	c.dialer.Resolve = func(context.Context, string, string) ([]netip.Addr, error) { return []netip.Addr{address}, nil }
+	c.host = "canary.example"
 	if got := c.Send(t.Context(), messages(1))[0]; got.Detail != "the server's certificate is for another name" {
 		t.Errorf("%+v", got)
 	}

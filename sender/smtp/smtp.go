@@ -54,7 +54,7 @@
 package smtp
 
 import (
-	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"log/slog"
 
@@ -116,7 +116,7 @@ func Check(config, secrets json.RawMessage, o Options) error {
 type carrier struct {
 	settings
 	pool     *pool
-	tls      *tls.Config
+	roots    *x509.CertPool // nil: the machine's
 	dialer   dial.Dialer
 	log      *slog.Logger
 	provider uuid.UUID // for the log
@@ -139,6 +139,6 @@ func open(config, secrets json.RawMessage, o Options) (*carrier, error) {
 	if idle == nil {
 		idle = dial.NewIdle(sender.MostIdle, sender.MostIdleOfWorkspace)
 	}
-	return &carrier{settings: s, pool: newPool(s.maxConnections, idle), tls: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.host},
+	return &carrier{settings: s, pool: newPool(s.maxConnections, idle),
 		dialer: dial.Dialer{AllowPrivate: o.AllowPrivate}, log: log, showPrivate: o.ShowPrivate}, nil
 }

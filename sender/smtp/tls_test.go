@@ -50,7 +50,7 @@ func TestTLS(t *testing.T) {
 				s := serve(t, &server{offers: "PIPELINING STARTTLS", tls: config, implied: mode == tlsImplicit})
 				c := carrierTo(t, s, `"tls":"`+mode+`"`)
 				if trusted {
-					c.tls.RootCAs = roots
+					c.roots = roots
 				}
 				got := c.Send(t.Context(), messages(5))
 				if !trusted {
@@ -81,7 +81,7 @@ func TestForgetsWhatCameBeforeTLS(t *testing.T) {
 		return ""
 	}})
 	c := carrierTo(t, s, `"tls":"starttls"`)
-	c.tls.RootCAs = roots
+	c.roots = roots
 	if got := c.Send(t.Context(), messages(1)); got[0].Outcome != sender.Accepted {
 		t.Errorf("%+v", got[0])
 	}

@@ -60,7 +60,7 @@ func traced(t *testing.T, s *server, more, password string, o Options, change fu
 func TestTheConversationIsRecorded(t *testing.T) {
 	t.Parallel()
 	config, roots := certificate(t)
-	trusting := func(c *carrier) { c.tls.RootCAs = roots }
+	trusting := func(c *carrier) { c.roots = roots }
 	s := serve(t, &server{offers: "PIPELINING AUTH=x STARTTLS AUTH PLAIN", tls: config})
 	got, r := traced(t, s, `,"tls":"starttls"`, "hunter22", Options{ShowPrivate: true}, trusting)
 	greeting := []string{"s EHLO here", "r 250-test", "r 250-PIPELINING", "r 250-AUTH=x", "r 250-STARTTLS", "r 250-AUTH", "r 250-PLAIN",
@@ -111,7 +111,7 @@ func TestRepliesOfPrivateServersAreHidden(t *testing.T) {
 	t.Parallel()
 	config, roots := certificate(t)
 	s := serve(t, &server{offers: "STARTTLS", tls: config})
-	got, _ := traced(t, s, `,"tls":"starttls"`, "", Options{}, func(c *carrier) { c.tls.RootCAs = roots })
+	got, _ := traced(t, s, `,"tls":"starttls"`, "", Options{}, func(c *carrier) { c.roots = roots })
 	const hidden = " [hidden: the server has a private address]"
 	want := []string{"c server", "r 220" + hidden, "s EHLO here", "r 250" + hidden, "s STARTTLS", "r 220" + hidden, "s TLS 1.3[]",
 		"s EHLO here", "r 250" + hidden, "s MAIL FROM:<news@shop.example>", "r 250 ok"}

@@ -37,7 +37,6 @@ package wire
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -147,33 +146,31 @@ func newTransport(o Options, log *recorder) *http.Transport {
 	if o.Strange {
 		dialer.AllowPrivate = o.AllowStrange // a relay in the operator's network opens it to no recipient
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots}
-	config.VerifyConnection = func(s tls.ConnectionState) error {
-		log.secured(s)
-		if o.OnlyH2 && s.NegotiatedProtocol != "h2" {
-			return errNoHTTP2
+	connect := func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dialer.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, dialError{err}
 		}
-		return nil
+		log.connected(address, conn)
+		metered := newMeter(conn)
+		if d, ok := ctx.Value(dialKey{}).(*dialled); ok {
+			d.conn = metered
+			if !o.ShowPrivate && dial.IsPrivate(conn) {
+				d.of.private.Store(true)
+			}
+		}
+		return metered, nil
 	}
 	return &http.Transport{
-		Proxy: nil, // a proxy would resolve the name itself, unchecked
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, address)
+		Proxy:       nil, // a proxy would resolve the name itself, unchecked
+		DialContext: connect,
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := connect(ctx, network, address)
 			if err != nil {
-				return nil, dialError{err}
+				return nil, err
 			}
-			log.connected(address, conn)
-			metered := newMeter(conn)
-			if d, ok := ctx.Value(dialKey{}).(*dialled); ok {
-				d.conn = metered
-				if !o.ShowPrivate && dial.IsPrivate(conn) {
-					d.of.private.Store(true)
-				}
-			}
-			return metered, nil
+			return secure(ctx, conn, address, o, log)
 		},
-		TLSClientConfig:        config,
-		TLSHandshakeTimeout:    o.Timeout / 2,
 		Protocols:              &protocols,
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: mostHeader,
@@ -182,6 +179,27 @@ func newTransport(o Options, log *recorder) *http.Transport {
 			MaxReceiveBufferPerStream: mostAnswer, // more of a large answer would count as a flood: see meter
 		},
 	}
+}
+
+// secure begins TLS.
+func secure(ctx context.Context, conn net.Conn, address string, o Options, log *recorder) (net.Conn, error) {
+	host, _, _ := net.SplitHostPort(address)
+	config := dial.TLS(o.Workspace, host, o.Roots)
+	config.NextProtos = []string{"h2", "http/1.1"}
+	if o.OnlyH2 {
+		config.NextProtos = []string{"h2"}
+	}
+	client, err := dial.Secure(ctx, conn, config, o.Timeout/2)
+	if err != nil {
+		return nil, err
+	}
+	s := client.ConnectionState()
+	log.secured(s)
+	if o.OnlyH2 && s.NegotiatedProtocol != "h2" {
+		_ = conn.Close()
+		return nil, errNoHTTP2
+	}
+	return client, nil
 }
 
 // dialKey is the key of what a pool has dialled.
