@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"flows/admission":  {"loop", "slots"},
 	"flows/execution": {"address", "cache", "flows/graph", "flows/enrollment", "flows/admission", "notifications", "audience", "message",
 		"webhooks", "slots"},
-	"flows/intake": {"clock", "fence", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "audience", "pgerr"},
+	"flows/intake": {"clock", "eventsout", "fence", "flows/graph", "flows/enrollment", "flows/admission", "flows/execution", "audience", "pgerr"},
 	"flows": {"cache", "clock", "fence", "loop", "mail", "page", "pgerr", "lifecycle", "flows/graph", "flows/enrollment",
 		"flows/admission", "migrations",
 		"flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "suppression", "webhooks"},

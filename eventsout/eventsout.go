@@ -9,6 +9,7 @@ package eventsout
 
 import (
 	"context"
+	"encoding/binary"
 	"slices"
 
 	"github.com/google/uuid"
@@ -150,6 +151,10 @@ func cut[T any](all []T) (first, rest []T) {
 	}
 	return all[:MaxItems], all[MaxItems:]
 }
+
+// LockSpace is the first number of the advisory locks with two numbers. A transaction that holds one
+// works for its workspace only: it delays no subscription of others.
+func LockSpace(workspace uuid.UUID) int32 { return int32(binary.BigEndian.Uint32(workspace[12:])) }
 
 // Known reports whether a type exists.
 func Known(name string) bool { return slices.Contains(Types, name) }

@@ -46,7 +46,7 @@ func (w *Webhooks) Create(ctx context.Context, ws uuid.UUID, n NewEndpoint) (End
 		return Endpoint{}, "", saving.Explain(err, "create webhook endpoint")
 	}
 	if len(n.Subscriptions) > 0 {
-		if err := w.awaitOlder(ctx); err != nil {
+		if err := w.awaitOlder(ctx, ws); err != nil {
 			return Endpoint{}, "", errors.Join(err, w.undo(ctx, ws, n.ID, made))
 		}
 	}
@@ -135,7 +135,7 @@ func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p
 		return writeSubscriptions(ctx, tx, ws, id, *p.Subscriptions)
 	})
 	if err == nil && p.Subscriptions != nil {
-		err = w.awaitOlder(ctx)
+		err = w.awaitOlder(ctx, ws)
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Endpoint{}, lemma.Changed("webhook endpoint")

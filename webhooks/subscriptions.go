@@ -110,17 +110,17 @@ const settlingTime = 5 * time.Second
 // awaitOlder waits until the transactions that may have read the subscriptions before the
 // caller's commit, and may write events, have ended. Then each change that commits later is
 // reported to the new subscriptions.
-func (w *Webhooks) awaitOlder(ctx context.Context) error {
+func (w *Webhooks) awaitOlder(ctx context.Context, ws uuid.UUID) error {
 	ctx, cancel := context.WithTimeout(ctx, w.settling)
 	defer cancel()
-	older, err := w.writers(ctx, nil)
+	older, err := w.writers(ctx, ws, nil)
 	for err == nil && len(older) > 0 {
 		w.reached("older transaction")
 		select {
 		case <-ctx.Done():
 		case <-time.After(settlingPoll):
 		}
-		older, err = w.writers(ctx, older)
+		older, err = w.writers(ctx, ws, older)
 	}
 	if err != nil && ctx.Err() != nil {
 		return &lemma.Error{Kind: lemma.Unavailable, Code: "transactions_running", Cause: err,
@@ -133,16 +133,19 @@ func (w *Webhooks) awaitOlder(ctx context.Context) error {
 // and may write. Postgres locks the tables of a statement before it takes the snapshot that
 // the statement reads, and keeps the locks until the transaction ends: one without both locks
 // now reads the subscriptions of the last commit. What only reads, such as a backup, locks
-// no table for writing.
-func (w *Webhooks) writers(ctx context.Context, of []string) ([]string, error) {
+// no table for writing. Those of another workspace, which may last long, are left out: they hold a lock
+// of it, see eventsout.LockSpace.
+func (w *Webhooks) writers(ctx context.Context, ws uuid.UUID, of []string) ([]string, error) {
 	rows, _ := w.pool.Query(ctx, `
 		select l.virtualtransaction from pg_locks l
-		where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid()
+		where l.locktype in ('relation', 'advisory') and l.granted and l.pid <> pg_backend_pid()
 		  and l.database = (select oid from pg_database where datname = current_database())
 		  and ($1::text[] is null or l.virtualtransaction = any($1))
 		group by l.virtualtransaction
 		having bool_or(l.relation = 'webhook_subscriptions'::regclass and l.mode = 'AccessShareLock')
-		   and bool_or(l.mode = 'RowExclusiveLock')`, of)
+		   and bool_or(l.mode = 'RowExclusiveLock')
+		   and coalesce(bool_or(l.classid = $2) filter (where l.locktype = 'advisory' and l.objsubid = 2), true)`,
+		of, uint32(eventsout.LockSpace(ws)))
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 

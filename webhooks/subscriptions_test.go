@@ -68,6 +68,34 @@ func TestASubscriptionWaitsForAStatementThatMayWrite(t *testing.T) {
 	<-answered
 }
 
+// A transaction that works for one workspace, such as a bulk of events, may last long. It delays the
+// subscriptions of that one only.
+func TestASubscriptionWaitsForItsOwnWorkspace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	for _, own := range []bool{false, true} {
+		of := lemma.NewID()
+		if own {
+			of = b.Workspace
+		}
+		tx, err := b.Pool.Begin(t.Context())
+		b.Must(err)
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		_, err = tx.Exec(t.Context(), `select pg_advisory_xact_lock_shared($1, 7)`, eventsout.LockSpace(of))
+		b.Must(err)
+		b.Must(eventsout.Record(t.Context(), tx, b.started()))
+		if own {
+			answered := b.subscribesLater()
+			b.Must(tx.Rollback(context.Background()))
+			<-answered
+			continue
+		}
+		b.hook = func(stage string) { t.Error("waits at:", stage) }
+		b.subscriber("/other", types(eventsout.CampaignStarted))
+		b.Must(tx.Rollback(context.Background()))
+	}
+}
+
 // subscribesLater makes a subscription that waits for a transaction, and returns when it waits.
 func (b bundle) subscribesLater() (answered chan struct{}) {
 	b.T.Helper()
@@ -80,8 +108,8 @@ func (b bundle) subscribesLater() (answered chan struct{}) {
 		}
 	}
 	go func() {
+		defer close(answered)
 		b.subscriber("/", types(eventsout.CampaignStarted))
-		close(answered)
 	}()
 	select {
 	case <-answered:

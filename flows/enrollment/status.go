@@ -62,7 +62,9 @@ var StepEvents = []string{StepEnrolled, StepChecked, StepSent, StepSkipped, Step
 	StepMoved, StepCompleted, StepExited, StepRefused}
 
 // Ends reports that an event is that of an enrollment's last step.
-func Ends(event string) bool { return event == StepCompleted || event == StepExited || event == StepRefused }
+func Ends(event string) bool {
+	return event == StepCompleted || event == StepExited || event == StepRefused
+}
 
 // Sources of an enrollment.
 const (

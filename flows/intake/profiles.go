@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"encoding/binary"
 	"maps"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/eventsout"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 	"lemma/pgerr"
@@ -56,7 +56,7 @@ func (t *transaction) lockProfiles(ctx context.Context, all []*Trigger) (shared 
 	batch.Queue(`
 		select case when b.exclusive then pg_advisory_xact_lock($1, b.number) else pg_advisory_xact_lock_shared($1, b.number) end
 		from (select number, exclusive from unnest($2::int[], $3::bool[]) as b (number, exclusive) order by number) b`,
-		lockSpace(t.ws), numbers, exclusive)
+		eventsout.LockSpace(t.ws), numbers, exclusive)
 	batch.Queue(`select greatest(clock_timestamp(), now())`).QueryRow(func(row pgx.Row) error { return row.Scan(&t.base) })
 	return nil, lemma.Wrap(t.tx.SendBatch(ctx, batch).Close(), "lock profiles")
 }
@@ -124,15 +124,12 @@ func (t *transaction) lockNow(ctx context.Context, all []*Trigger) error {
 	if err != nil || len(shared) == 0 {
 		return err
 	}
-	_, err = t.tx.Exec(ctx, `select pg_advisory_xact_lock_shared`+eachBucket, lockSpace(t.ws), shared)
+	_, err = t.tx.Exec(ctx, `select pg_advisory_xact_lock_shared`+eachBucket, eventsout.LockSpace(t.ws), shared)
 	return lemma.Wrap(err, "lock profiles")
 }
 
 // eachBucket locks buckets in their order.
 const eachBucket = `($1, b) from (select unnest($2::int[]) as b order by 1) b`
-
-// lockSpace is the number of a workspace's locks.
-func lockSpace(ws uuid.UUID) int32 { return int32(binary.BigEndian.Uint32(ws[12:])) }
 
 // meets reports whether a trigger searches active enrollments, and whether it may
 // enroll into a flow that is searched. An event that may enroll searches those that

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/eventsout"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 )
@@ -43,7 +44,7 @@ func (in *Intake) LockProfiles(ctx context.Context, tx pgx.Tx, ws uuid.UUID, pro
 	for _, p := range profiles {
 		buckets[bucketOf(p)] = true
 	}
-	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock`+eachBucket, lockSpace(ws), slices.Collect(maps.Keys(buckets)))
+	_, err := tx.Exec(ctx, `select pg_advisory_xact_lock`+eachBucket, eventsout.LockSpace(ws), slices.Collect(maps.Keys(buckets)))
 	return lemma.Wrap(err, "lock profiles")
 }
 

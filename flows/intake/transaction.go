@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/eventsout"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 )
@@ -255,7 +256,7 @@ func (t *transaction) recordedAt(o *Trigger) time.Time {
 func (t *transaction) keep(ctx context.Context, all []*Trigger, shared []int32) (fresh []bool, err error) {
 	batch := &pgx.Batch{}
 	if len(shared) > 0 {
-		batch.Queue(`select pg_advisory_xact_lock_shared`+eachBucket, lockSpace(t.ws), shared)
+		batch.Queue(`select pg_advisory_xact_lock_shared`+eachBucket, eventsout.LockSpace(t.ws), shared)
 	}
 	written := t.queueEvents(batch, all)
 	if err := t.tx.SendBatch(ctx, batch).Close(); err != nil {
