@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 )
 
 // ReadAhead is how much drivers may read beyond the current row.
 const ReadAhead = 256 << 10
+
+// mostAhead is how much pgx may read while it writes. Its reader of the background runs as long as a
+// write takes, also one that only waits for a processor, and would keep any number of rows.
+const mostAhead = 4 << 20
 
 // Meter is a connection that ends when the source sends more than limit bytes
 // between two calls of Progress, or more than budget bytes in a run. Drivers read a
@@ -20,6 +25,44 @@ type Meter struct {
 	since  atomic.Int64 // bytes since the last progress
 	budget atomic.Int64 // bytes that the run may still read
 	broken atomic.Pointer[error]
+	ahead  *ahead // nil: since is counted here, otherwise where the driver reads
+}
+
+// ahead bounds what is read of a connection, and not used yet.
+type ahead struct {
+	mu     sync.Mutex
+	freed  sync.Cond
+	bytes  int // since the driver has last read
+	closed bool
+}
+
+func newAhead() *ahead {
+	a := &ahead{}
+	a.freed.L = &a.mu
+	return a
+}
+
+// wait waits until the driver has read what is there, or the connection is closed.
+func (a *ahead) wait() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.bytes > mostAhead && !a.closed {
+		a.freed.Wait()
+	}
+}
+
+func (a *ahead) add(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bytes += n
+}
+
+// free lets more be read.
+func (a *ahead) free(closed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.bytes, a.closed = 0, a.closed || closed
+	a.freed.Broadcast()
 }
 
 // Why a connection has ended.
@@ -46,14 +89,28 @@ func NewMeter(conn net.Conn, maxRow, budget int64) *Meter {
 func (m *Meter) MaxRow() int64 { return m.limit - ReadAhead }
 
 func (m *Meter) Read(p []byte) (int, error) {
+	if m.ahead != nil {
+		m.ahead.wait()
+	}
 	n, err := m.Conn.Read(p)
+	if m.ahead != nil {
+		m.ahead.add(n)
+	}
 	switch {
-	case m.since.Add(int64(n)) > m.limit:
+	case m.ahead == nil && m.since.Add(int64(n)) > m.limit:
 		return 0, m.Fail(ErrRowTooBig)
 	case m.budget.Add(-int64(n)) < 0:
 		return 0, m.Fail(ErrOverBudget)
 	}
 	return n, err
+}
+
+// Close closes the connection.
+func (m *Meter) Close() error {
+	if m.ahead != nil {
+		m.ahead.free(true)
+	}
+	return m.Conn.Close()
 }
 
 // Fail ends the connection and keeps the reason, since drivers may replace the error.

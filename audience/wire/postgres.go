@@ -38,13 +38,18 @@ type Postgres struct {
 }
 
 // NewPostgres returns the reader of what r reads, below the driver. Its faults end the
-// connection of m.
+// connection of m. It counts the bytes of rows, since r reads ahead while the driver writes.
 func NewPostgres(r io.Reader, m *Meter) *Postgres {
+	m.ahead = newAhead()
 	return &Postgres{reader: r, meter: m, statuses: map[string]int{}}
 }
 
 func (f *Postgres) Read(p []byte) (int, error) {
+	f.meter.ahead.free(false)
 	n, err := f.reader.Read(p)
+	if f.meter.since.Add(int64(n)) > f.meter.limit {
+		return 0, f.meter.Fail(ErrRowTooBig)
+	}
 	if fault := f.scan(p[:n]); fault != nil {
 		return 0, f.meter.Fail(fault)
 	}
