@@ -27,11 +27,17 @@ func (l *lateWriter) Read(p []byte) (int, error) {
 	n, err := l.Conn.Read(p)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.read += n; err != nil {
-		l.late = false
-	}
+	l.read += n
 	l.more.Broadcast()
 	return n, err
+}
+
+func (l *lateWriter) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late = false
+	l.more.Broadcast()
+	return l.Conn.Close()
 }
 
 func (l *lateWriter) Write(p []byte) (int, error) {
