@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,7 +50,7 @@ var (
 	limitsOfAnswers   = slots.Limits{Process: 128 << 20, Workspace: 32 << 20}
 	limitsOfWritten   = slots.Limits{Workspace: 16 << 20} // no workspace keeps another from its answer
 	limitsOfImports   = slots.Limits{Process: 2, Workspace: 1}
-	limitsOfDecodings = slots.Limits{Process: 16, Workspace: 4}
+	limitsOfDecodings = slots.Limits{Process: 16, Workspace: max(1, min(4, runtime.GOMAXPROCS(0)-1))}
 )
 
 // limitsOfDatabase are the requests that work on the database, for a pool of so many

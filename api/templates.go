@@ -64,8 +64,8 @@ type templateValidation struct {
 	Variables []string `json:"variables"`
 }
 
-func (s *server) validateTemplate(_ context.Context, _ *call, in content) (templateValidation, error) {
-	variables, err := message.Check(in.message())
+func (s *server) validateTemplate(_ context.Context, c *call, in content) (templateValidation, error) {
+	variables, err := message.Check(c.workspace(), in.message())
 	return templateValidation{each(variables, asIs)}, err
 }
 

@@ -320,14 +320,30 @@ func (m *mysqlSession) fault(err error) *lemma.Error {
 		return refused(reported, "the source refused the login or has no such database")
 	case 1317, 3024, 1969, 1205, 1028: // interrupted, time limits of MySQL and MariaDB, lock wait
 		return timedOut(reported, "the source stopped the query at its time limit")
-	case 1040, 1053, 1129, 1130, 1158, 1159, 1160, 1161, 1203, 1213, 1226, 2006, 2013, 1927, 3159:
-		return unavailable(reported, "the source failed: "+message)
 	case 1792:
 		return badQuery(0, 0, "the query writes: %s", message)
+	}
+	if isAway(reported) {
+		return unavailable(reported, "the source failed: "+message)
 	}
 	e := badQuery(line, 0, "%s", message)
 	e.Cause = reported
 	return e
+}
+
+// isAway reports errors that are no fault of the query: of connections (SQLSTATE class 08), of what the
+// server lacks or does now, and of proxies, which have numbers from 9000 and those of clients (2000 to
+// 2999).
+func isAway(e *mysql.MySQLError) bool {
+	switch e.Number {
+	case 1021, 1037, 1038, 1041, 1114: // disk, memory, a table in memory
+		return true
+	case 1040, 1053, 1129, 1130, 1158, 1159, 1160, 1161, 1203, 1213, 1226, 1927, 3159: // connections, shutdown, deadlock
+		return true
+	case 1047, 3032, 4031: // a node that is being synchronized, offline mode, a session that was idle
+		return true
+	}
+	return string(e.SQLState[:2]) == "08" || e.Number >= 2000 && e.Number < 3000 || e.Number >= 9000 && e.Number < 10_000
 }
 
 // ofTexts are the errors of preparing a statement: syntax,

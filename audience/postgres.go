@@ -329,7 +329,7 @@ func pgFault(answer *pgconn.PgError, t texts, line, column int) *lemma.Error {
 		return refused(reported, "the source refused the login or has no such database")
 	case strings.HasPrefix(reported.Code, "08"), strings.HasPrefix(reported.Code, "53"), strings.HasPrefix(reported.Code,
 		"57"), strings.HasPrefix(reported.Code, "58"),
-		strings.HasPrefix(reported.Code, "XX"), reported.Code == "25P03", strings.HasPrefix(reported.Code, "40"):
+		strings.HasPrefix(reported.Code, "XX"), reported.Code == "25P03", reported.Code == "HV00N", strings.HasPrefix(reported.Code, "40"):
 		return unavailable(reported, "the source failed: "+message)
 	case reported.Code == "25006":
 		return badQuery(line, column, "the query writes: %s", message)

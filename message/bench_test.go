@@ -3,6 +3,8 @@ package message
 import (
 	"strings"
 	"testing"
+
+	"github.com/google/uuid"
 )
 
 // smallMail is a typical personalised mail: about 1 kB of HTML, 300
@@ -73,7 +75,7 @@ func BenchmarkReadPayload(b *testing.B) {
 func BenchmarkCheck(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Check(smallMail); err != nil {
+		if _, err := Check(uuid.Nil, smallMail); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"github.com/osteele/liquid/parser"
 
 	"lemma"
@@ -20,13 +21,14 @@ import (
 // Check returns all faults of a content at once, or the variables that it uses: the
 // sorted names that a row of data must have. They do not include names that the
 // template assigns, names of loops, and UnsubscribeURL.
-func Check(c Content) (variables []string, err error) {
-	used, err := check(c)
+func Check(workspace uuid.UUID, c Content) (variables []string, err error) {
+	used, err := check(workspace, c)
 	return columns(used), err
 }
 
 // check is Check with UnsubscribeURL.
-func check(c Content) (used []string, err error) {
+func check(workspace uuid.UUID, c Content) (used []string, err error) {
+	defer compiling.Enter(workspace)()
 	if fault := c.checkChannel(); fault != nil {
 		return nil, fault
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"lemma"
 )
@@ -14,7 +15,7 @@ import (
 // faultsOf returns the faults of Check as lines of "pointer line:column code".
 func faultsOf(t *testing.T, c Content) []string {
 	t.Helper()
-	_, err := Check(c)
+	_, err := Check(uuid.Nil, c)
 	if err == nil {
 		return nil
 	}
@@ -190,7 +191,7 @@ func TestVariables(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			got, err := Check(Content{Subject: "s", HTML: test.html, Text: "t"})
+			got, err := Check(uuid.Nil, Content{Subject: "s", HTML: test.html, Text: "t"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +204,7 @@ func TestVariables(t *testing.T) {
 
 func TestVariablesOfAllThree(t *testing.T) {
 	t.Parallel()
-	got, err := Check(Content{Subject: "{{ c }}", HTML: "{{ b }}", Text: "{{ a }}{{ c }}"})
+	got, err := Check(uuid.Nil, Content{Subject: "{{ c }}", HTML: "{{ b }}", Text: "{{ a }}{{ c }}"})
 	if diff := cmp.Diff([]string{"a", "b", "c"}, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}

@@ -42,7 +42,8 @@ func TestComparingIsBounded(t *testing.T) {
 			t.Errorf("%.60s: one comparison more was accepted", source)
 		}
 	}
-	if _, err := Check(Content{Subject: "s", Text: strings.Repeat(`{% if a == "x" or a > 1 %}{% endif %}`, MaxCompared)}); err != nil {
+	many := Content{Subject: "s", Text: strings.Repeat(`{% if a == "x" or a > 1 %}{% endif %}`, MaxCompared)}
+	if _, err := Check(uuid.Nil, many); err != nil {
 		t.Errorf("comparisons with literals: %v", err)
 	}
 }

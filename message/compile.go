@@ -71,7 +71,7 @@ type scratch struct {
 
 // Compile compiles a content of a workspace. It returns the faults of Check.
 func Compile(workspace uuid.UUID, c Content) (*Compiled, error) {
-	variables, err := check(c)
+	variables, err := check(workspace, c)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +81,7 @@ func Compile(workspace uuid.UUID, c Content) (*Compiled, error) {
 
 // compileAll compiles a checked content and checked headers.
 func compileAll(workspace uuid.UUID, c Content, variables []string, headers []header) (*Compiled, error) {
+	defer compiling.Enter(workspace)()
 	made := &Compiled{workspace: workspace, variables: variables, names: slices.Clone(variables), content: c, headers: headers}
 	for _, s := range c.sources() {
 		if err := made.compile(s.part, s.text); err != nil {

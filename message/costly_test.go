@@ -27,7 +27,7 @@ func TestCheckingIsBounded(t *testing.T) {
 		"{{ " + strings.Repeat("a.b and ", 30_000) + "a }}",
 	} {
 		start := time.Now()
-		_, err := Check(Content{Subject: "s", HTML: source})
+		_, err := Check(uuid.Nil, Content{Subject: "s", HTML: source})
 		took := time.Since(start)
 		var faults *lemma.Error
 		if !errors.As(err, &faults) || len(faults.Fields) == 0 || len(faults.Fields) > maxFaults+MaxBlocks+10 {
@@ -52,7 +52,7 @@ func TestMissingMembersAreBounded(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, more := range []string{name + ".b", name + "[0]", "a" + strings.Repeat("['b']", MaxParts+1)} {
-		if _, err := Check(Content{Subject: "s", Text: "{% if " + more + " %}{% endif %}"}); err == nil {
+		if _, err := Check(uuid.Nil, Content{Subject: "s", Text: "{% if " + more + " %}{% endif %}"}); err == nil {
 			t.Errorf("%.40s was accepted", more)
 		}
 	}

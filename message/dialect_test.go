@@ -67,7 +67,7 @@ func TestTextFromHTML(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, made := complete(Content{Subject: "s", HTML: string(html)})
-	if _, err := Check(c); err != nil || !made {
+	if _, err := Check(uuid.Nil, c); err != nil || !made {
 		t.Fatal(err, made)
 	}
 	if *update {

@@ -36,7 +36,7 @@ func Example() {
 }
 
 func ExampleCheck() {
-	_, err := message.Check(message.Content{
+	_, err := message.Check(uuid.Nil, message.Content{
 		Subject: "News",
 		HTML:    "<p>Hello {{ name | shout }},</p>\n<p>{{ points</p>",
 	})

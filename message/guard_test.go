@@ -36,7 +36,7 @@ func FuzzGuard(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, source, payload string) {
 		content := Content{Subject: "s", HTML: source, Text: source}
-		variables, err := Check(content)
+		variables, err := Check(uuid.Nil, content)
 		c, compileErr := Compile(uuid.Nil, content)
 		if (err == nil) != (compileErr == nil) {
 			t.Fatalf("Check returns %v, Compile %v", err, compileErr)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/osteele/liquid/parser"
 )
 
@@ -73,7 +74,7 @@ func TestAnInvalidSourceIsNotConverted(t *testing.T) {
 		if c, made := complete(Content{HTML: source}); c.Text != "" || !made {
 			t.Errorf("%.20q gives %.20q", source, c.Text)
 		}
-		if _, err := Check(Content{Subject: "s", HTML: source}); err == nil {
+		if _, err := Check(uuid.Nil, Content{Subject: "s", HTML: source}); err == nil {
 			t.Errorf("%.20q is accepted", source)
 		}
 	}

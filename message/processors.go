@@ -14,6 +14,9 @@ import (
 // the fast path renders need none.
 var rendering = processors.New()
 
+// compiling bounds the contents that are checked or compiled at a time. Neither waits for anything else.
+var compiling = processors.New()
+
 // enter takes a slot of a workspace until leave, and the thread, whose processor time is measured.
 func (s *scratch) enter(workspace uuid.UUID) {
 	if s.release == nil {

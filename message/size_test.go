@@ -101,11 +101,12 @@ func TestTheWordsOfATextAreBounded(t *testing.T) {
 	unit := "{{ a" + strings.Repeat(".b", 20) + " }}"
 	most := strings.Repeat(unit, MaxAllWords/21)
 	for _, c := range []Content{{Subject: "s", HTML: most}, {Subject: "s", Text: most}} {
-		if _, err := Check(c); err != nil {
+		if _, err := Check(uuid.Nil, c); err != nil {
 			t.Errorf("%.200s", err)
 		}
 	}
-	if _, err := Check(Content{Subject: "s", Text: most + unit}); err == nil || !strings.Contains(err.Error(), "words between braces") {
+	_, err := Check(uuid.Nil, Content{Subject: "s", Text: most + unit})
+	if err == nil || !strings.Contains(err.Error(), "words between braces") {
 		t.Errorf("it is accepted, or refused for another reason: %v", err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"lemma"
 )
 
@@ -48,10 +50,10 @@ func TestSegmentsOfAnSMS(t *testing.T) {
 
 func TestAnSMSWithTooManySegmentsIsRefused(t *testing.T) {
 	fits, tooLong := strings.Repeat("a", 153*MaxSegments), strings.Repeat("a", 153*MaxSegments+1)
-	if _, err := Check(Content{Channel: "sms", Text: fits}); err != nil {
+	if _, err := Check(uuid.Nil, Content{Channel: "sms", Text: fits}); err != nil {
 		t.Errorf("%d segments: %v", MaxSegments, err)
 	}
-	if _, err := Check(Content{Channel: "sms", Text: tooLong}); err == nil {
+	if _, err := Check(uuid.Nil, Content{Channel: "sms", Text: tooLong}); err == nil {
 		t.Errorf("%d segments are accepted", MaxSegments+1)
 	}
 	c := compiled(t, Content{Channel: "sms", Text: "{{ text }}"})

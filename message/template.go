@@ -58,7 +58,7 @@ const templateColumns = `workspace_id, id, name, channel, version, revision, cre
 // twice makes one template; the second call returns it.
 func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Template, error) {
 	n.Content.Channel = n.Content.channel()
-	content, variables, err := checked(n.Name, n.Content)
+	content, variables, err := checked(ws, n.Name, n.Content)
 	if err != nil {
 		return Template{}, err
 	}
@@ -78,8 +78,8 @@ func (t *Templates) Create(ctx context.Context, ws uuid.UUID, n NewTemplate) (Te
 }
 
 // checked returns the content as it is stored, or all faults of name and content.
-func checked(name string, c Content) (Content, []string, error) {
-	variables, err := Check(c)
+func checked(ws uuid.UUID, name string, c Content) (Content, []string, error) {
+	variables, err := Check(ws, c)
 	if fault := lemma.CheckName(name); fault != nil {
 		if faults, ok := errors.AsType[*lemma.Error](err); ok {
 			fault.Fields = append(fault.Fields, faults.Fields...)
@@ -147,7 +147,7 @@ var (
 // Store returns a content of a workspace that is sent without a template as text, and compiled. All its
 // faults are returned at once.
 func Store(workspace uuid.UUID, c Content) (stored string, made *Compiled, err error) {
-	if _, err = Check(c); err != nil {
+	if _, err = Check(workspace, c); err != nil {
 		return "", nil, err
 	}
 	c, _ = complete(c)

@@ -36,7 +36,7 @@ func (t *Templates) AddVersion(ctx context.Context, ws, id uuid.UUID, ifMatch *i
 	if c.Channel = c.channel(); c.Channel != of.Channel {
 		return Version{}, lemma.Fault("/channel", "wrong_channel", "must be %s, the channel of the template", of.Channel)
 	}
-	variables, err := Check(c)
+	variables, err := Check(ws, c)
 	if err != nil {
 		return Version{}, err
 	}

@@ -12,6 +12,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
 	"lemma/message"
+	"lemma/processors"
 	"lemma/webhooks"
 )
 
@@ -92,7 +93,7 @@ func (e *Evaluator) Simulate(ctx context.Context, r *Route, script Script) (Simu
 	s.t = &Execution{Route: r, ID: lemma.NewID(), ProfileKey: s.ProfileKey, Source: s.Source, EnrolledAt: s.Begin, Now: s.Begin,
 		Arrived:  s.Begin,
 		Failures: MaxLookups - 1, Read: Due{blocked: enrollment.NoProfile}, // the profile is looked up once
-		trigger: given(s.Trigger.Data), acted: map[string]acted{}, Status: enrollment.Active}
+		trigger: given(s.Trigger.Data), acted: map[string]acted{}, Status: enrollment.Active, simulated: true}
 	if reason := s.refusedAtOnce(); reason != "" {
 		return Simulated{Reason: reason, Path: []SimulatedStep{}, Status: enrollment.Refused}, nil
 	}
@@ -100,6 +101,17 @@ func (e *Evaluator) Simulate(ctx context.Context, r *Route, script Script) (Simu
 		return Simulated{}, err
 	}
 	return s.made, nil
+}
+
+// simulating bounds the conditions of simulations that are evaluated at a time.
+var simulating = processors.New()
+
+// evaluate evaluates a condition.
+func (t *Execution) evaluate(c *graph.Condition, v graph.Vars) (bool, error) {
+	if t.simulated {
+		defer simulating.Enter(t.WorkspaceID)()
+	}
+	return c.Eval(v)
 }
 
 // simulation is a simulation in progress.
@@ -124,7 +136,7 @@ func (s *simulation) refusedAtOnce() string {
 			continue
 		}
 		if t.Condition != nil && !t.Condition.Uses().Profile {
-			if ok, err := t.Condition.Eval(graph.Vars{Trigger: s.t.trigger.value(), Now: s.Begin}); err != nil {
+			if ok, err := s.t.evaluate(t.Condition, graph.Vars{Trigger: s.t.trigger.value(), Now: s.Begin}); err != nil {
 				return enrollment.ConditionError
 			} else if !ok {
 				return enrollment.Filtered

@@ -21,6 +21,7 @@ type Execution struct {
 	EnrolledAt   time.Time
 	Failures     int
 	moved        bool
+	simulated    bool
 	waitingSince *time.Time
 	awaits       string
 	MatchedEvent *uuid.UUID // the event that its wait ended with

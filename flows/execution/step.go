@@ -112,7 +112,7 @@ func (t *Execution) enter() need {
 		if name, _ := t.trigger.value()["name"].(string); c.Event != name {
 			continue
 		}
-		if ok, err := c.Condition.Eval(t.vars(nil)); err != nil {
+		if ok, err := t.evaluate(c.Condition, t.vars(nil)); err != nil {
 			t.refuse(enrollment.ConditionError, err.Error())
 			return nothing
 		} else if !ok {
@@ -342,7 +342,7 @@ func (t *Execution) branch(node *graph.Compiled) need {
 				seen[name] = t.events[name].stored(&bytes)
 			}
 		}
-		is, err := c.Cond.Eval(t.vars(events))
+		is, err := t.evaluate(c.Cond, t.vars(events))
 		if err != nil {
 			faults = append(faults, fmt.Sprintf("case %d: %s", i, err))
 		} else if is {

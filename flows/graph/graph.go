@@ -8,6 +8,7 @@ import (
 
 	"lemma"
 	"lemma/abtest"
+	"lemma/processors"
 )
 
 // Facts are the data against which a definition is checked.
@@ -78,12 +79,16 @@ type CompiledCase struct {
 	Cond *Condition // nil when the case has SQL
 }
 
+// compiling bounds the definitions that are compiled at a time.
+var compiling = processors.New()
+
 // Compile reads a definition and returns it as a graph, or all of its faults at once: of
 // form, structure and type. Each has a JSON pointer, and those in expressions a line and
 // column. Without columns, any column of the profile exists and has any type; its values
 // are not converted, so a timestamp is a text and an integer a double. A caller that
 // evaluates conditions must therefore give the columns, or a valid expression may fail.
 func Compile(raw []byte, flow Flow, facts Facts) (*Graph, error) {
+	defer compiling.Enter(flow.WorkspaceID)()
 	def, tree, form := decode(raw)
 	if tree == nil {
 		return nil, invalid(form)

@@ -60,7 +60,7 @@ func (r *Reader) Counts(ctx context.Context, ws, flow uuid.UUID, version int) (C
 	if err != nil {
 		return Counts{}, err
 	}
-	c := Counts{Version: v.Version, ExitReasons: map[string]int64{}, BlockedBy: map[string]int64{}, Nodes: nodesOf(v)}
+	c := Counts{Version: v.Version, ExitReasons: map[string]int64{}, BlockedBy: map[string]int64{}, Nodes: nodesOf(ws, v)}
 	nodes := map[string]*NodeCount{}
 	for i := range c.Nodes {
 		nodes[c.Nodes[i].Node] = &c.Nodes[i]
@@ -102,14 +102,14 @@ func (r *Reader) versionOf(ctx context.Context, ws, flow uuid.UUID, version int)
 
 // nodesOf lists the nodes of a version in topological order; those of a draft that is no
 // graph yet by id.
-func nodesOf(v flows.Version) []NodeCount {
+func nodesOf(ws uuid.UUID, v flows.Version) []NodeCount {
 	list := []NodeCount{{Node: "", Type: execution.Entry, Processed: map[string]int64{}}}
 	def, err := graph.Decode(v.Definition)
 	if err != nil {
 		return list
 	}
 	order := slices.Sorted(maps.Keys(def.Nodes))
-	if g, err := graph.Compile(v.Definition, graph.Flow{FlowID: v.FlowID}, graph.Facts{}); err == nil {
+	if g, err := graph.Compile(v.Definition, graph.Flow{WorkspaceID: ws, FlowID: v.FlowID}, graph.Facts{}); err == nil {
 		order = g.Order()
 	}
 	for _, id := range order {

@@ -1,0 +1,42 @@
+package message
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Contents are checked and compiled on the processors that their workspace leaves to others.
+func TestCompilationsWaitForAProcessor(t *testing.T) {
+	t.Parallel()
+	workspace, c := uuid.New(), Content{Subject: "Hi {{ name }}", Text: "Hi"}
+	compiled, err := Compile(workspace, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leave []func()
+	for range max(1, runtime.GOMAXPROCS(0)-1) {
+		leave = append(leave, compiling.Enter(workspace))
+	}
+	done := make(chan error, 2)
+	go func() { _, err := Check(workspace, c); done <- err }()
+	go func() { _, err := compiled.WithHeaders(map[string]string{"X-Name": "{{ name }}"}); done <- err }()
+	select {
+	case <-done:
+		t.Fatal("it does not wait")
+	case <-time.After(50 * time.Millisecond):
+	}
+	if _, err := Compile(uuid.New(), c); err != nil && runtime.GOMAXPROCS(0) > 1 {
+		t.Errorf("another workspace: %v", err)
+	}
+	for _, l := range leave {
+		l()
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
