@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"sender/ses/sns":         {"sender", "dial", "slots"},
 	"sender/ses/sns/snstest": {"dial"},
 	"lmtp":                   {},
-	"sender/fcm":             {"sender", "sender/form", "sender/redact", "sender/trace", "sender/wire"},
+	"sender/fcm":             {"processors", "sender", "sender/form", "sender/redact", "sender/trace", "sender/wire"},
 	"sender/twilio":          {"sender", "sender/form", "sender/wire", "sender/report", "events"},
 	"sender/gateway":         {"address", "sender", "sender/report", "sender/form", "sender/wire", "events", "signing", "dial"},
 	"sender/es256":           {},

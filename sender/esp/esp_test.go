@@ -358,6 +358,25 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// SendGrid signs with P-256. Keys of larger curves make a stranger's request cost milliseconds.
+func TestCurvesOfKeys(t *testing.T) {
+	t.Parallel()
+	for curve, want := range map[elliptic.Curve]error{elliptic.P256(): nil, elliptic.P224(): ErrPublicKey, elliptic.P384(): ErrPublicKey,
+		elliptic.P521(): ErrPublicKey} {
+		key, err := ecdsa.GenerateKey(curve, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(SendGrid, Keys{PublicKey: base64.StdEncoding.EncodeToString(der)}); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", curve.Params().Name, err, want)
+		}
+	}
+}
+
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte(`{"RecordType":"Bounce","ID":-1,"BouncedAt":"0001-01-01T00:00:00Z","Metadata":{"lemma-ntf":""}}`))
 	f.Add([]byte(`{"event":"failed","timestamp":"1e10","delivery-status":{"code":[],"enhanced-code":"4"},"user-variables":[1]}`))

@@ -99,7 +99,7 @@ func (s *settings) readAccount(f *form.Form, raw json.RawMessage, o wire.Operato
 	s.account = serviceAccount{email: file.Email, keyID: file.KeyID, key: readKey(file.Key),
 		tokenURI: o.Endpoint(f, at+"/token_uri", file.TokenURI)}
 	if s.account.key == nil {
-		f.Fault(at+"/private_key", "invalid_key", "must be an RSA key of 2048 to 8192 bits (PEM, PKCS #8)")
+		f.Fault(at+"/private_key", "invalid_key", "must be an RSA key of 2048 to 4096 bits (PEM, PKCS #8)")
 	}
 	if _, domain, ok := strings.Cut(file.Email, "@"); !ok || !form.IsName(domain) || len(file.Email) > 300 {
 		f.Fault(at+"/client_email", "required", "must be the email address of the service account")
@@ -107,12 +107,12 @@ func (s *settings) readAccount(f *form.Form, raw json.RawMessage, o wire.Operato
 	return true
 }
 
-// Sizes of keys in bits. The time of a signature grows with the cube of the size. One of 8192
+// Sizes of keys in bits. The time of a signature grows with the cube of the size. One of 4096
 // bits has less than mostDER bytes.
 const (
 	leastRSA = 2048
-	mostRSA  = 8192
-	mostDER  = 5000
+	mostRSA  = 4096
+	mostDER  = 3000
 )
 
 func readKey(text string) *rsa.PrivateKey {

@@ -15,6 +15,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
+	"lemma/processors"
 	"lemma/sender"
 	"lemma/sender/redact"
 	"lemma/sender/trace"
@@ -33,11 +36,12 @@ const (
 
 // tokens has the access token of an account.
 type tokens struct {
-	client  *wire.Client
-	account serviceAccount
-	trace   *trace.Trace    // nil: none
-	redact  *redact.Secrets // learns the tokens
-	request chan struct{}   // contains a token while no request is under way
+	client    *wire.Client
+	account   serviceAccount
+	workspace uuid.UUID
+	trace     *trace.Trace    // nil: none
+	redact    *redact.Secrets // learns the tokens
+	request   chan struct{}   // contains a token while no request is under way
 
 	mu      sync.Mutex
 	token   string
@@ -47,7 +51,7 @@ type tokens struct {
 }
 
 func newTokens(client *wire.Client, account serviceAccount, a sender.Account) *tokens {
-	t := &tokens{client: client, account: account, trace: a.Trace, redact: a.Redact, request: make(chan struct{}, 1)}
+	t := &tokens{client: client, account: account, workspace: a.WorkspaceID, trace: a.Trace, redact: a.Redact, request: make(chan struct{}, 1)}
 	t.request <- struct{}{}
 	return t
 }
@@ -112,7 +116,7 @@ func (t *tokens) drop(token string) {
 
 // fetch requests a token. Without one, the receipt has an outcome.
 func (t *tokens) fetch(ctx context.Context) (token string, lasts time.Duration, r sender.Receipt) {
-	jwt, err := t.account.sign(time.Now())
+	jwt, err := t.sign()
 	if err != nil {
 		return "", 0, failedToken("token_unavailable", err.Error())
 	}
@@ -172,6 +176,15 @@ func tokenReason(status int, description string) string {
 		return "credentials_refused"
 	}
 	return "token_unavailable"
+}
+
+// signatures bounds those that are computed at a time.
+var signatures = processors.New()
+
+// sign signs on a processor of the workspace, since the server decides how long a token lasts.
+func (t *tokens) sign() (string, error) {
+	defer signatures.Enter(t.workspace)()
+	return t.account.sign(time.Now())
 }
 
 // sign makes the assertion of a token request (RFC 7523, 2.1).
