@@ -65,7 +65,9 @@ func TestRowsThatAreReadWhileAWriteLasts(t *testing.T) {
 		m = wire.NewMeter(slow, 1<<20, 1<<40)
 		return m, err
 	}
-	c.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend { return pgproto3.NewFrontend(wire.NewPostgres(r, m), w) }
+	c.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		return pgproto3.NewFrontend(wire.NewPostgres(r, m), w)
+	}
 	conn, err := pgconn.ConnectConfig(t.Context(), c)
 	b.Must(err)
 	defer conn.Close(context.Background())

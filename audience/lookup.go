@@ -3,6 +3,7 @@ package audience
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -15,20 +16,28 @@ const MaxLookup = 1000
 // lookupSlab bounds the memory of a lookup, besides its current row and what the caller keeps.
 const lookupSlab = 256 << 10
 
+// What Lookup keeps of the further rows of a profile.
+const (
+	maxOthers      = 100
+	maxOthersBytes = 64 << 10
+)
+
 // Found are the rows that a lookup has kept.
 type Found struct {
-	Rows  map[string]Row  // by key
-	Left  map[string]bool // keys with rows that were not kept
-	Bytes int             // of Rows
+	Rows   map[string]Row   // by key: the first one
+	Others map[string][]Row // by key: further ones, whose addresses differ from those before
+	More   map[string]bool  // keys with further ones that were not kept
+	Left   map[string]bool  // keys whose rows were not kept
+	Bytes  int              // of Rows and Others
 }
 
 // Lookup reads the rows of profiles in one snapshot, with the columns of the payload
-// like Stream. Profiles that are not in the audience are left out. Of rows with one key
-// the first is returned, opted out if any of them is. Rows beyond so many bytes are left,
-// except the first. Errors of the source are *lemma.Error with a code of this package:
-// Unavailable ones are temporary, others may be due to a profile or to their number.
+// like Stream. Profiles that are not in the audience are left out. A profile is opted out
+// if any of its rows is. Profiles beyond so many bytes are left, except the first. Errors of the
+// source are *lemma.Error with a code of this package: Unavailable ones are temporary, others may be
+// due to a profile or to their number.
 func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string, bytes int) (Found, error) {
-	f := Found{Rows: make(map[string]Row, len(keys)), Left: map[string]bool{}}
+	f := Found{Rows: make(map[string]Row, len(keys)), Others: map[string][]Row{}, More: map[string]bool{}, Left: map[string]bool{}}
 	err := a.LookupEach(ctx, ws, id, columns, keys, func(row Row) error { f.add(row, bytes); return nil })
 	return f, err
 }
@@ -40,6 +49,7 @@ func (f *Found) add(row Row, most int) {
 	case twice:
 		first.OptedOut = first.OptedOut || row.OptedOut
 		f.Rows[row.Key] = first
+		f.addOther(first, row, most)
 	case f.Left[row.Key]:
 	case f.Bytes > 0 && f.Bytes+size > most:
 		f.Left[strings.Clone(row.Key)] = true
@@ -47,6 +57,26 @@ func (f *Found) add(row Row, most int) {
 		row = row.clone()
 		f.Rows[row.Key] = row
 		f.Bytes += size
+	}
+}
+
+// addOther adds a further row of a profile.
+func (f *Found) addOther(first, row Row, most int) {
+	others, bytes := f.Others[row.Key], row.size()
+	for _, r := range others {
+		bytes += r.size()
+	}
+	switch {
+	case row.sameAddresses(Row{}) || row.sameAddresses(first) || slices.ContainsFunc(others, row.sameAddresses):
+	case len(others) >= maxOthers || bytes > maxOthersBytes:
+		f.More[first.Key] = true
+	case len(f.Rows) > 1 && f.Bytes+row.size() > most:
+		delete(f.Rows, first.Key)
+		delete(f.Others, first.Key)
+		f.Left[first.Key] = true
+	default:
+		f.Others[first.Key] = append(others, row.clone())
+		f.Bytes += row.size()
 	}
 }
 

@@ -35,6 +35,10 @@ func (r *Row) size() int {
 	return len(r.Key) + len(r.Email) + len(r.Phone) + len(r.Push) + len(r.Payload)
 }
 
+func (r Row) sameAddresses(o Row) bool {
+	return r.Email == o.Email && r.Phone == o.Phone && r.Push == o.Push && (r.Phone == "" || r.Region == o.Region)
+}
+
 // clone returns the row with memory of its own.
 func (r Row) clone() Row {
 	text := r.Key + r.Email + r.Phone + r.Push + r.Payload

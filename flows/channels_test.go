@@ -3,6 +3,7 @@ package flows_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +120,41 @@ func TestSendNodesOfEachChannel(t *testing.T) {
 			s.Notification == nil || s.Notification.Status != "pending") {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// A profile with several rows, such as one for each device, is reached at the addresses of all of them,
+// each once. Rows without an address count only if no row has one.
+func TestProfilesWithSeveralRows(t *testing.T) {
+	b := setup(t, 1)
+	many := make([]string, 120)
+	for i := range many {
+		many[i] = fmt.Sprintf("('many', null, '{t%d}')", i)
+	}
+	flow := b.Live(b.reachable(`('c1', null, '{}'), ('c1', '030 123402', '{tablet}'), ('c1', '030 123402', '{phone,tablet}'),
+		('c1', '030 123403', null), ('c2', null, null), ('c2', 'none', null), ` + strings.Join(many, ", ")))
+	for _, profile := range []string{"c1", "c2", "many"} {
+		b.RecordEvent(profile, "signed_up")
+	}
+	b.Settle()
+	for profile, want := range map[string][]string{
+		"c1": {"push phone ", "push tablet ", "sms +4930123402 ", "sms +4930123403 "},
+		"c2": {"push  missing_address", "sms none invalid_address"},
+	} {
+		if diff := cmp.Diff(want, b.written(profile)); diff != "" {
+			t.Error(profile, diff)
+		}
+	}
+	all := b.written("many")
+	want := []string{"push  too_many_addresses", "sms  missing_address", "sms  too_many_addresses"}
+	if diff := cmp.Diff(want, slices.DeleteFunc(slices.Clone(all), func(n string) bool { return strings.HasSuffix(n, " ") })); diff != "" {
+		t.Error(diff)
+	}
+	if sent := len(all) - len(want); sent != 100 {
+		t.Errorf("%d addresses of 120 rows are sent to, want 100", sent)
+	}
+	if written, skipped := b.countsOf(flow, "push"); written != 104 || skipped != 2 {
+		t.Errorf("push: %d notifications, %d of them skipped", written, skipped)
 	}
 }
 

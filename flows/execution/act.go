@@ -2,12 +2,14 @@ package execution
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
 
 	"lemma"
 	"lemma/address"
+	"lemma/audience"
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
 	"lemma/message"
@@ -64,20 +66,19 @@ func (t *Execution) send(node *graph.Compiled) need {
 // notifications are what a send node writes for the profile: those that are sent before
 // those that are skipped.
 func (t *Execution) notifications(s *Send, node string) []Sending {
-	var one [1]address.Address
-	found := t.profile.Addresses(one[:0], s.Channel)
-	rank := func(a address.Address) int { return min(len(a.Fault), 1) }
-	slices.SortStableFunc(found, func(a, b address.Address) int { return rank(a) - rank(b) })
+	found := t.profile.reachable(s.Channel)
+	rank := func(a reachable) int { return min(len(a.Fault), 1) }
+	slices.SortStableFunc(found, func(a, b reachable) int { return rank(a) - rank(b) })
 	out := make([]Sending, len(found))
-	payload := "" // one copy for all addresses
+	payload, of := "", (*audience.Row)(nil) // one copy for all addresses of a row
 	for i, a := range found {
 		out[i] = Sending{Send: s, NodeID: node, Number: i, Address: a.Text, Skip: a.Fault}
 		if t.profile.OptedOut {
 			out[i].Skip = notifications.Unsubscribed
 		}
 		if out[i].Skip == "" {
-			if payload == "" {
-				payload = t.payload(s)
+			if of != a.row {
+				payload, of = t.payload(s, a.row.Payload), a.row
 			}
 			out[i].Payload = payload
 		}
@@ -85,13 +86,51 @@ func (t *Execution) notifications(s *Send, node string) []Sending {
 	return out
 }
 
-// payload has the columns that the template uses, and no others.
-func (t *Execution) payload(s *Send) string {
+// maxReachable is how many addresses of a profile a send node writes to.
+const maxReachable = 100
+
+// reachable is an address of a profile, and the row that has it.
+type reachable struct {
+	address.Address
+	row *audience.Row
+}
+
+// reachable returns the addresses of all rows of the profile, each once. A row without one counts only
+// if no row has one. What exceeds maxReachable is one fault.
+func (p *Profile) reachable(channel lemma.Channel) []reachable {
+	var all []reachable
+	seen := map[string]bool{}
+	add := func(row *audience.Row) {
+		var one [1]address.Address
+		for _, a := range row.Addresses(one[:0], channel) {
+			if id := cmp.Or(a.Canonical, a.Text); !seen[id] {
+				seen[id] = true
+				all = append(all, reachable{a, row})
+			}
+		}
+	}
+	add(&p.Row)
+	for i := range p.others {
+		add(&p.others[i])
+	}
+	if len(all) > 1 {
+		all = slices.DeleteFunc(all, func(a reachable) bool { return a.Fault == address.Missing })
+	}
+	if tooMany := (reachable{address.Address{Fault: address.TooMany}, &p.Row}); len(all) > maxReachable {
+		all = append(all[:maxReachable], tooMany)
+	} else if p.more {
+		all = append(all, tooMany)
+	}
+	return all
+}
+
+// payload has the columns of a row that the template uses, and no others.
+func (t *Execution) payload(s *Send, row string) string {
 	if s.whole {
-		return message.Stored(t.profile.Payload)
+		return message.Stored(row)
 	}
 	var columns map[string]json.RawMessage
-	_ = json.Unmarshal([]byte(t.profile.Payload), &columns)
+	_ = json.Unmarshal([]byte(row), &columns)
 	var out bytes.Buffer
 	out.WriteByte('{')
 	field := func(name string, value []byte) {

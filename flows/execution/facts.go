@@ -117,7 +117,7 @@ func (e *Evaluator) readRows(ctx context.Context, r *Route, execs []*Execution, 
 			continue
 		}
 		row, there := found.Rows[t.ProfileKey]
-		t.profile = &Profile{Row: row, Missing: !there}
+		t.profile = &Profile{Row: row, Missing: !there, others: found.Others[t.ProfileKey], more: found.More[t.ProfileKey]}
 	}
 	return nil
 }

@@ -74,6 +74,8 @@ type Place struct {
 type Profile struct {
 	audience.Row
 	Missing bool
+	others  []audience.Row // further rows, with other addresses
+	more    bool           // and others that were not kept
 	data    map[string]any // the payload, decoded once
 }
 
