@@ -25,8 +25,8 @@ var zoned = map[string]string{
 	overloads.TimeGetMilliseconds: overloads.TimestampToMillisecondsWithTz,
 }
 
-// zonedFunctions are those functions for IANA zones and offsets only. CEL also accepts
-// 'Local' and an empty name, so that a condition would depend on the machine that
+// zonedFunctions are those functions for an IANA zone, or an offset such as +02:00. CEL takes the zones
+// of the machine, also 'Local' and an empty name, so that a condition would depend on the machine that
 // evaluates it.
 func zonedFunctions() (options []cel.EnvOption) {
 	for name, overload := range zoned {
@@ -36,10 +36,14 @@ func zonedFunctions() (options []cel.EnvOption) {
 			switch {
 			case !isText || !isTime:
 				return types.MaybeNoSuchOverloadErr(zone)
-			case !isZone(string(text)):
+			case strings.Contains(string(text), ":"):
+				return t.Receive(name, overload, []ref.Val{zone})
+			}
+			in, err := lemma.Zone(string(text))
+			if err != nil {
 				return types.NewErr("unknown time zone")
 			}
-			return t.Receive(name, overload, []ref.Val{zone})
+			return types.Timestamp{Time: t.In(in)}.Receive(name, "", nil)
 		}
 		options = append(options, cel.Function(name,
 			cel.MemberOverload(overload, []*cel.Type{cel.TimestampType, cel.StringType}, cel.IntType, cel.BinaryBinding(inZone))))

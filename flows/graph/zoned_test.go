@@ -1,6 +1,11 @@
 package graph
 
 import (
+	"archive/zip"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -41,4 +46,47 @@ func TestZonesInConditions(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Conditions have the zones of the program, not those of the machine, which may be missing or old. The
+// test runs itself on a machine whose Berlin has the rules of Tokyo.
+func TestZonesInConditionsAreNotThoseOfTheMachine(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("LEMMA_TEST_ZONES") == "" {
+		again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		again.Env = append(os.Environ(), "LEMMA_TEST_ZONES=1", "ZONEINFO="+berlinOfTokyo(t))
+		if out, err := again.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	noon := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	if machine, err := time.LoadLocation("Europe/Berlin"); err != nil || noon.In(machine).Hour() != 21 {
+		t.Fatalf("the machine has other rules: %v, %v", machine, err)
+	}
+	if is, err := mustCompile(t, shopColumns, `now.getHours("Europe/Berlin") == 14`).Eval(Vars{Now: noon}); err != nil || !is {
+		t.Errorf("%v, %v", is, err)
+	}
+}
+
+// berlinOfTokyo returns a folder of zones.
+func berlinOfTokyo(t *testing.T) string {
+	t.Helper()
+	all, err := zip.OpenReader("../../zoneinfo.zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer all.Close()
+	rules, err := fs.ReadFile(all, "Asia/Tokyo")
+	folder := t.TempDir()
+	if err == nil {
+		err = os.Mkdir(filepath.Join(folder, "Europe"), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, "Europe", "Berlin"), rules, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
 }
