@@ -2,7 +2,6 @@ package audience
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,35 +176,6 @@ func TestLookupOfTwoRowsWithOneKey(t *testing.T) {
 	got, err := b.lookup(t, x.ID, nil, []string{"a", "b"})
 	if err != nil || len(got) != 2 || got["a"].Email != "first@example.com" {
 		t.Errorf("%+v, %v", got, err)
-	}
-}
-
-// Further rows of a profile are kept if their addresses differ, up to bounds.
-func TestFurtherRowsOfAProfile(t *testing.T) {
-	t.Parallel()
-	row := func(key, token string, bytes int) Row { return Row{Key: key, Push: token, Payload: strings.Repeat("x", bytes)} }
-	f := Found{Rows: map[string]Row{}, Others: map[string][]Row{}, More: map[string]bool{}, Left: map[string]bool{}}
-	for _, r := range []Row{row("a", "", 10), row("a", "t1", 10), row("a", "t1", 20), row("a", "", 10), row("a", "t2", 10)} {
-		f.add(r, 100_000)
-	}
-	if len(f.Others["a"]) != 2 || f.Rows["a"].Push != "" || f.More["a"] || f.Others["a"][1].Push != "t2" {
-		t.Errorf("%+v", f)
-	}
-	f.add(row("a", "t3", maxOthersBytes), 100_000)
-	if len(f.Others["a"]) != 2 || !f.More["a"] {
-		t.Error("a profile has more than its bytes")
-	}
-	for i := range 2 * maxOthers {
-		f.add(row("b", fmt.Sprint(i), 10), 100_000)
-	}
-	if len(f.Others["b"]) != maxOthers || !f.More["b"] {
-		t.Errorf("%d further rows are kept", len(f.Others["b"]))
-	}
-	f.add(row("c", "t", 10), 100_000)
-	f.add(row("c", "u", 50_000), f.Bytes+1000)
-	f.add(row("c", "v", 10), 100_000)
-	if _, kept := f.Rows["c"]; kept || !f.Left["c"] || len(f.Others["c"]) > 0 {
-		t.Error("a profile beyond the bytes is not left")
 	}
 }
 
