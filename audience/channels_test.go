@@ -42,9 +42,9 @@ func TestStreamReadsAddressesOfAllChannels(t *testing.T) {
 		t.Error(err, diff)
 	}
 	for channel, want := range map[lemma.Channel]Counts{
-		lemma.Email: {Rows: 4, Sendable: 1, MissingAddress: 2, InvalidAddress: 1},
-		lemma.SMS:   {Rows: 4, Sendable: 1, DuplicateAddress: 1, MissingAddress: 1, InvalidAddress: 1},
-		lemma.Push:  {Rows: 5, Sendable: 2, DuplicateAddress: 1, MissingAddress: 2},
+		lemma.Email: {Rows: 4, Sendable: 1, Profiles: 1, MissingAddress: 2, InvalidAddress: 1},
+		lemma.SMS:   {Rows: 4, Sendable: 1, Profiles: 1, DuplicateAddress: 1, MissingAddress: 1, InvalidAddress: 1},
+		lemma.Push:  {Rows: 5, Sendable: 2, Profiles: 1, DuplicateAddress: 1, MissingAddress: 2},
 	} {
 		if got, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID, channel); err != nil || got != want {
 			t.Errorf("%s: %+v %v, want %+v", channel, got, err, want)

@@ -16,6 +16,7 @@ import (
 type Counts struct {
 	Rows             int64 // with different profiles or addresses; of push one for each token
 	Sendable         int64
+	Profiles         int64 // of the sendable ones; an estimate from some thousands on
 	MissingAddress   int64
 	InvalidAddress   int64
 	DuplicateAddress int64
@@ -55,12 +56,13 @@ func (a *Audiences) Sample(
 	}
 	defer leave()
 	var c Counts
-	known := newKnown(a.options.MaxDistinct)
+	known, profiles := newKnown(a.options.MaxDistinct), newDistinct()
 	sample := reservoir{size: size, most: sampleBytes}
 	var of [1]address.Address
 	_, err = a.Stream(ctx, ws, id, columns, func(r Row) error {
 		for _, to := range r.Addresses(of[:0], channel) {
 			if c.add(r, to, known) {
+				profiles.add(r.Key)
 				sample.offer(r.at(channel, to.Text))
 			}
 		}
@@ -69,6 +71,7 @@ func (a *Audiences) Sample(
 	if err != nil {
 		return Counts{}, nil, err
 	}
+	c.Profiles = profiles.count()
 	c.Truncated = known.rows.full || known.addresses.full || known.optedOut.full
 	return c, sample.rows(), nil
 }

@@ -9,7 +9,9 @@ import (
 // Further rows of a profile are kept if their addresses differ, up to bounds.
 func TestFurtherRowsOfAProfile(t *testing.T) {
 	t.Parallel()
-	row := func(key, token string, bytes int) Row { return Row{Key: key, Push: token, Payload: strings.Repeat("x", bytes)} }
+	row := func(key, token string, bytes int) Row {
+		return Row{Key: key, Push: token, Payload: strings.Repeat("x", bytes)}
+	}
 	f := Found{Rows: map[string]Row{}, Others: map[string][]Row{}, More: map[string]bool{}, Left: map[string]bool{}}
 	for _, r := range []Row{row("a", "", 10), row("a", "t1", 10), row("a", "t1", 20), row("a", "", 10), row("a", "t2", 10)} {
 		f.add(r, 100_000)

@@ -268,7 +268,8 @@ select * from (values
 	b.Must(err)
 	got, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID, "")
 	b.Must(err)
-	want := Counts{Rows: 13, Sendable: 2, MissingAddress: 1, InvalidAddress: 1, DuplicateAddress: 3, Unsubscribed: 3, InvalidKey: 3}
+	want := Counts{Rows: 13, Sendable: 2, Profiles: 2, MissingAddress: 1, InvalidAddress: 1, DuplicateAddress: 3, Unsubscribed: 3,
+		InvalidKey: 3}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -214,11 +214,35 @@ func TestAnAudienceThatBreaksBeforeTheRollout(t *testing.T) {
 func TestWarningsOfADecidedSampleAreByItsVerdict(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	it := Iteration{Experiment: *ab(), Verdict: &Verdict{Variants: []VariantVerdict{{Recipients: 70}, {Recipients: 80}}}}
+	it := Iteration{Experiment: *ab(), Verdict: &Verdict{Variants: []VariantVerdict{{Recipients: 70, Sent: 69}, {Recipients: 80, Sent: 80}}}}
 	it.MinSample = 100
 	got := it.Warnings([]IterationEvent{{Event: eventSampled, At: now}}, []Tally{{At: now, Recipients: 7}})
-	if len(got) == 0 || !strings.Contains(strings.Join(got, " "), "70 recipients") {
+	if len(got) == 0 || !strings.Contains(strings.Join(got, " "), "69 notifications") {
 		t.Errorf("%q", got)
+	}
+}
+
+// min_sample counts notifications, of which a recipient with several addresses gets several; the power
+// is that of the recipients.
+func TestWarningsOfRecipientsWithSeveralAddresses(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	sampled := []IterationEvent{{Event: eventSampled, At: now}}
+	it := Iteration{Experiment: *ab()}
+	it.MinSample, it.BaseRate, it.Effect = 200, 0.05, 0.01
+	for sent, warned := range map[int64]bool{199: true, 200: false} {
+		all := strings.Join(it.Warnings(sampled, []Tally{{At: now, Recipients: 119, Sent: sent}}), " ")
+		if strings.Contains(all, "min_sample") != warned || !strings.Contains(all, "119 recipients per variant") {
+			t.Errorf("%d sent: %q", sent, all)
+		}
+		it.Verdict = &Verdict{Variants: []VariantVerdict{{Recipients: 119, Sent: sent}}}
+		if got := strings.Join(it.Warnings(sampled, nil), " "); got != all {
+			t.Errorf("after the verdict: %q", got)
+		}
+		it.Verdict = nil
+	}
+	if all := strings.Join(it.warnings(it.smallest(1000), it.smallest(10_000)), " "); strings.Contains(all, "min_sample") {
+		t.Errorf("of a preview: %q", all)
 	}
 }
 

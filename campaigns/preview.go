@@ -93,7 +93,7 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 		r.Warnings = append(r.Warnings, links.warnings(name, one.Rendered)...)
 	}
 	if e != nil {
-		r.Warnings = append(r.Warnings, e.warnings(int64(float64(counts.Sendable)*e.smallestPart()))...)
+		r.Warnings = append(r.Warnings, e.warnings(e.smallest(counts.Profiles), e.smallest(counts.Sendable))...)
 	}
 	return r, ctx.Err()
 }

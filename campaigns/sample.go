@@ -30,14 +30,18 @@ func (e Experiment) design() abtest.Design {
 	return abtest.Design{BaseRate: e.BaseRate, Effect: e.Effect, Variants: len(e.Variants), Confidence: e.Confidence, Power: plannedPower}
 }
 
-// warnings are why a sample is too small. n is the number of recipients of the smallest
-// variant.
-func (e Experiment) warnings(n int64) (all []string) {
+// smallest is how many of n the smallest variant gets.
+func (e Experiment) smallest(n int64) int64 { return int64(float64(n) * e.smallestPart()) }
+
+// warnings are why a sample is too small. The smallest variant has n recipients, and so many
+// notifications are sent to them: a recipient may have several addresses.
+func (e Experiment) warnings(n, sent int64) (all []string) {
 	if e.Metric == nil {
 		return nil
 	}
-	if n < e.MinSample {
-		all = append(all, fmt.Sprintf("the smallest variant has %d recipients and min_sample is %d, so there will be no winner", n, e.MinSample))
+	if sent < e.MinSample {
+		all = append(all, fmt.Sprintf("the smallest variant has %d notifications and min_sample is %d: with fewer there is no winner",
+			sent, e.MinSample))
 	}
 	if w := e.design().Warning(n); w != "" {
 		all = append(all, fmt.Sprintf("the sample is too small for a confidence of %.4g %%: %s", 100*e.Confidence, w))
@@ -51,26 +55,27 @@ func (it Iteration) Warnings(events []IterationEvent, results []Tally) []string 
 	if written < 0 || it.Metric == nil {
 		return nil
 	}
-	sizes := it.sizes(events[written].At, results)
-	if len(sizes) == 0 {
+	recipients, sent := it.sizes(events[written].At, results)
+	if len(recipients) == 0 {
 		return []string{"there are no results from after the sample was written, so it is not known whether it is too small"}
 	}
-	return it.warnings(slices.Min(sizes))
+	return it.warnings(slices.Min(recipients), slices.Min(sent))
 }
 
-// sizes are the recipients of the variants by the verdict, or by the newest results if they
-// are from after the sample was written.
-func (it Iteration) sizes(written time.Time, results []Tally) (all []int64) {
+// sizes are the recipients of the variants, and the notifications that were sent to them, by the verdict,
+// or by the newest results if they are from after the sample was written. Until the verdict one is
+// expected to be sent to each recipient.
+func (it Iteration) sizes(written time.Time, results []Tally) (recipients, sent []int64) {
 	if it.Verdict != nil {
 		for _, v := range it.Verdict.Variants {
-			all = append(all, v.Recipients)
+			recipients, sent = append(recipients, v.Recipients), append(sent, v.Sent)
 		}
-		return all
+		return recipients, sent
 	}
 	for _, t := range results {
 		if !t.At.Before(written) && t.At.Equal(results[len(results)-1].At) && t.Ordinal != holdout {
-			all = append(all, t.Recipients)
+			recipients, sent = append(recipients, t.Recipients), append(sent, max(t.Recipients, t.Sent))
 		}
 	}
-	return all
+	return recipients, sent
 }
