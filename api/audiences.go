@@ -92,7 +92,8 @@ func (s *server) getAudience(ctx context.Context, c *call, _ none) (audienceBody
 }
 
 func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) (audienceBody, error) {
-	if _, err := s.Audiences.Get(ctx, c.workspace(), c.id); err != nil {
+	old, err := s.Audiences.Get(ctx, c.workspace(), c.id)
+	if err != nil {
 		return audienceBody{}, err
 	}
 	p := audience.Patch{Name: in.Name, SQL: in.SQL, KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn.patched(),
@@ -104,6 +105,9 @@ func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) 
 			return audienceBody{}, err
 		}
 		p.DataSourceID = &source
+	}
+	if err := s.checkNeeded(ctx, c, old, p); err != nil {
+		return audienceBody{}, err
 	}
 	changed, err := s.Audiences.Update(ctx, c.workspace(), c.id, c.ifMatch, p)
 	if err != nil {

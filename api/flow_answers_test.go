@@ -222,6 +222,45 @@ func TestAChangedAudienceWarns(t *testing.T) {
 	}
 }
 
+// A change by which a flow in progress would lose its profiles, or the addresses of its messages, is
+// refused.
+func TestAnAudienceThatIsNeeded(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	path := "/v1/audiences/" + w.audience
+	b.do("PATCH", path, object{"key_column": "name"}).is(200) // nothing is in progress
+	b.do("PATCH", path, object{"key_column": "id"}).is(200)
+	b.enrolled(w, "c1")
+	for _, patch := range []object{{"key_column": "email"}, {"email_column": nil},
+		{"sql": "select id, name from customers", "email_column": nil, "opted_out_column": nil}} {
+		got := b.do("PATCH", path, patch).is(409)
+		if got.problem.Code != "in_use" || !strings.HasSuffix(got.problem.Detail, `: flow "Welcome"`) {
+			t.Errorf("%v: %s: %s", patch, got.problem.Code, got.problem.Detail)
+		}
+	}
+	got := b.do("PATCH", path, object{"key_column": "email"}, as(b.key(b.Workspace, "audiences:write"))).is(409)
+	if strings.Contains(got.problem.Detail, "Welcome") {
+		t.Errorf("for a key that reads no flows: %s", got.problem.Detail)
+	}
+	b.do("PATCH", path, object{"email_column": "name"}).is(200)
+	b.Exec(`update flows set live_version = null, status = 'draft'`)
+	b.Exec(`update enrollments set status = 'exited', ended_at = now(), resume_at = null`)
+	b.do("PATCH", path, object{"key_column": "email"}).is(200)
+}
+
+// So is one by which a campaign would.
+func TestAnAudienceThatACampaignNeeds(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	path := "/v1/audiences/" + w.audience
+	b.Exec(`update campaigns set status = 'paused', started_at = now(), status_reason = 'requested'`)
+	b.do("PATCH", path, object{"phone_column": nil}).is(200)
+	got := b.do("PATCH", path, object{"email_column": nil}).is(409)
+	if !strings.Contains(got.problem.Detail, ": campaign ") {
+		t.Error(got.problem.Detail)
+	}
+}
+
 // Counts of a node: outcomes of its messages, paths of a branch, blocked enrollments.
 func TestCountsOfNodes(t *testing.T) {
 	b := setup(t)

@@ -76,6 +76,14 @@ func (p Patch) changesQuery() bool {
 		p.PhoneRegion != nil || p.PushColumn != nil || p.OptedOutColumn != nil
 }
 
+// Loses reports what those who use an audience do not find after a patch: its profiles, since these have
+// other keys, and addresses of channels.
+func (p Patch) Loses(old Audience) (profiles bool, channels []lemma.Channel) {
+	changed := p.apply(old)
+	return changed.KeyColumn != old.KeyColumn,
+		slices.DeleteFunc(old.Channels(), func(c lemma.Channel) bool { return changed.AddressColumn(c) != "" })
+}
+
 const audienceColumns = `workspace_id, id, data_source_id, name, sql, key_column,
 	coalesce(email_column, '') as email_column, coalesce(phone_column, '') as phone_column, coalesce(phone_region, '') as phone_region,
 	coalesce(push_column, '') as push_column, coalesce(opted_out_column, '') as opted_out_column,

@@ -262,6 +262,18 @@ func (c *Campaigns) UsersOf(ctx context.Context, workspaceID, id uuid.UUID, limi
 	return names, lemma.Wrap(err, "find campaigns that use %s", id)
 }
 
+// NeedAudience are the names of campaigns that have started, have not ended, and find profiles by the
+// keys of an audience, or send to its addresses of channels.
+func (c *Campaigns) NeedAudience(ctx context.Context, workspaceID, audienceID uuid.UUID, profiles bool, channels []lemma.Channel) (
+	[]string, error) {
+	rows, _ := c.pool.Query(ctx, `
+		select c.name from campaigns c join templates t on t.workspace_id = c.workspace_id and t.id = c.template_id
+		where c.workspace_id = $1 and c.audience_id = $2 and c.started_at is not null and c.finished_at is null and ($3 or t.channel = any($4))
+		order by c.id desc limit 100`, workspaceID, audienceID, profiles, channels)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return names, lemma.Wrap(err, "find campaigns of audience %s", audienceID)
+}
+
 func (c *Campaigns) read(ctx context.Context, sql string, args ...any) ([]Campaign, error) {
 	rows, _ := c.pool.Query(ctx, sql, args...)
 	found, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[Campaign])

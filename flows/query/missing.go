@@ -13,23 +13,54 @@ import (
 	"lemma/flows/enrollment"
 )
 
-// MissingColumns reports which flows read columns of an audience that it no longer has.
-// Their enrollments stop at the node that reads one until the column exists again, or
-// another version has taken them over. It checks live versions and those with active
-// enrollments.
-func (r *Reader) MissingColumns(ctx context.Context, ws, audience uuid.UUID) ([]string, error) {
-	type user struct {
-		Flow    uuid.UUID
-		Name    string
-		Version int
-	}
+// user is a version of a flow that reads an audience.
+type user struct {
+	Flow    uuid.UUID
+	Name    string
+	Version int
+}
+
+// users are the live versions of an audience, and those with active enrollments.
+func (r *Reader) users(ctx context.Context, ws, audience uuid.UUID) ([]user, error) {
 	rows, _ := r.pool.Query(ctx, `
 		select u.flow_id, f.name, u.version from flow_uses u join flows f on f.workspace_id = u.workspace_id and f.id = u.flow_id
 		where u.workspace_id = $1 and u.audience_id = $2 and (u.version = f.live_version or
 			(select true from enrollments e where e.workspace_id = u.workspace_id and e.`+enrollment.AnyShard+` and e.flow_id = u.flow_id
 				and e.status = 'active' and e.version = u.version limit 1))
 		order by f.name, u.version`, ws, audience)
-	users, err := pgx.CollectRows(rows, pgx.RowToStructByPos[user])
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[user])
+}
+
+// NeedAudience are the names of flows that find profiles by the keys of an audience, or send to its
+// addresses of channels, now: by a live version, or one with active enrollments.
+func (r *Reader) NeedAudience(ctx context.Context, ws, audience uuid.UUID, profiles bool, channels []lemma.Channel) (
+	names []string, err error) {
+	users, err := r.users(ctx, ws, audience)
+	if err != nil {
+		return nil, fmt.Errorf("find flows of audience %s: %w", audience, err)
+	}
+	for _, u := range users {
+		needs := profiles
+		if !needs {
+			route, err := r.exec.Route(ctx, ws, u.Flow, u.Version)
+			if err != nil && lemma.KindOf(err) == lemma.Internal {
+				return nil, err
+			}
+			needs = err == nil && route.SendsOver(channels)
+		}
+		if needs && !slices.Contains(names, u.Name) {
+			names = append(names, u.Name)
+		}
+	}
+	return names, nil
+}
+
+// MissingColumns reports which flows read columns of an audience that it no longer has.
+// Their enrollments stop at the node that reads one until the column exists again, or
+// another version has taken them over. It checks live versions and those with active
+// enrollments.
+func (r *Reader) MissingColumns(ctx context.Context, ws, audience uuid.UUID) ([]string, error) {
+	users, err := r.users(ctx, ws, audience)
 	if err != nil || len(users) == 0 {
 		return nil, err
 	}
