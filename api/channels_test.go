@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -134,4 +135,29 @@ func TestACampaignOverSMS(t *testing.T) {
 		}
 	}
 	b.do("GET", "/v1/notifications?channel=fax", nil).is(400)
+}
+
+// The notifications of a browser are found by its subscription in any spelling, and by the endpoint.
+func TestNotificationsOfASubscription(t *testing.T) {
+	b := setup(t)
+	campaign, id := b.fannedOut(b.world())
+	b.Exec(`update contents set channel = 'push' where workspace_id = $1`, b.Workspace)
+	const endpoint, keys = `https://push.example/a_b/%c?x=1&y=2`, `"keys":{"auth":"s","p256dh":"k"}`
+	ask := func(address string) int {
+		t.Helper()
+		found := b.do("GET", "/v1/notifications?campaign_id="+campaign+"&address="+url.QueryEscape(address), nil).is(200)
+		return len(found.json["data"].([]any))
+	}
+	for _, stored := range []string{`{"endpoint":"` + endpoint + `",` + keys + `}`,
+		`{"expirationTime":null,` + keys + `,"endpoint":"` + strings.NewReplacer("/", `\/`, "&", `\u0026`).Replace(endpoint) + `"}`} {
+		b.Exec(`update notifications set address = $1
+			where origin_id = $2 and address = (select min(address) from notifications where origin_id = $2)`, stored, id)
+		for address, want := range map[string]int{stored: 1, endpoint: 1, `{ "endpoint": "` + endpoint + `", ` + keys + `}`: 1,
+			strings.ReplaceAll(endpoint, "_", "-"): 0, endpoint + "2": 0, "s": 0} {
+			if got := ask(address); got != want {
+				t.Errorf("stored %s: %d notifications to %s, want %d", stored, got, address, want)
+			}
+		}
+		b.Exec(`update notifications set address = 'other' where address = $1`, stored)
+	}
 }

@@ -71,7 +71,7 @@ func (a *Audiences) Sample(
 	if err != nil {
 		return Counts{}, nil, err
 	}
-	c.Profiles = profiles.count()
+	c.Profiles = min(profiles.count(), c.Sendable)
 	c.Truncated = known.rows.full || known.addresses.full || known.optedOut.full
 	return c, sample.rows(), nil
 }

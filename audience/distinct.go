@@ -2,8 +2,9 @@ package audience
 
 import (
 	"container/heap"
-	"hash/maphash"
 	"math"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // mostLeast is how many hashes a distinct keeps. Its numbers above that are within some 5 %: the
@@ -11,17 +12,16 @@ import (
 const mostLeast = 4096
 
 // distinct counts different texts in little memory, by the smallest of their hashes (Bar-Yossef et al.
-// 2002, algorithm 1): up to mostLeast exactly, and above with an error.
+// 2002, algorithm 1): up to mostLeast exactly, and above with an error, which is the same each time.
 type distinct struct {
-	seed  maphash.Seed
 	known map[uint64]bool
 	least hashes
 }
 
-func newDistinct() *distinct { return &distinct{seed: maphash.MakeSeed(), known: map[uint64]bool{}} }
+func newDistinct() *distinct { return &distinct{known: map[uint64]bool{}} }
 
 func (d *distinct) add(text string) {
-	h := maphash.String(d.seed, text)
+	h := xxhash.Sum64String(text)
 	switch {
 	case len(d.least) == mostLeast && h >= d.least[0], d.known[h]:
 		return

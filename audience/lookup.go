@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"lemma"
 )
 
 // MaxLookup is the largest number of profiles of one lookup or matching.
@@ -24,11 +26,11 @@ const (
 
 // Found are the rows that a lookup has kept.
 type Found struct {
-	Rows   map[string]Row   // by key: the first one
-	Others map[string][]Row // by key: further ones, whose addresses differ from those before
-	More   map[string]bool  // keys with further ones that were not kept
-	Left   map[string]bool  // keys whose rows were not kept
-	Bytes  int              // of Rows and Others
+	Rows   map[string]Row             // by key: the first one
+	Others map[string][]Row           // by key: further ones, whose addresses differ from those before
+	More   map[string][]lemma.Channel // by key: channels with other addresses in rows that were not kept
+	Left   map[string]bool            // keys whose rows were not kept
+	Bytes  int                        // of Rows and Others
 }
 
 // Lookup reads the rows of profiles in one snapshot, with the columns of the payload
@@ -37,7 +39,7 @@ type Found struct {
 // source are *lemma.Error with a code of this package: Unavailable ones are temporary, others may be
 // due to a profile or to their number.
 func (a *Audiences) Lookup(ctx context.Context, ws, id uuid.UUID, columns, keys []string, bytes int) (Found, error) {
-	f := Found{Rows: make(map[string]Row, len(keys)), Others: map[string][]Row{}, More: map[string]bool{}, Left: map[string]bool{}}
+	f := Found{Rows: make(map[string]Row, len(keys)), Others: map[string][]Row{}, More: map[string][]lemma.Channel{}, Left: map[string]bool{}}
 	err := a.LookupEach(ctx, ws, id, columns, keys, func(row Row) error { f.add(row, bytes); return nil })
 	return f, err
 }
@@ -69,7 +71,7 @@ func (f *Found) addOther(first, row Row, most int) {
 	switch {
 	case row.sameAddresses(Row{}) || row.sameAddresses(first) || slices.ContainsFunc(others, row.sameAddresses):
 	case len(others) >= maxOthers || bytes > maxOthersBytes:
-		f.More[first.Key] = true
+		f.addMore(first, others, row)
 	case len(f.Rows) > 1 && f.Bytes+row.size() > most:
 		delete(f.Rows, first.Key)
 		delete(f.Others, first.Key)
@@ -77,6 +79,17 @@ func (f *Found) addOther(first, row Row, most int) {
 	default:
 		f.Others[first.Key] = append(others, row.clone())
 		f.Bytes += row.size()
+	}
+}
+
+// addMore notes the channels in which a row that is not kept has other addresses.
+func (f *Found) addMore(first Row, others []Row, row Row) {
+	for _, channel := range []lemma.Channel{lemma.Email, lemma.SMS, lemma.Push} {
+		value := row.written(channel)
+		same := func(r Row) bool { return r.written(channel) == value }
+		if value != "" && !same(first) && !slices.ContainsFunc(others, same) && !slices.Contains(f.More[first.Key], channel) {
+			f.More[first.Key] = append(f.More[first.Key], channel)
+		}
 	}
 }
 

@@ -39,6 +39,17 @@ func (r Row) sameAddresses(o Row) bool {
 	return r.Email == o.Email && r.Phone == o.Phone && r.Push == o.Push && (r.Phone == "" || r.Region == o.Region)
 }
 
+// written is what the row has for a channel.
+func (r Row) written(channel lemma.Channel) string {
+	switch channel {
+	case lemma.SMS:
+		return r.Phone
+	case lemma.Push:
+		return r.Push
+	}
+	return r.Email
+}
+
 // clone returns the row with memory of its own.
 func (r Row) clone() Row {
 	text := r.Key + r.Email + r.Phone + r.Push + r.Payload

@@ -29,6 +29,8 @@ type Tally struct {
 	Clicks       int64 // notifications in which a link was clicked, without machines
 	Unsubscribes int64
 	Complaints   int64
+
+	Written int64 // notifications: sent, failed, skipped, and those that wait
 }
 
 // count has the recipients and those that converted.
@@ -90,7 +92,7 @@ func (c *Campaigns) readSent(ctx context.Context, it Iteration, all []Tally) err
 	var i int
 	var t Tally
 	_, err = pgx.ForEachRow(rows, []any{&i, &t.Recipients, &t.Sent, &t.Failed, &t.Skipped}, func() error {
-		t.At, t.Ordinal = all[i].At, i
+		t.At, t.Ordinal, t.Written = all[i].At, i, t.Recipients
 		all[i] = t
 		return nil
 	})
@@ -218,11 +220,11 @@ func storeResults(ctx context.Context, db batcher, it Iteration, all []Tally) er
 		}
 		batch.Queue(`
 			insert into iteration_results (workspace_id, iteration_id, at, ordinal, recipients, sent, failed, skipped, converted, excluded,
-				delivered, opens, clicks, unsubscribes, complaints)
-			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+				delivered, opens, clicks, unsubscribes, complaints, written)
+			values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 			on conflict (workspace_id, iteration_id, at, ordinal) do nothing`,
 			it.WorkspaceID, it.ID, t.At, t.Ordinal, t.Recipients, t.Sent, t.Failed, t.Skipped, t.Converted, t.Excluded,
-			t.Delivered, t.Opens, t.Clicks, t.Unsubscribes, t.Complaints)
+			t.Delivered, t.Opens, t.Clicks, t.Unsubscribes, t.Complaints, t.Written)
 	}
 	if err := db.SendBatch(ctx, &batch).Close(); err != nil {
 		return fmt.Errorf("store results of iteration %s: %w", it.ID, err)
@@ -234,7 +236,8 @@ func storeResults(ctx context.Context, db batcher, it Iteration, all []Tally) er
 // by the ordinal of the variant.
 func (c *Campaigns) Results(ctx context.Context, workspaceID, id uuid.UUID) ([]Tally, error) {
 	rows, _ := c.pool.Query(ctx, `
-		select at, ordinal::int, recipients, sent, failed, skipped, converted, excluded, delivered, opens, clicks, unsubscribes, complaints
+		select at, ordinal::int, recipients, sent, failed, skipped, converted, excluded, delivered, opens, clicks, unsubscribes, complaints,
+			written
 		from iteration_results
 		where workspace_id = $1 and iteration_id = $2 order by at, ordinal`, workspaceID, id)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Tally])

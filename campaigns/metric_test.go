@@ -231,7 +231,7 @@ func TestWarningsOfRecipientsWithSeveralAddresses(t *testing.T) {
 	it := Iteration{Experiment: *ab()}
 	it.MinSample, it.BaseRate, it.Effect = 200, 0.05, 0.01
 	for sent, warned := range map[int64]bool{199: true, 200: false} {
-		all := strings.Join(it.Warnings(sampled, []Tally{{At: now, Recipients: 119, Sent: sent}}), " ")
+		all := strings.Join(it.Warnings(sampled, []Tally{{At: now, Recipients: 119, Sent: 7, Failed: 1, Skipped: 2, Written: sent + 3}}), " ")
 		if strings.Contains(all, "min_sample") != warned || !strings.Contains(all, "119 recipients per variant") {
 			t.Errorf("%d sent: %q", sent, all)
 		}

@@ -63,8 +63,8 @@ func (it Iteration) Warnings(events []IterationEvent, results []Tally) []string 
 }
 
 // sizes are the recipients of the variants, and the notifications that were sent to them, by the verdict,
-// or by the newest results if they are from after the sample was written. Until the verdict one is
-// expected to be sent to each recipient.
+// or by the newest results if they are from after the sample was written. Those that wait then count as
+// sent.
 func (it Iteration) sizes(written time.Time, results []Tally) (recipients, sent []int64) {
 	if it.Verdict != nil {
 		for _, v := range it.Verdict.Variants {
@@ -74,7 +74,7 @@ func (it Iteration) sizes(written time.Time, results []Tally) (recipients, sent 
 	}
 	for _, t := range results {
 		if !t.At.Before(written) && t.At.Equal(results[len(results)-1].At) && t.Ordinal != holdout {
-			recipients, sent = append(recipients, t.Recipients), append(sent, max(t.Recipients, t.Sent))
+			recipients, sent = append(recipients, t.Recipients), append(sent, t.Written-t.Failed-t.Skipped)
 		}
 	}
 	return recipients, sent

@@ -160,6 +160,7 @@ create table iteration_results (
     clicks       bigint not null,             -- notifications in which a link was clicked, without machines
     unsubscribes bigint not null,
     complaints   bigint not null,
+    written      bigint not null,             -- notifications: sent, failed, skipped, and those that wait
     primary key (workspace_id, iteration_id, at, ordinal)
 );
 

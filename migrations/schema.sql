@@ -757,6 +757,7 @@ create table iteration_results (
     clicks bigint not null,
     unsubscribes bigint not null,
     complaints bigint not null,
+    written bigint not null,
     constraint iteration_results_pkey PRIMARY KEY (workspace_id, iteration_id, at, ordinal)
 );
 

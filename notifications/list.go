@@ -306,16 +306,30 @@ func (q *query) ofChannel(channel lemma.Channel) {
 const isDirect = `get_byte(uuid_send(n.origin_id), 6) >> 4 = 8`
 
 // ofAddress compares addresses in the canonical form of each channel. Invalid ones are
-// found by their text, and subscriptions by their compact JSON. The first condition is on the
+// found by their text, and subscriptions by their endpoint, as JSON may write it. The first condition is on the
 // address alone, so that the channel and the status of other rows are not read.
 func (q *query) ofAddress(text string) {
 	email, phone, token := address.Parse(lemma.Email, text), address.Parse(lemma.SMS, text), address.Parse(lemma.Push, text)
 	given, mail, push := q.Arg(text), q.Arg(email.Canonical), q.Arg(token.Text)
 	numbers := q.Arg(address.PhoneForms(phone.Canonical))
-	q.And(fmt.Sprintf("(lower(n.address) in (lower(%s), %s, lower(%s)) or n.address = any(%s))", given, mail, push, numbers))
+	subscribed := "n.address like '{%%' and n.address like any(" + q.Arg(endpointsLike(token.Canonical)) + ")"
+	q.And(fmt.Sprintf("(lower(n.address) in (lower(%s), %s, lower(%s)) or n.address = any(%s) or "+subscribed+")", given, mail, push, numbers))
 	q.And(fmt.Sprintf(`(n.address = %[1]s
 		or n.channel = 'email' and lower(n.address) in (lower(%[1]s), %[2]s) or n.channel = 'sms' and n.address = any(%[3]s)
-		or n.channel = 'push' and n.address = %[4]s)`, given, mail, numbers, push))
+		or n.channel = 'push' and (n.address = %[4]s or `+subscribed+`))`, given, mail, numbers, push))
+}
+
+// endpointsLike are patterns of subscriptions with an endpoint: JSON may escape a slash, and an ampersand.
+func endpointsLike(endpoint string) []string {
+	if !strings.HasPrefix(endpoint, "https://") {
+		return []string{}
+	}
+	literal := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
+	var all []string
+	for _, escapes := range [][]string{{}, {"/", `\/`}, {"&", `\u0026`}, {"/", `\/`, "&", `\u0026`}} {
+		all = append(all, `%"`+literal.Replace(strings.NewReplacer(escapes...).Replace(endpoint))+`"%`)
+	}
+	return all
 }
 
 // narrow limits the rows to batches that can hold the status.

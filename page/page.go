@@ -102,7 +102,7 @@ func (l List[T]) Start(q Query, args ...any) (*Statement[T], error) {
 		s.And(l.Status + " = " + s.Arg(q.Status))
 	}
 	if q.Name != "" && l.Label != "" {
-		s.And("position(lower(" + s.Arg(q.Name) + ") in lower(" + l.Label + ")) > 0")
+		s.And(l.Label + " ~ " + s.Arg(inAnyCase(q.Name)))
 	}
 	if q.CreatedAfter != nil {
 		s.And(l.Created + " >= " + s.Arg(*q.CreatedAfter))

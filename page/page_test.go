@@ -60,7 +60,7 @@ func fill(t *testing.T) (pool *pgxpool.Pool, all []thing) {
 			t.Fatal(err)
 		}
 	}
-	exec(`create table things (workspace_id int, id uuid primary key, name text, status text, created_at timestamptz, number int)`)
+	exec(`create table things (workspace_id int, id uuid primary key, name text collate "C", status text, created_at timestamptz, number int)`)
 	for i := range 20 {
 		one := thing{lemma.NewID(), fmt.Sprintf("Thing %d%%_", i/3), []string{"on", "off"}[i%2], monday.Add(time.Duration(i/2) * time.Hour),
 			i}

@@ -67,8 +67,6 @@ func (t *Execution) send(node *graph.Compiled) need {
 // those that are skipped.
 func (t *Execution) notifications(s *Send, node string) []Sending {
 	found := t.profile.reachable(s.Channel)
-	rank := func(a reachable) int { return min(len(a.Fault), 1) }
-	slices.SortStableFunc(found, func(a, b reachable) int { return rank(a) - rank(b) })
 	out := make([]Sending, len(found))
 	payload, of := "", (*audience.Row)(nil) // one copy for all addresses of a row
 	for i, a := range found {
@@ -95,18 +93,20 @@ type reachable struct {
 	row *audience.Row
 }
 
-// reachable returns the addresses of all rows of the profile, each once. A row without one counts only
-// if no row has one. What exceeds maxReachable is one fault.
+// reachable returns the addresses of all rows of the profile, each once, those that can be sent to
+// first. A row without one counts only if no row has one. What exceeds maxReachable is one fault.
 func (p *Profile) reachable(channel lemma.Channel) []reachable {
 	var all []reachable
 	seen := map[string]bool{}
 	add := func(row *audience.Row) {
 		var one [1]address.Address
 		for _, a := range row.Addresses(one[:0], channel) {
-			if id := cmp.Or(a.Canonical, a.Text); !seen[id] {
-				seen[id] = true
-				all = append(all, reachable{a, row})
+			id := cmp.Or(a.Canonical, a.Text)
+			if a.Fault != address.TooMany && seen[id] {
+				continue
 			}
+			seen[id] = seen[id] || a.Fault != address.TooMany
+			all = append(all, reachable{a, row})
 		}
 	}
 	add(&p.Row)
@@ -116,10 +116,10 @@ func (p *Profile) reachable(channel lemma.Channel) []reachable {
 	if len(all) > 1 {
 		all = slices.DeleteFunc(all, func(a reachable) bool { return a.Fault == address.Missing })
 	}
-	if tooMany := (reachable{address.Address{Fault: address.TooMany}, &p.Row}); len(all) > maxReachable {
-		all = append(all[:maxReachable], tooMany)
-	} else if p.more {
-		all = append(all, tooMany)
+	rank := func(a reachable) int { return min(len(a.Fault), 1) }
+	slices.SortStableFunc(all, func(a, b reachable) int { return rank(a) - rank(b) })
+	if len(all) > maxReachable || slices.Contains(p.more, channel) {
+		all = append(all[:min(len(all), maxReachable)], reachable{address.Address{Fault: address.TooMany}, &p.Row})
 	}
 	return all
 }

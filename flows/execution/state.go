@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"lemma"
 	"lemma/audience"
 	"lemma/flows/enrollment"
 	"lemma/webhooks"
@@ -74,9 +75,9 @@ type Place struct {
 type Profile struct {
 	audience.Row
 	Missing bool
-	others  []audience.Row // further rows, with other addresses
-	more    bool           // and others that were not kept
-	data    map[string]any // the payload, decoded once
+	others  []audience.Row  // further rows, with other addresses
+	more    []lemma.Channel // with addresses in others that were not kept
+	data    map[string]any  // the payload, decoded once
 }
 
 // Columns are the profile's columns by name.

@@ -24,7 +24,7 @@ const (
 )
 
 // A call in time is a credit of its server, and a slow one costs 20: of a server that answers fast,
-// one call in 20 may be slow.
+// one call in 20 may be slow, but none may hang.
 const (
 	slowCost   = 20
 	mostCredit = 10 * slowCost
@@ -113,7 +113,7 @@ func (s *slowServers) judge(server string, took time.Duration, now time.Time) {
 	switch {
 	case took < min(s.most, max(leastSlow, slowTimes*s.usual)):
 		s.fast(server)
-	case s.credits[server] >= slowCost:
+	case took < s.most && s.credits[server] >= slowCost: // one that hangs is slow at once
 		s.credits[server] -= slowCost
 	default:
 		delete(s.credits, server)

@@ -91,7 +91,7 @@ func TestServersAreDomains(t *testing.T) {
 func TestAFastServerMayBeSlowForOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newSlowServers(4 * time.Second)
+		s := newSlowServers(6 * time.Second)
 		o := origin{"https", "push.example:443"}
 		call := func(took time.Duration) {
 			leave := s.enter(o)
@@ -110,6 +110,14 @@ func TestAFastServerMayBeSlowForOnce(t *testing.T) {
 		call(2 * time.Second)
 		if s.enter(o) != nil {
 			t.Error("the server is called after two slow calls in a row")
+		}
+		o.address = "other.example:443"
+		for range mostCredit {
+			call(time.Millisecond)
+		}
+		call(3 * time.Second)
+		if s.enter(o) != nil {
+			t.Error("a server that hangs is called again at once")
 		}
 	})
 }
