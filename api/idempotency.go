@@ -29,9 +29,6 @@ func (s *server) once(ctx context.Context, e endpoint, c *call) reply {
 		answer, _ := s.perform(ctx, e, c)
 		return answer
 	}
-	if errors.Is(err, idempotency.ErrFull) {
-		s.Refused.refused("workspace_kept")
-	}
 	if err != nil {
 		return s.fail(c.request, err)
 	}
@@ -80,8 +77,7 @@ func (s *server) finish(ctx context.Context, held *idempotency.Claim, e endpoint
 		}
 		return answer
 	}
-	a := idempotency.Answer{Status: kept.status, Header: kept.header, Body: kept.body, To: len(c.body)}
-	if err := s.answers.Keep(ctx, *held, a); err != nil {
+	if err := s.answers.Keep(ctx, *held, idempotency.Answer{Status: kept.status, Header: kept.header, Body: kept.body}); err != nil {
 		return s.fail(c.request, err)
 	}
 	done = true
@@ -122,8 +118,6 @@ func (r reply) replay(request string) reply {
 var (
 	inProgress = &refusal{status: http.StatusConflict, code: "idempotency_in_progress",
 		detail: "the same request is in progress; repeat it to receive its answer", header: map[string]string{"Retry-After": "1"}}
-	keysFull = &refusal{status: http.StatusTooManyRequests, code: string(lemma.RateLimited), header: headersFor(http.StatusTooManyRequests),
-		detail: "too many large answers are kept for the Idempotency-Keys of this workspace; try again later, or without a key"}
 	keyReused = &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused",
 		detail: "this Idempotency-Key was used for another request, or by another API key; take a new one",
 		fields: []lemma.Field{{Pointer: "Idempotency-Key:", Code: "idempotency_key_reused", Detail: "was used for another request"}}}

@@ -105,8 +105,6 @@ func refusalOf(err error) *refusal {
 		return inProgress
 	case errors.Is(err, idempotency.ErrReused):
 		return keyReused
-	case errors.Is(err, idempotency.ErrFull):
-		return keysFull
 	}
 	return nil
 }

@@ -38,13 +38,10 @@ const keptFor = 24 * time.Hour
 
 // Keys keeps the answers of requests with an Idempotency-Key. The request that
 // inserts the row of the key holds its lock and is carried out.
-type Keys struct {
-	pool  *pgxpool.Pool
-	quota *quota
-}
+type Keys struct{ pool *pgxpool.Pool }
 
 // New returns the keys in a database.
-func New(pool *pgxpool.Pool) Keys { return Keys{pool, &quota{used: map[uuid.UUID]usage{}}} }
+func New(pool *pgxpool.Pool) Keys { return Keys{pool} }
 
 // Claim is the lock of a key, held by one request.
 type Claim struct {
@@ -61,7 +58,6 @@ type Answer struct {
 	Status int
 	Header map[string]string
 	Body   []byte
-	To     int // bytes of the request's body
 }
 
 var (
@@ -69,8 +65,6 @@ var (
 	ErrInProgress = errors.New("another request is in progress under the Idempotency-Key")
 	// ErrReused is the error for a key that was used for another request.
 	ErrReused = errors.New("the Idempotency-Key was used for another request")
-	// ErrFull is the error for another key while the workspace has used its quota of kept answers.
-	ErrFull = errors.New("too many large answers are kept for the Idempotency-Keys of the workspace")
 )
 
 // Claim takes the lock of the key, or returns the kept answer. A lock that is further ahead than
@@ -87,9 +81,6 @@ func (k Keys) Claim(ctx context.Context, workspace uuid.UUID, key string, hash [
 	if errors.Is(err, pgx.ErrNoRows) {
 		earlier, err := k.earlier(ctx, workspace, key, hash)
 		return nil, earlier, err
-	}
-	if err == nil && k.quota.isUsed(workspace) {
-		return nil, nil, errors.Join(ErrFull, k.Release(ctx, *held))
 	}
 	return held, nil, lemma.Wrap(err, "claim idempotency key")
 }
@@ -211,7 +202,6 @@ func (k Keys) Keep(ctx context.Context, c Claim, a Answer) error {
 	if tag.RowsAffected() == 0 {
 		return ErrInProgress
 	}
-	k.quota.add(c.workspace, a.To, len(a.Body))
 	return nil
 }
 
