@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"abtest":         {},
 	"notifications":  {"fence", "pgerr", "address", "page", "events", "eventsout", "migrations"},
 	"campaigns": {"abtest", "address", "clock", "eventsout", "fence", "loop", "mail", "page", "pgerr", "slots", "lifecycle", "notifications",
-		"audience", "message",
+		"audience", "message", "suppression",
 		"providers"},
 	"direct": {"address", "audience", "cache", "clock", "flows/admission", "mail", "message", "migrations", "notifications", "pgerr",
 		"providers", "retention", "slots", "suppression"},

@@ -3,6 +3,7 @@ package campaigns
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/page"
+	"lemma/suppression"
 )
 
 // A preview renders checkSize random rows of the audience. They include a failure
@@ -71,6 +73,13 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 			r.SkippedBy[reason] = n
 		}
 	}
+	suppressed, err := c.suppressed(ctx, now, sample, counts.Sendable)
+	if err != nil {
+		return Preview{}, err
+	}
+	if suppressed > 0 {
+		r.Warnings = append(r.Warnings, suppressedWarning(suppressed, counts.Sendable, len(sample)))
+	}
 	begun, bytes := time.Now(), page.MaxBytes
 	if e != nil && variant == nil {
 		bytes /= len(contents) + 1 // the answer has the first one twice
@@ -93,9 +102,37 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 		r.Warnings = append(r.Warnings, links.warnings(name, one.Rendered)...)
 	}
 	if e != nil {
-		r.Warnings = append(r.Warnings, e.warnings(e.smallest(counts.Profiles), e.smallest(counts.Sendable))...)
+		sent := counts.Sendable - suppressed
+		r.Warnings = append(r.Warnings, e.warnings(e.smallest(min(counts.Profiles, sent)), e.smallest(sent))...)
 	}
 	return r, ctx.Err()
+}
+
+// suppressed is how many of the sendable recipients are suppressed, or have unsubscribed from the topic: by
+// the sample, which has all of them if they are few.
+func (c *Campaigns) suppressed(ctx context.Context, now Campaign, sample []audience.Row, sendable int64) (int64, error) {
+	m := suppression.Message{Channel: now.Channel, Transactional: now.Transactional}
+	lemma.Set(&m.TopicID, now.TopicID)
+	var texts []string
+	for _, row := range sample {
+		for _, to := range row.Addresses(nil, now.Channel) { // one
+			texts = append(texts, to.Text)
+		}
+	}
+	if len(texts) == 0 {
+		return 0, nil
+	}
+	found, err := suppression.Check(ctx, c.pool, now.WorkspaceID, m, texts)
+	return int64(math.Round(float64(len(found)) / float64(len(texts)) * float64(sendable))), err
+}
+
+func suppressedWarning(suppressed, sendable int64, sampled int) string {
+	about := ""
+	if int64(sampled) < sendable {
+		about = fmt.Sprintf("about (by a sample of %d) ", sampled)
+	}
+	return fmt.Sprintf("%s%d of %d sendable recipients are suppressed, or have unsubscribed from the topic, and will be skipped",
+		about, suppressed, sendable)
 }
 
 // previewed returns the contents to render: that of one variant, those of all, or without
