@@ -57,6 +57,13 @@ func showEnrollmentStep(n query.Step) client.EnrollmentStep {
 	if n.Notification != nil {
 		b.Notification.Status, b.Notification.Reason = &n.Notification.Status, n.Notification.Reason
 	}
+	b.Others = each(n.Others, func(o query.StepNotification) client.StepNotification {
+		shown := client.StepNotification{ID: o.ID}
+		if o.State != nil {
+			shown.Status, shown.Reason = &o.State.Status, o.State.Reason
+		}
+		return shown
+	})
 	if n.Message != nil {
 		b.WebhookMessage = new(showDelivery(*n.Message))
 	}

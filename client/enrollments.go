@@ -55,8 +55,9 @@ type EnrollmentStep struct {
 	At      time.Time      `json:"at"`
 
 	// The current state of what the step wrote.
-	Notification   *StepNotification `json:"notification"`
-	WebhookMessage *WebhookMessage   `json:"webhook_message"`
+	Notification   *StepNotification  `json:"notification"`
+	Others         []StepNotification `json:"other_notifications"` // to other addresses of the profile, such as other devices
+	WebhookMessage *WebhookMessage    `json:"webhook_message"`
 }
 
 // StepNotification is the notification that a step wrote.

@@ -153,6 +153,17 @@ func TestProfilesWithSeveralRows(t *testing.T) {
 	if sent := len(all) - len(want); sent != 100 {
 		t.Errorf("%d addresses of 120 rows are sent to, want 100", sent)
 	}
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
+	_, steps, _, err := b.Steps(t.Context(), b.Workspace, b.Enrollment(flow, "c1").ID, -1)
+	b.Must(err)
+	for _, s := range steps {
+		if s.Event != "sent" {
+			continue
+		}
+		if len(s.Others) != 1 || s.Notification == nil || s.Others[0].State == nil || s.Others[0].ID == s.NotificationID {
+			t.Errorf("%s: %+v beside %s", s.Node, s.Others, s.NotificationID)
+		}
+	}
 	if written, skipped := b.countsOf(flow, "push"); written != 104 || skipped != 2 {
 		t.Errorf("push: %d notifications, %d of them skipped", written, skipped)
 	}

@@ -37,8 +37,8 @@ func NodeKey(enrollment uuid.UUID, node string) uuid.UUID {
 	return lemma.Key("flow node/1", string(enrollment[:]), node)
 }
 
-// MessageKey is the key of one of a node's notifications for an enrollment, from 0. Only
-// a push has more than one.
+// MessageKey is the key of one of a node's notifications for an enrollment, from 0. There is one for
+// each address of the profile.
 func MessageKey(enrollment uuid.UUID, node string, number int) uuid.UUID {
 	if number == 0 {
 		return NodeKey(enrollment, node)

@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -154,12 +155,37 @@ func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID, after int) (e Enro
 // name.
 var skipped = []any{execution.AlreadyCalled, execution.TooLarge}
 
+// StepNotification is a notification that a step wrote beside its first.
+type StepNotification struct {
+	ID    string
+	State *notifications.State // nil if it was deleted
+
+	key uuid.UUID
+}
+
+// others are the notifications that a step wrote beside its first.
+func others(e Enrollment, s Step) (all []StepNotification) {
+	count, _ := s.Data[enrollment.StepMessages].(json.Number)
+	n, _ := count.Int64()
+	for i := 1; i < int(n); i++ {
+		key := enrollment.MessageKey(e.ID, s.Node, i)
+		all = append(all, StepNotification{ID: lemma.FormatNotificationID(enrollment.OriginOf(e.FlowID, e.ID), key), key: key})
+	}
+	return all
+}
+
 // readOutcomes adds the outcomes of messages to the steps that wrote them.
 func (r *Reader) readOutcomes(ctx context.Context, e Enrollment, steps []Step) error {
 	var keys []uuid.UUID
-	for _, s := range steps {
+	for i, s := range steps {
 		if s.NotificationID != "" || s.Event == "webhook" {
 			keys = append(keys, enrollment.NodeKey(e.ID, s.Node))
+		}
+		if s.NotificationID != "" {
+			steps[i].Others = others(e, s)
+		}
+		for _, o := range steps[i].Others {
+			keys = append(keys, o.key)
 		}
 	}
 	if len(keys) == 0 {
@@ -177,6 +203,11 @@ func (r *Reader) readOutcomes(ctx context.Context, e Enrollment, steps []Step) e
 		s, key := &steps[i], enrollment.NodeKey(e.ID, steps[i].Node)
 		if notification, ok := notified[key]; ok && s.NotificationID != "" {
 			s.Notification = &notification
+		}
+		for j := range s.Others {
+			if state, ok := notified[s.Others[j].key]; ok {
+				s.Others[j].State = &state
+			}
 		}
 		if s.Event == "webhook" {
 			m := messages[key]
@@ -235,5 +266,6 @@ type Step struct {
 
 	// The current outcome of what the step wrote.
 	Notification *notifications.State // of NotificationID; also nil if it was deleted
+	Others       []StepNotification   // to the other addresses of the profile
 	Message      *webhooks.Delivery   // webhook: its message. Status is empty if it was deleted after its retention
 }

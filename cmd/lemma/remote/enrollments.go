@@ -115,6 +115,12 @@ func notificationID(s client.EnrollmentStep) string {
 // outcome formats the outcome of a message or webhook that a step created.
 func outcome(s client.EnrollmentStep) string {
 	switch {
+	case s.Notification != nil && len(s.Others) > 0:
+		all := map[string]int64{or(s.Notification.Status, "deleted"): 1}
+		for _, n := range s.Others {
+			all[or(n.Status, "deleted")]++
+		}
+		return tally(all)
 	case s.Notification != nil && s.Notification.Reason != nil:
 		return or(s.Notification.Status, "") + ": " + *s.Notification.Reason
 	case s.Notification != nil:

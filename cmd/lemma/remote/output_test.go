@@ -14,8 +14,10 @@ func TestOutcomeOfAStep(t *testing.T) {
 	t.Parallel()
 	next := time.Date(2027, 1, 2, 15, 4, 5, 0, time.UTC)
 	for want, s := range map[string]client.EnrollmentStep{
-		"":                      {},
-		"sent":                  {Notification: &client.StepNotification{Status: new("sent")}},
+		"":     {},
+		"sent": {Notification: &client.StepNotification{Status: new("sent")}},
+		"sent 2, skipped 1": {Notification: &client.StepNotification{Status: new("skipped"), Reason: new("suppressed")},
+			Others: []client.StepNotification{{Status: new("sent")}, {Status: new("sent")}}},
 		"skipped: unsubscribed": {Notification: &client.StepNotification{Status: new("skipped"), Reason: new("unsubscribed")}},
 		"pending after 4 calls, last 500, next 2027-01-02T15:04:05Z": {WebhookMessage: &client.WebhookMessage{Status: new("pending"),
 			Attempts: 4, StatusCode: new(500), Reason: new("status"), NextAt: &next}},
