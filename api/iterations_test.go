@@ -12,7 +12,7 @@ import (
 // experimentWith is a valid experiment with changes.
 func experimentWith(change object) object {
 	e := object{"variants": []object{{"name": "A", "weight": 50}, {"name": "B", "weight": 50, "subject": "Look, {{ name }}",
-		"preheader": "New", "from_name": "Ada", "send_offset": "PT1H"}},
+		"preheader": "New", "from_name": "Ada"}},
 		"metric": object{"event": "bought"}, "duration": "P1D", "sample_percent": 50, "min_sample": 1}
 	for name, value := range change {
 		e[name] = value

@@ -151,6 +151,9 @@ func (e *Experiment) faults(channel lemma.Channel, now time.Time) (faults []lemm
 		}
 		if v.SendOffset < 0 || v.SendOffset > MaxOffset {
 			add(at+"/send_offset", "out_of_range", "must be between PT0S and P7D")
+		} else if e.Metric != nil && v.SendOffset != e.Variants[0].SendOffset {
+			add(at+"/send_offset", "not_allowed", "must be that of the first variant, since the metric compares all at one moment: "+
+				"a later one would have less time")
 		}
 		if v.TemplateID == nil && v.TemplateVersion != 0 {
 			add(at+"/template_version", "not_allowed", "must not be given without template_id")

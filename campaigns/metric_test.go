@@ -3,6 +3,7 @@ package campaigns
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -279,5 +280,30 @@ func TestASampleThatWasNotMeasuredIsNotCalledSmall(t *testing.T) {
 	least := min(len(b.members(b.iteration(c), 400, 0)), len(b.members(b.iteration(c), 400, 1)))
 	if w := warnings(); len(w) != 1 || !strings.Contains(w[0], fmt.Sprintf(": %d recipients per variant", least)) {
 		t.Errorf("after the next results, of %d recipients: %q", least, w)
+	}
+}
+
+// Variants that are sent at different times cannot be compared at one moment: the later ones have less
+// time. A split may have them.
+func TestOffsetsNeedASplit(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		first, second time.Duration
+		split         bool
+		fault         bool
+	}{
+		"equal": {time.Hour, time.Hour, false, false}, "different": {0, time.Hour, false, true}, "of a split": {0, time.Hour, true, false},
+	} {
+		e := ab()
+		e.Variants[0].SendOffset, e.Variants[1].SendOffset = c.first, c.second
+		if c.split {
+			e.Metric, e.Duration, e.EvaluateAt, e.SamplePercent = nil, 0, nil, 100
+		}
+		found := slices.ContainsFunc(e.faults(lemma.Email, time.Now()), func(f lemma.Field) bool {
+			return f.Pointer == "/experiment/variants/1/send_offset" && f.Code == "not_allowed"
+		})
+		if found != c.fault {
+			t.Errorf("%s: refused: %t", name, found)
+		}
 	}
 }
