@@ -191,6 +191,14 @@ func checkUniq(v any) error {
 
 func isObject(v any) bool { return v != nil && reflect.TypeOf(v).Kind() == reflect.Map }
 
+// size is the number of members of an object, of the elements of a list, or of the characters of a text.
+func size(v any) int {
+	if isObject(v) {
+		return reflect.ValueOf(v).Len()
+	}
+	return values.Length(v)
+}
+
 func asList(v any) ([]any, error) {
 	if v == nil {
 		return nil, nil
@@ -223,7 +231,7 @@ func checkOutput(v any) (any, error) {
 // line breaks.
 func ownFilters(inHTML bool) map[string]any {
 	same := func(s string) string { return s }
-	own := map[string]any{"date": date, "join": join, "json": asJSON, "escape": same, "escape_once": same, "newline_to_br": same,
+	own := map[string]any{"date": date, "join": join, "json": asJSON, "size": size, "escape": same, "escape_once": same, "newline_to_br": same,
 		"strip_newlines": func(s string) string { return strings.NewReplacer("\r\n", "", "\n", "").Replace(s) }}
 	maps.Copy(own, arithmetic)
 	if inHTML {

@@ -110,3 +110,17 @@ func TestTheWordsOfATextAreBounded(t *testing.T) {
 		t.Errorf("it is accepted, or refused for another reason: %v", err)
 	}
 }
+
+// The size of an object is the number of its members, as `object.size` is.
+func TestSizesOfValues(t *testing.T) {
+	t.Parallel()
+	c, err := Compile(uuid.Nil, Content{Subject: "s",
+		Text: "{{ o | size }} {{ o.size }} {{ l | size }} {{ t | size }} {{ n | size }} {{ e | size }} {{ x | size }}"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := c.Render(`{"o":{"a":1,"b":2,"c":3},"l":[1,2],"t":"äöü!","n":1234.5,"e":{},"x":null}`)
+	if err != nil || made.Text != "3 3 2 4 6 0 0" {
+		t.Errorf("%q, %v", made.Text, err)
+	}
+}
