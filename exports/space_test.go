@@ -15,11 +15,11 @@ func TestTheSpaceOfAWorkspace(t *testing.T) {
 	f := setup(t)
 	f.suppress(20)
 	first, second := f.create(NewExport{}), f.create(NewExport{})
-	f.cfg.Space = 500
 	if !f.run() || f.get(first.ID).Status != Completed {
 		t.Fatalf("%+v", f.get(first.ID))
 	}
-	if f.run(); f.get(second.ID).Status != Failed || *f.get(second.ID).StatusReason != "export_space_used" {
+	f.cfg.Space = f.get(first.ID).ByteCount
+	if f.run(); f.get(second.ID).Status != Failed || f.get(second.ID).Attempts != 0 || *f.get(second.ID).StatusReason != "export_space_used" {
 		t.Errorf("one that waited, with the space used: %+v", f.get(second.ID))
 	}
 	n := NewExport{ID: lemma.NewID(), Type: "suppressions", Format: format.CSV}
@@ -42,6 +42,21 @@ func TestAnExportThatIsTooLarge(t *testing.T) {
 	f := setup(t)
 	f.suppress(3000)
 	f.cfg.Space, f.progressEvery = 1000, time.Millisecond
+	x := f.create(NewExport{})
+	if f.run(); f.get(x.ID).Status != Failed || *f.get(x.ID).StatusReason != "export_space_used" {
+		t.Fatalf("%+v", f.get(x.ID))
+	}
+	f.must(f.Clean(t.Context()))
+	if left := f.files(); len(left) > 0 {
+		t.Errorf("%d files are left", len(left))
+	}
+}
+
+// So does one that was written before its bytes were measured.
+func TestAFileThatIsTooLarge(t *testing.T) {
+	f := setup(t)
+	f.suppress(30)
+	f.cfg.Space = 1000
 	x := f.create(NewExport{})
 	if f.run(); f.get(x.ID).Status != Failed || *f.get(x.ID).StatusReason != "export_space_used" {
 		t.Fatalf("%+v", f.get(x.ID))

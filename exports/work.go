@@ -1,6 +1,7 @@
 package exports
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -81,6 +82,9 @@ func (e *Exports) runOnce(ctx context.Context, patience time.Duration) (found bo
 		return true, e.fail(ctx, j, err)
 	}
 	held, err := e.commit(ctx, j, content)
+	if errors.Is(err, errSpace) {
+		return true, e.fail(ctx, j, err)
+	}
 	if err != nil || !held {
 		return true, err
 	}
@@ -255,7 +259,7 @@ func (e *Exports) count(ctx context.Context, tx pgx.Tx, j job) error {
 }
 
 // commit makes the attempt's file that of the export. It returns false if the attempt has
-// lost its lease.
+// lost its lease, and errSpace if the workspace has no space for the file.
 func (e *Exports) commit(ctx context.Context, j job, content blobs.Content) (held bool, err error) {
 	err = pgx.BeginFunc(ctx, e.Pool, func(tx pgx.Tx) error {
 		if err := lock(ctx, tx, j.owner()); err != nil {
@@ -266,6 +270,9 @@ func (e *Exports) commit(ctx context.Context, j job, content blobs.Content) (hel
 		}
 		if err := e.count(ctx, tx, j); err != nil {
 			return err
+		}
+		if used, err := spaceOf(ctx, tx, j.workspace, uuid.Nil); err != nil || used.Bytes > e.cfg.Space {
+			return cmp.Or(err, errSpace)
 		}
 		_, err := tx.Exec(ctx, `
 			update exports set status = 'publishing', status_reason = null, status_detail = null
