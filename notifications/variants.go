@@ -82,8 +82,8 @@ func (d *dealer) place(variant int) (uuid.UUID, int) {
 	if at < 0 || d.batches[at].size >= d.sizes[variant] {
 		at = len(d.batches)
 		b := newBatch{id: lemma.NewIDSince(d.chunk.OriginID), after: d.chunk.after(at), variant: variant}
-		if len(d.chunk.Variants) > 0 {
-			b.after += d.chunk.Variants[variant].DueAfter
+		if len(d.chunk.Variants) > 0 && d.chunk.Variants[variant].DueAfter > 0 {
+			b.after = max(b.after, 0) + d.chunk.Variants[variant].DueAfter // a chunk may be due early, and an offset not
 		}
 		d.batches, d.current[variant] = append(d.batches, b), at
 	}
