@@ -13,6 +13,7 @@
 package exports
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -192,7 +193,7 @@ func (e *Exports) Create(ctx context.Context, ws uuid.UUID, n NewExport) (made E
 			if differ {
 				return errStoresDiffer
 			}
-			return refusal
+			return cmp.Or[error](refusal, errStoresDiffer) // they differed a moment ago
 		}
 		return fence.Changed(tag, err)
 	})

@@ -94,6 +94,7 @@ func (c *Compiled) Tracked(t Track) (*Compiled, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer compiling.Enter(c.workspace)()
 	m := marker("\x00" + rand.Text()[:12])
 	source, _ := m.marked(c.content.HTML, t)
 	for i := range made.own {
