@@ -343,7 +343,8 @@ func isAway(e *mysql.MySQLError) bool {
 	case 1047, 3032, 4031: // a node that is being synchronized, offline mode, a session that was idle
 		return true
 	}
-	return string(e.SQLState[:2]) == "08" || e.Number >= 2000 && e.Number < 3000 || e.Number >= 9000 && e.Number < 10_000
+	const tooLarge = 1153 // a packet: fewer keys may fit
+	return string(e.SQLState[:2]) == "08" && e.Number != tooLarge || e.Number >= 2000 && e.Number < 3000 || e.Number >= 9000 && e.Number < 10_000
 }
 
 // ofTexts are the errors of preparing a statement: syntax,

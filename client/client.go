@@ -53,7 +53,7 @@ func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 func Tries(n int) Option { return func(c *Client) { c.tries = max(n, 1) } }
 
 // BackOff sets the least pause before the second try: 250 ms by default. It then doubles.
-func BackOff(d time.Duration) Option { return func(c *Client) { c.backOff = d } }
+func BackOff(d time.Duration) Option { return func(c *Client) { c.backOff = max(d, 0) } }
 
 // UserAgent sets the User-Agent header.
 func UserAgent(name string) Option { return func(c *Client) { c.agent = name } }

@@ -130,7 +130,7 @@ func providerOf(address string) (string, bool) {
 // Data is part of smtp.Session. Servers of LMTP call LMTPData.
 func (s *session) Data(io.Reader) error { return smtp.ErrServerClosed }
 
-// LMTPData handles a mail for each of its recipients. A line of it may have any length: it
+// LMTPData handles a mail for each provider of its recipients. A line of it may have any length: it
 // is not kept as a line. Of a mail in chunks, the commands between them are lines, too.
 func (s *session) LMTPData(r io.Reader, status smtp.StatusCollector) error {
 	limit := int64(math.MaxInt64)
@@ -146,8 +146,14 @@ func (s *session) LMTPData(r io.Reader, status smtp.StatusCollector) error {
 	if _, err := io.Copy(io.Discard, r); err != nil { // the rest is not kept
 		return again
 	}
+	handled := map[string]error{} // once for a provider, however many spellings of its address there are
 	for _, to := range s.to {
-		status.SetStatus(to.address, s.handle(to.provider, mail))
+		answer, known := handled[to.provider]
+		if !known {
+			answer = s.handle(to.provider, mail)
+			handled[to.provider] = answer
+		}
+		status.SetStatus(to.address, answer)
 	}
 	return nil
 }

@@ -135,6 +135,18 @@ func TestReceive(t *testing.T) {
 	}
 }
 
+// A mail to many spellings of one provider's address is handled once, and each recipient is answered.
+func TestSpellingsOfOneProvider(t *testing.T) {
+	t.Parallel()
+	b, c := serve(t)
+	provider := lemma.FormatID(lemma.PrefixProvider, lemma.NewID())
+	got := deliver(t, c, "Subject: x\r\n\r\nhello\r\n", "a+"+provider+"@shop.example", "b+"+provider+"@shop.example",
+		"B+"+strings.ToUpper(provider)+"@shop.example")
+	if n := len(b.mails[provider]); n != 1 || !slices.Equal(got, []int{250, 250, 250, 250, 250, 250}) {
+		t.Errorf("handled %d times, %v", n, got)
+	}
+}
+
 // The mail server keeps a mail that is not handled, and a connection serves the next one.
 func TestFailures(t *testing.T) {
 	t.Parallel()
