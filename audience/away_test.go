@@ -20,7 +20,8 @@ func TestFaultsOfServersThatAreAway(t *testing.T) {
 	}{
 		{1047, "08S01", lemma.Unavailable}, {9001, "HY000", lemma.Unavailable}, {3032, "HY000", lemma.Unavailable},
 		{4031, "HY000", lemma.Unavailable}, {2013, "HY000", lemma.Unavailable}, {1040, "08004", lemma.Unavailable},
-		{1042, "08S01", lemma.Unavailable}, {1153, "08S01", lemma.Invalid}, {1114, "HY000", lemma.Unavailable}, {1213, "40001", lemma.Unavailable},
+		{1042, "08S01", lemma.Unavailable}, {1153, "08S01", lemma.Invalid},
+		{1114, "HY000", lemma.Unavailable}, {1213, "40001", lemma.Unavailable},
 		{1064, "42000", lemma.Invalid}, {1146, "42S02", lemma.Invalid}, {1365, "22012", lemma.Invalid}, {1792, "25006", lemma.Invalid},
 	} {
 		reported := &mysql.MySQLError{Number: c.number, Message: "m"}

@@ -344,7 +344,8 @@ func isAway(e *mysql.MySQLError) bool {
 		return true
 	}
 	const tooLarge = 1153 // a packet: fewer keys may fit
-	return string(e.SQLState[:2]) == "08" && e.Number != tooLarge || e.Number >= 2000 && e.Number < 3000 || e.Number >= 9000 && e.Number < 10_000
+	return string(e.SQLState[:2]) == "08" && e.Number != tooLarge || e.Number >= 2000 && e.Number < 3000 ||
+		e.Number >= 9000 && e.Number < 10_000
 }
 
 // ofTexts are the errors of preparing a statement: syntax,

@@ -122,7 +122,7 @@ func (c Content) checkFixed() (faults []lemma.Field) {
 
 // inspectPart finds the faults of one text and adds the variables that it uses.
 func inspectPart(p part, source string, used map[string]bool) []lemma.Field {
-	i := &inspection{part: p, source: source, used: used, assigned: map[string]bool{}}
+	i := &inspection{part: p, source: source, used: used, assigned: map[string]bool{}, partly: map[string]bool{}}
 	if i.raw(); len(i.faults) > 0 {
 		return i.faults
 	}
@@ -159,7 +159,9 @@ type inspection struct {
 	faults   []lemma.Field
 	blocks   []block         // open ones, the innermost last
 	used     map[string]bool // variables
-	assigned map[string]bool // names that {% assign %} has set so far
+	assigned map[string]bool // names that {% assign %} has set here in any case
+	order    []string        // the same, as they were set
+	partly   map[string]bool // names that {% assign %} has set in a branch before
 	tags     int
 	words    int
 	filters  int
@@ -173,6 +175,10 @@ type block struct {
 	variable  string // of a loop
 	when      bool   // the case has a when
 	otherwise bool   // the block has an else
+
+	from     int             // where the names of the branch begin in the order
+	branched bool            // a branch has ended
+	every    map[string]bool // names that all branches have set
 }
 
 func (i *inspection) fault(at int, code, format string, args ...any) {

@@ -50,7 +50,7 @@ func TestCheckHTML(t *testing.T) {
 		"a tag may go over lines":             {"{% if a\n and b %}x{% endif %}", ""},
 		"white space may be taken away":       {"{%- if a -%} x {{- b -}} {%- endif -%}", ""},
 		"a case has branches":                 {`{% case a %} {% when "x", "y" %}1{% else %}2{% endcase %}`, ""},
-		"nested loops": {"{% for a in b limit: 3 reversed %}{% for c in a.d %}{{ forloop.index }}" +
+		"nested loops": {"{% for a in b limit: 3 %}{% for c in a.d %}{{ forloop.index }}" +
 			"{% endfor %}{% endfor %}", ""},
 		"conditions may be grouped":                    {"{% if (a or b) and c %}x{% endif %}", ""},
 		"line breaks of data become markup at the end": {"{{ a | strip | newline_to_br }}", ""},
@@ -176,7 +176,7 @@ func TestVariables(t *testing.T) {
 			[]string{"a", "b", "c", "d"}},
 		"in branches": {"{% case a %}{% when b %}{% when 'x' or c %}{% endcase %}",
 			[]string{"a", "b", "c"}},
-		"in loops and their modifiers": {"{% for x in a limit: b offset: c reversed %}{{ x }}{% endfor %}",
+		"in loops and their modifiers": {"{% for x in a limit: b offset: c %}{{ x }}{% endfor %}",
 			[]string{"a", "b", "c"}},
 		"in brackets":                    {"{{ a[b] }}", []string{"a", "b"}},
 		"a part is not a variable":       {"{{ a.b.c }}", []string{"a"}},

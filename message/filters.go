@@ -174,6 +174,8 @@ func costFactor(name string) int {
 		return 64
 	case "strip_html", "capitalize", "truncate", "truncatewords", "slice":
 		return 4
+	case "sort", "sort_natural":
+		return 16
 	}
 	return 1
 }
@@ -231,7 +233,8 @@ func checkOutput(v any) (any, error) {
 // line breaks.
 func ownFilters(inHTML bool) map[string]any {
 	same := func(s string) string { return s }
-	own := map[string]any{"date": date, "join": join, "json": asJSON, "size": size, "escape": same, "escape_once": same, "newline_to_br": same,
+	own := map[string]any{"date": date, "join": join, "json": asJSON, "size": size, "sort": sortBy, "sort_natural": sortNaturally,
+		"escape": same, "escape_once": same, "newline_to_br": same,
 		"strip_newlines": func(s string) string { return strings.NewReplacer("\r\n", "", "\n", "").Replace(s) }}
 	maps.Copy(own, arithmetic)
 	if inHTML {

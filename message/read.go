@@ -97,10 +97,15 @@ func clip(s string) string {
 func (i *inspection) read(m segment, words []word, loop bool) bool {
 	before := len(i.faults)
 	i.readLogic(m, words)
+	backwards, part := -1, false
 	for k, w := range words {
 		i.compares(m, words, k)
 		piped := k > 0 && words[k-1].is("|")
 		modifies := loop && k > 0 && endsOperand(words[k-1])
+		if modifies && w.text == "reversed" {
+			backwards = k
+		}
+		part = part || modifies && w.kind == keyword
 		switch {
 		case w.kind == dots:
 			i.fault(m.args+w.at, "range", "ranges such as (1..5) are not supported; loop over a list of the data")
@@ -113,6 +118,10 @@ func (i *inspection) read(m segment, words []word, loop bool) bool {
 		case w.kind == name && !modifies:
 			i.variable(m, words, k)
 		}
+	}
+	if backwards >= 0 && part { // the engine reverses the list first, and Liquid the part of it
+		i.fault(m.args+words[backwards].at, "syntax", "reversed must not be used with limit: and offset:; "+
+			"loop over the result of the filter reverse, by {%% assign name = list | reverse %%}")
 	}
 	return len(i.faults) == before
 }
@@ -165,9 +174,15 @@ func (i *inspection) variable(m segment, words []word, k int) {
 		i.fault(m.args+w.at, "reserved", "%s is not supported: %s", w.text, hint)
 		return
 	}
-	if !i.assigned[w.text] && !slices.ContainsFunc(i.blocks, func(b block) bool { return b.variable == w.text }) {
-		i.used[w.text] = true
+	if i.assigned[w.text] || slices.ContainsFunc(i.blocks, func(b block) bool { return b.variable == w.text }) {
+		return
 	}
+	if i.partly[w.text] && !i.used[w.text] {
+		i.fault(m.args+w.at, "assigned_in_part", "%s is assigned in some cases only, and would be empty in the others; "+
+			"assign it before them, such as {%% assign %s = %s %%} for the column or {%% assign %s = '' %%}", w.text, w.text, w.text, w.text)
+		return
+	}
+	i.used[w.text] = true
 }
 
 // forloop is available inside a loop, and only its parts: the engine would render

@@ -274,7 +274,7 @@ func TestWhatIsMissingIsNil(t *testing.T) {
 	t.Parallel()
 	got, err := compiled(t,
 		Content{Subject: "Hi {{ a | default: 'friend' }}", HTML: "{% if b %}x{% else %}y{% endif %}{% for c in d %}{% endfor %}{{ c }}",
-			Text: "t{% if b %}{% assign x = 1 %}{% endif %}{{ x }}"}).Render("{}")
+			Text: "t{% assign x = '' %}{% if b %}{% assign x = 1 %}{% endif %}{{ x }}"}).Render("{}")
 	if want := (Content{Subject: "Hi friend", HTML: "y", Text: "t"}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, %v", got, err)
 	}

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/osteele/liquid/expressions"
@@ -50,7 +51,7 @@ func (i *inspection) unknown(m segment) {
 }
 
 func (i *inspection) open(m segment) {
-	b := block{name: m.Name, at: m.at}
+	b := block{name: m.Name, at: m.at, from: len(i.order)}
 	if m.Name == "for" {
 		b.variable = i.loop(m)
 	} else {
@@ -80,6 +81,9 @@ var clauses = map[string]string{"elsif": "if", "when": "case", "else": "if unles
 
 func (i *inspection) clause(m segment) {
 	b := i.inner()
+	if b != nil && (m.Name != "when" || b.when) { // nothing is before the first when
+		i.endBranch(b)
+	}
 	switch {
 	case b == nil || !strings.Contains(clauses[m.Name], b.name):
 		i.fault(m.at, "unexpected", "{%% %s %%} must be in {%% %s %%}", m.Name, strings.ReplaceAll(clauses[m.Name], " ", " %}, {% "))
@@ -121,7 +125,36 @@ func (i *inspection) close(m segment) {
 	for _, b := range i.blocks[at+1:] {
 		i.fault(b.at, "unclosed", "{%% %s %%} is not closed before {%% %s %%}", b.name, m.Name)
 	}
+	b := i.blocks[at]
+	i.endBranch(&b)
 	i.blocks = i.blocks[:at]
+	if b.otherwise {
+		for name := range b.every {
+			i.setName(name)
+		}
+	}
+}
+
+func (i *inspection) setName(name string) {
+	if !i.assigned[name] {
+		i.assigned[name] = true
+		i.order = append(i.order, name)
+	}
+}
+
+// endBranch ends a branch of a block. What it has assigned is set after it only if it was carried out.
+func (i *inspection) endBranch(b *block) {
+	made := i.order[b.from:]
+	i.order = i.order[:b.from]
+	set := make(map[string]bool, len(made))
+	for _, name := range made {
+		set[name], i.partly[name] = true, true
+		delete(i.assigned, name)
+	}
+	if !b.branched {
+		b.branched, b.every = true, set
+	}
+	maps.DeleteFunc(b.every, func(name string, _ bool) bool { return !set[name] })
 }
 
 func (i *inspection) inLoop(m segment) {
@@ -149,7 +182,7 @@ func (i *inspection) assign(m segment) {
 	if i.read(m, words[2:], false) {
 		i.grammar(m, expressions.AssignStatementSelector, m.Args)
 	}
-	i.assigned[words[0].text] = true
+	i.setName(words[0].text)
 }
 
 // loop reads {% for name in list %} and answers the name.
