@@ -24,7 +24,8 @@ import (
 var standalone = []string{"lemma", "dial", "slots", "cache", "migrations", "dev/postgres", "dev/catcher", "dev/sink", "dev/shop", "pgtest"}
 
 // forTests are the packages that only tests may import.
-var forTests = []string{"pgtest", "pgtest/shop", "sender/sendertest", "sender/ses/sns/snstest", "flows/flowstest"}
+var forTests = []string{"pgtest", "pgtest/shop", "sender/sendertest", "sender/ses/sns/snstest", "flows/flowstest",
+	"processors/processorstest"}
 
 // testLibraries may not be linked into the program.
 var testLibraries = regexp.MustCompile(`^(testing|net/http/httptest|github\.com/google/go-cmp|github\.com/stretchr)(/|$)`)

@@ -32,6 +32,12 @@ func TestFurtherRowsOfAProfile(t *testing.T) {
 	if len(f.Others["b"]) != maxOthers || len(f.More["b"]) != 1 {
 		t.Errorf("%d further rows are kept", len(f.Others["b"]))
 	}
+	for i := range 2 * maxOthers {
+		f.add(Row{Key: "d", Email: "d@shop.example", Push: fmt.Sprint(i)}, 100_000)
+	}
+	if !slices.Equal(f.More["d"], []lemma.Channel{lemma.Push}) {
+		t.Errorf("rows with one email address that are left out: %v", f.More["d"])
+	}
 	f.add(row("c", "t", 10), 100_000)
 	f.add(row("c", "u", 50_000), f.Bytes+1000)
 	f.add(row("c", "v", 10), 100_000)

@@ -189,8 +189,8 @@ func (c *Client) again(r *request, err error, header http.Header, try int) (wait
 	default:
 		return 0, false
 	}
-	wait = min(min(c.backOff, longestWait)<<min(try-1, 10), longestWait) // longestWait<<10 fits
-	wait = wait/2 + rand.N(wait/2+1)                                     // so that clients that failed at one time do not retry at one time
+	wait = min(min(c.backOff, longestWait)<<min(try-1, 10), longestWait)
+	wait = wait/2 + rand.N(wait/2+1) // so that clients that failed at one time do not retry at one time
 	if asked, ok := retryAfter(header); ok {
 		if asked > longestWait {
 			return 0, false // too long to wait here

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"lemma/processors/processorstest"
 )
 
 // issued are certificates of a server: its own, that of its issuer, and others of the same name.
@@ -105,29 +107,19 @@ func TestServersSendFewCertificates(t *testing.T) {
 }
 
 // One workspace leaves a processor to the verifications of others.
-func TestVerificationsWaitForAProcessor(t *testing.T) { //nolint:paralleltest // it takes all processors
+func TestVerificationsWaitForAProcessor(t *testing.T) {
+	t.Parallel()
 	server, roots := issued(t, 0)
-	workspace, other := uuid.New(), uuid.New()
-	var leave []func()
-	for range max(1, runtime.GOMAXPROCS(0)-1) {
-		leave = append(leave, verifications.Enter(workspace))
-	}
+	workspace := uuid.New()
+	verifyOf := func(w uuid.UUID) error { return connectTo(t, server, TLS(w, "a.example", roots)) }
 	if runtime.GOMAXPROCS(0) > 1 {
-		if err := connectTo(t, server, TLS(other, "a.example", roots)); err != nil {
+		leave := processorstest.Take(verifications, workspace)
+		if err := verifyOf(uuid.New()); err != nil {
 			t.Errorf("another workspace: %v", err)
 		}
+		leave()
 	}
-	done := make(chan error, 1)
-	go func() { done <- connectTo(t, server, TLS(workspace, "a.example", roots)) }()
-	select {
-	case err := <-done:
-		t.Fatalf("certificates were verified without a processor: %v", err)
-	case <-time.After(100 * time.Millisecond):
-	}
-	for _, l := range leave {
-		l()
-	}
-	if err := <-done; err != nil {
+	if err := processorstest.Waits(t, verifications, workspace, func() error { return verifyOf(workspace) }); err != nil {
 		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package exports
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -37,33 +38,23 @@ func TestTheSpaceOfAWorkspace(t *testing.T) {
 	}
 }
 
-// An export that is written ends when it has the bytes that its workspace may have.
+// An export ends when it has the bytes that its workspace may have: while it is written, and also if it
+// was written before its bytes were measured.
 func TestAnExportThatIsTooLarge(t *testing.T) {
-	f := setup(t)
-	f.suppress(3000)
-	f.cfg.Space, f.progressEvery = 1000, time.Millisecond
-	x := f.create(NewExport{})
-	if f.run(); f.get(x.ID).Status != Failed || *f.get(x.ID).StatusReason != "export_space_used" {
-		t.Fatalf("%+v", f.get(x.ID))
-	}
-	f.must(f.Clean(t.Context()))
-	if left := f.files(); len(left) > 0 {
-		t.Errorf("%d files are left", len(left))
-	}
-}
-
-// So does one that was written before its bytes were measured.
-func TestAFileThatIsTooLarge(t *testing.T) {
-	f := setup(t)
-	f.suppress(30)
-	f.cfg.Space = 1000
-	x := f.create(NewExport{})
-	if f.run(); f.get(x.ID).Status != Failed || *f.get(x.ID).StatusReason != "export_space_used" {
-		t.Fatalf("%+v", f.get(x.ID))
-	}
-	f.must(f.Clean(t.Context()))
-	if left := f.files(); len(left) > 0 {
-		t.Errorf("%d files are left", len(left))
+	for rows, every := range map[int]time.Duration{3000: time.Millisecond, 30: time.Hour} {
+		t.Run(fmt.Sprint(rows), func(t *testing.T) {
+			f := setup(t)
+			f.suppress(rows)
+			f.cfg.Space, f.progressEvery = 1000, every
+			x := f.create(NewExport{})
+			if f.run(); f.get(x.ID).Status != Failed || *f.get(x.ID).StatusReason != "export_space_used" {
+				t.Fatalf("%+v", f.get(x.ID))
+			}
+			f.must(f.Clean(t.Context()))
+			if left := f.files(); len(left) > 0 {
+				t.Errorf("%d files are left", len(left))
+			}
+		})
 	}
 }
 

@@ -4,16 +4,17 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
+
+	"lemma/processors/processorstest"
 )
 
 // Messages with many links are tracked on such processors, too; those with few need none.
 func TestManyLinksWaitForAProcessor(t *testing.T) {
 	t.Parallel()
 	workspace := uuid.New()
-	tracked := func(links int) *Compiled {
+	tracked := func(links int) func() error {
 		c, err := Compile(workspace, Content{Subject: "s", HTML: strings.Repeat(`<a href="https://a.example/">a</a>`, links)})
 		if err == nil {
 			c, err = c.Tracked(Track{Clicks: true})
@@ -21,27 +22,15 @@ func TestManyLinksWaitForAProcessor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c
+		return func() error { _, _, err := c.RenderTracked(`{}`, "", testTracking, MaxWait); return err }
 	}
 	few, many := tracked(fewLinks), tracked(fewLinks+1)
-	var leave []func()
-	for range max(1, runtime.GOMAXPROCS(0)-1) {
-		leave = append(leave, rendering.Enter(workspace))
-	}
-	if _, _, err := few.RenderTracked(`{}`, "", testTracking, MaxWait); err != nil {
+	leave := processorstest.Take(rendering, workspace)
+	if err := few(); err != nil {
 		t.Error(err)
 	}
-	done := make(chan error, 1)
-	go func() { _, _, err := many.RenderTracked(`{}`, "", testTracking, MaxWait); done <- err }()
-	select {
-	case <-done:
-		t.Fatal("it does not wait")
-	case <-time.After(50 * time.Millisecond):
-	}
-	for _, l := range leave {
-		l()
-	}
-	if err := <-done; err != nil {
+	leave()
+	if err := processorstest.Waits(t, rendering, workspace, many); err != nil {
 		t.Error(err)
 	}
 }
@@ -54,27 +43,19 @@ func TestCompilationsWaitForAProcessor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var leave []func()
-	for range max(1, runtime.GOMAXPROCS(0)-1) {
-		leave = append(leave, compiling.Enter(workspace))
+	if runtime.GOMAXPROCS(0) > 1 {
+		leave := processorstest.Take(compiling, workspace)
+		if _, err := Compile(uuid.New(), c); err != nil {
+			t.Errorf("another workspace: %v", err)
+		}
+		leave()
 	}
-	done := make(chan error, 2)
-	go func() { _, err := Check(workspace, c); done <- err }()
-	go func() { _, err := compiled.WithHeaders(map[string]string{"X-Name": "{{ name }}"}); done <- err }()
-	select {
-	case <-done:
-		t.Fatal("it does not wait")
-	case <-time.After(50 * time.Millisecond):
-	}
-	if _, err := Compile(uuid.New(), c); err != nil && runtime.GOMAXPROCS(0) > 1 {
-		t.Errorf("another workspace: %v", err)
-	}
-	for _, l := range leave {
-		l()
-	}
-	for range 2 {
-		if err := <-done; err != nil {
-			t.Error(err)
+	for name, compute := range map[string]func() error{
+		"check":   func() error { _, err := Check(workspace, c); return err },
+		"compile": func() error { _, err := compiled.WithHeaders(map[string]string{"X-Name": "{{ name }}"}); return err },
+	} {
+		if err := processorstest.Waits(t, compiling, workspace, compute); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -1,13 +1,15 @@
 package execution
 
 import (
-	"runtime"
+	"errors"
+
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"lemma/flows/graph"
+	"lemma/processors/processorstest"
 )
 
 // Conditions of simulations are evaluated on the processors that their workspace leaves to others;
@@ -21,29 +23,23 @@ func TestSimulatedConditionsWaitForAProcessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	condition, vars := g.Triggers()[0].Condition, graph.Vars{Trigger: map[string]any{"name": "go"}, Now: time.Now()}
-	var leave []func()
-	for range max(1, runtime.GOMAXPROCS(0)-1) {
-		leave = append(leave, simulating.Enter(workspace))
-	}
 	evaluate := func(simulated bool) bool {
 		t := &Execution{Route: &Route{WorkspaceID: workspace}, simulated: simulated}
 		is, err := t.evaluate(condition, vars)
 		return is && err == nil
 	}
+	leave := processorstest.Take(simulating, workspace)
 	if !evaluate(false) {
 		t.Error("a worker's condition is not true")
 	}
-	done := make(chan bool, 1)
-	go func() { done <- evaluate(true) }()
-	select {
-	case <-done:
-		t.Fatal("it does not wait")
-	case <-time.After(50 * time.Millisecond):
-	}
-	for _, l := range leave {
-		l()
-	}
-	if !<-done {
-		t.Error("the condition is not true")
+	leave()
+	err = processorstest.Waits(t, simulating, workspace, func() error {
+		if !evaluate(true) {
+			return errors.New("the condition is not true")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net/url"
-	"runtime"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
+
+	"lemma/processors/processorstest"
 )
 
 // The time of a signature grows with the cube of the size of a key. These are made of Mersenne
@@ -46,21 +46,7 @@ func TestSignaturesWaitForAProcessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := &tokens{account: serviceAccount{key: key, tokenURI: &url.URL{}}, workspace: uuid.New()}
-	var leave []func()
-	for range max(1, runtime.GOMAXPROCS(0)-1) {
-		leave = append(leave, signatures.Enter(all.workspace))
-	}
-	done := make(chan error, 1)
-	go func() { _, err := all.sign(); done <- err }()
-	select {
-	case <-done:
-		t.Fatal("it does not wait")
-	case <-time.After(50 * time.Millisecond):
-	}
-	for _, l := range leave {
-		l()
-	}
-	if err := <-done; err != nil {
+	if err := processorstest.Waits(t, signatures, all.workspace, func() error { _, err := all.sign(); return err }); err != nil {
 		t.Error(err)
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/emersion/go-msgauth/dkim"
 	"github.com/google/uuid"
+
+	"lemma/processors/processorstest"
 )
 
 func mustSigner(t *testing.T, key string) *signer {
@@ -97,21 +97,9 @@ func TestKeysOfManyBytes(t *testing.T) {
 // A signature waits for a processor, which one workspace leaves to others.
 func TestSignaturesWaitForAProcessor(t *testing.T) {
 	t.Parallel()
-	var leave []func()
-	for i := range runtime.GOMAXPROCS(0) {
-		leave = append(leave, signatures.Enter(uuid.UUID{byte(1 + min(i, 1))}))
-	}
-	s, done := mustSigner(t, testKeyRSA), make(chan error, 1)
-	go func() { _, err := s.seal([]byte("a: b\r\n")); done <- err }()
-	select {
-	case <-done:
-		t.Fatal("it does not wait")
-	case <-time.After(50 * time.Millisecond):
-	}
-	for _, l := range leave {
-		l()
-	}
-	if err := <-done; err != nil {
+	s := mustSigner(t, testKeyRSA)
+	s.of = uuid.New()
+	if err := processorstest.Waits(t, signatures, s.of, func() error { _, err := s.seal([]byte("a: b\r\n")); return err }); err != nil {
 		t.Error(err)
 	}
 }
