@@ -8,6 +8,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
+	"io"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -23,6 +25,10 @@ const MaxToken = 4096
 // MaxTokens is the number of tokens in one row of an audience that are sent to. More
 // are rarely the devices of one person, and each is a message.
 const MaxTokens = 20
+
+// MaxElements is the number of elements of a list that are read: duplicates and blanks
+// take time too, and a list of thousands would slow the rows of all workspaces.
+const MaxElements = 200
 
 // Faults of addresses. The reasons for which a notification is skipped have the same names.
 const (
@@ -128,13 +134,17 @@ func isPlain(text string) bool {
 
 // appendTokens reads a token, or a JSON list of tokens. Blank ones, null and repeated
 // ones are left out. So are the valid ones after the first MaxTokens, and as many invalid
-// ones: the first of them all is TooMany, and stands for the others.
+// ones, and what follows MaxElements: the first of them all is TooMany, and stands for the others.
 func appendTokens(to []Address, value string) []Address {
 	before, valid, invalid := len(to), 0, 0
 	var rest *Address
 	seen := map[string]bool{}
-	for _, text := range split(value) {
+	for i, text := range split(value) {
 		a := token(text)
+		if i == MaxElements && rest == nil {
+			rest = &Address{Text: a.Text, Canonical: a.Canonical, Fault: TooMany}
+			break
+		}
 		id := cmp.Or(a.Canonical, a.Text)
 		if a.Fault == Missing || seen[id] {
 			continue
@@ -158,18 +168,36 @@ func appendTokens(to []Address, value string) []Address {
 	return to
 }
 
-// split returns the elements of a JSON list, and any other text as it is.
+// split returns the elements of a JSON list, and any other text as it is. It reads no
+// more than MaxElements of them and the next.
 func split(value string) []string {
 	text := strings.TrimSpace(value)
-	var elements []json.RawMessage
-	if !strings.HasPrefix(text, "[") || json.Unmarshal([]byte(text), &elements) != nil {
+	if !strings.HasPrefix(text, "[") {
 		return []string{text}
 	}
-	tokens := make([]string, 0, len(elements))
-	for _, raw := range elements {
+	list := json.NewDecoder(strings.NewReader(text))
+	list.Token() // the bracket
+	tokens := []string{}
+	for list.More() && len(tokens) <= MaxElements {
+		var raw json.RawMessage
+		if list.Decode(&raw) != nil {
+			return []string{text}
+		}
 		tokens = append(tokens, element(raw))
 	}
+	if len(tokens) <= MaxElements && !ends(list) {
+		return []string{text}
+	}
 	return tokens
+}
+
+// ends reports whether nothing follows the list.
+func ends(list *json.Decoder) bool {
+	if _, err := list.Token(); err != nil { // the bracket
+		return false
+	}
+	_, err := list.Token()
+	return errors.Is(err, io.EOF)
 }
 
 // List writes one token in the form that Append reads as one.

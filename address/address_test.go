@@ -111,6 +111,10 @@ func TestAddressesOfAValue(t *testing.T) {
 		{"a list in a list", lemma.Push, `[["a"]]`, []address.Address{{Text: `["a"]`, Canonical: `["a"]`}}},
 		{"a number", lemma.Push, `[7]`, []address.Address{{Text: "7", Canonical: "7"}}},
 		{"a text that only looks like a list", lemma.Push, "[x", []address.Address{{Text: "[x", Canonical: "[x"}}},
+		{"a list and more", lemma.Push, `["a"] "b"`, []address.Address{{Text: `["a"] "b"`, Canonical: `["a"] "b"`}}},
+		{"two lists", lemma.Push, `["a"]]`, []address.Address{{Text: `["a"]]`, Canonical: `["a"]]`}}},
+		{"half a list", lemma.Push, `["a"`, []address.Address{{Text: `["a"`, Canonical: `["a"`}}},
+		{"a list without commas", lemma.Push, `["a" "b"]`, []address.Address{{Text: `["a" "b"]`, Canonical: `["a" "b"]`}}},
 		{"a token that is too long", lemma.Push, strings.Repeat("t", address.MaxToken+1),
 			[]address.Address{{Text: strings.Repeat("t", 254), Fault: address.Invalid}}},
 	} {
@@ -124,16 +128,19 @@ func TestAddressesOfAValue(t *testing.T) {
 		}
 	}
 	var invalid, long []string
-	for range 1_000 {
+	for range address.MaxElements - address.MaxTokens - 1 {
 		invalid, long = append(invalid, fmt.Sprintf(`"a\n%d"`, len(invalid))), append(long, fmt.Sprintf(`"u%d"`, len(long)))
 	}
 	for name, c := range map[string]struct {
 		tokens      []string
 		all, faults int
 	}{
-		"22":                           {many, 21, 1},
-		"1000 more":                    {slices.Concat(many, long), 21, 1},
-		"1000 invalid ones, and valid": {slices.Concat(invalid, many), 41, 21},
+		"22":                       {many, 21, 1},
+		"many more":                {slices.Concat(many, long), 21, 1},
+		"invalid ones, and valid":  {slices.Concat(invalid, many), 41, 21},
+		"equal ones, and another":  {slices.Concat(slices.Repeat(many[:1], address.MaxElements), long[:2]), 2, 1},
+		"equal ones, and a blank":  {slices.Concat(slices.Repeat(many[:1], address.MaxElements), []string{"null"}), 2, 1},
+		"equal ones, and an error": {slices.Concat(slices.Repeat(many[:1], address.MaxElements+1), []string{"x"}), 2, 1},
 	} {
 		got := address.Append(nil, lemma.Push, "["+strings.Join(c.tokens, ",")+"]", "")
 		faults := 0

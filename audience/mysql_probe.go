@@ -62,7 +62,10 @@ func (g grant) revoke(which func(name string) bool) []string {
 	if len(list) == 0 {
 		return nil
 	}
-	return []string{sqltext.Printable("revoke " + strings.Join(list, ", ") + " on " + g.on + " from " + g.to)}
+	if statement := sqltext.Statement("revoke " + strings.Join(list, ", ") + " on " + g.on + " from " + g.to); statement != "" {
+		return []string{statement}
+	}
+	return nil
 }
 
 // Privileges that a grant may contain. Any other on *.* is a power over the server,
@@ -132,10 +135,12 @@ func (m *mysqlSession) risks(ctx context.Context) ([]finding, error) {
 	}
 	execute := func(p string) bool { return p == "EXECUTE" }
 	found := finding{text: "may call stored functions, which may run with the rights of another user"}
+	may := false
 	for _, g := range grants {
+		may = may || slices.ContainsFunc(g.privileges, func(p string) bool { return execute(named(p)) })
 		found.revoke = append(found.revoke, g.revoke(execute)...)
 	}
-	if len(found.revoke) == 0 {
+	if !may {
 		return nil, nil
 	}
 	return []finding{found}, nil

@@ -44,8 +44,8 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 	for _, row := range rows {
 		if power := string(row[4]); power != "" {
 			f := finding{text: sqltext.Printable(power)}
-			if statement := string(row[5]); statement != "" {
-				f.revoke = []string{sqltext.Printable(statement)}
+			if statement := sqltext.Statement(string(row[5])); statement != "" {
+				f.revoke = []string{statement}
 			}
 			r.powers = append(r.powers, f)
 		}
@@ -94,7 +94,7 @@ func (p *pgSession) findings(ctx context.Context, format, statement string) ([]f
 		if name := strings.TrimPrefix(sqltext.Printable(string(row[0])), "pg_catalog."); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		if revoke := sqltext.Printable(string(row[1])); revoke != "" {
+		if revoke := sqltext.Statement(string(row[1])); revoke != "" {
 			f.revoke = append(f.revoke, revoke)
 		}
 	}

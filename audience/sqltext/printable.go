@@ -1,6 +1,7 @@
 package sqltext
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -25,6 +26,20 @@ func Printable(message string) string {
 		message = message[:cut] + "…"
 	}
 	return message
+}
+
+// ends matches what could end a statement, or run a command of psql or mysql (\! for example).
+// The wildcards of grants of MySQL (shop\_2.*) are none.
+var ends = regexp.MustCompile(`\\[^_%]|\\$|;|--|/\*|…$`)
+
+// Statement returns a statement for an administrator of a source, made of what the source
+// returned, as one line. It returns nothing for one that is not safe to run, or too long.
+func Statement(text string) string {
+	text = Printable(text)
+	if ends.MatchString(text) {
+		return ""
+	}
+	return text
 }
 
 // Place converts an offset in characters, from 1, to line and column.

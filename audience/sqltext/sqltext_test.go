@@ -1,6 +1,9 @@
 package sqltext
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestTextIsCheckedBeforeTheSourceGetsIt tests the first of three protections;
 // the others are the source's parser and the read-only transaction.
@@ -60,6 +63,26 @@ func TestTextIsCheckedBeforeTheSourceGetsIt(t *testing.T) {
 	} {
 		if fault := Check(c.kind, c.sql); (fault == nil) != (c.want == "fine") {
 			t.Errorf("%s %s: %v", c.kind, c.sql, fault)
+		}
+	}
+}
+
+func TestStatementsForAdministrators(t *testing.T) {
+	for text, want := range map[string]string{
+		"revoke insert on table public.t from r":      "revoke insert on table public.t from r",
+		`revoke insert on table "odd name" from "R"`:  `revoke insert on table "odd name" from "R"`,
+		"revoke insert on `shop\\_2`.* from `r`@`%`":  "revoke insert on `shop\\_2`.* from `r`@`%`",
+		"revoke insert on t from r\n":                 "revoke insert on t from r ",
+		`revoke insert on t from r \! touch x`:        "",
+		`revoke insert on t from r\`:                  "",
+		"revoke insert on t from r; drop table t":     "",
+		"revoke insert on t from r -- x":              "",
+		"revoke insert on t from r /* x":              "",
+		"revoke insert on t from r\n\\! touch x":      "",
+		"revoke " + strings.Repeat("x", maxMessage+1): "",
+	} {
+		if got := Statement(text); got != want {
+			t.Errorf("%q: %q instead of %q", text, got, want)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"lemma/cmd/lemma/remote"
 	"lemma/migrations"
 	"lemma/server"
 )
@@ -108,7 +109,7 @@ func inspect(ctx context.Context, c Config, pool *pgxpool.Pool, out io.Writer) e
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, f := range append(slices.Concat(found, unprotected, partitions, shared), locks, collation, clock) {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.state, f.name, f.text)
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.state, f.name, remote.Printable(f.text))
 	}
 	if err := w.Flush(); err != nil || unreadable == 0 {
 		return err

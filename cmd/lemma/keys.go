@@ -13,6 +13,7 @@ import (
 
 	"lemma"
 	"lemma/audit"
+	"lemma/cmd/lemma/remote"
 	"lemma/page"
 	"lemma/server"
 	"lemma/workspaces"
@@ -71,7 +72,7 @@ func (k keysListCommand) run(ctx context.Context, c Config, out io.Writer) error
 				return err
 			}
 			for _, key := range keys {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", lemma.FormatID(lemma.PrefixKey, key.ID), key.Name, key.Prefix,
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", lemma.FormatID(lemma.PrefixKey, key.ID), remote.Printable(key.Name), key.Prefix,
 					strings.Join(key.Scopes, ","), orNever(key.LastUsedAt), orNever(key.RevokedAt))
 			}
 			if next == "" {

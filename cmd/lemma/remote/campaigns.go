@@ -90,14 +90,14 @@ func drawResults(out io.Writer, r client.IterationResults) error {
 	})
 	for _, s := range r.Series {
 		if err == nil && s.StoppedReason != nil {
-			_, err = fmt.Fprintf(out, "%s is stopped: %s\n", printable(or(s.Variant, "")), printable(*s.StoppedReason))
+			_, err = fmt.Fprintf(out, "%s is stopped: %s\n", Printable(or(s.Variant, "")), Printable(*s.StoppedReason))
 		}
 	}
 	if err == nil && r.Winner != nil {
-		_, err = fmt.Fprintf(out, "winner: %s\n", printable(*r.Winner))
+		_, err = fmt.Fprintf(out, "winner: %s\n", Printable(*r.Winner))
 	}
 	if err == nil && r.Sentence != nil {
-		_, err = fmt.Fprintln(out, printable(*r.Sentence))
+		_, err = fmt.Fprintln(out, Printable(*r.Sentence))
 	}
 	return err
 }

@@ -184,7 +184,7 @@ func showResult(out io.Writer, r client.EnrollResult) error {
 	if r.Detail != nil {
 		text += ": " + *r.Detail
 	}
-	_, err := fmt.Fprintln(out, printable(text))
+	_, err := fmt.Fprintln(out, Printable(text))
 	return err
 }
 

@@ -267,7 +267,7 @@ func (b *bulk) sendOnce(ctx context.Context) error {
 
 func (t bulkResult) show(out io.Writer) error {
 	for _, f := range t.Faults {
-		fmt.Fprintf(out, "line %d: %s\n", f.Line, printable(f.Detail))
+		fmt.Fprintf(out, "line %d: %s\n", f.Line, Printable(f.Detail))
 	}
 	_, err := fmt.Fprintf(out, "accepted %d, duplicates %d, invalid %d; enrolled %d, refused %d\n", t.Accepted, t.Duplicates, t.Invalid,
 		t.Enrolled, t.Refused)

@@ -91,7 +91,7 @@ func (n exportsCreateCommand) follow(ctx context.Context, c *client.Client, x cl
 			case "completed":
 				return x, nil
 			case "failed":
-				return x, fmt.Errorf("the export failed: %s", printable(or(x.StatusDetail, or(x.StatusReason, ""))))
+				return x, fmt.Errorf("the export failed: %s", Printable(or(x.StatusDetail, or(x.StatusReason, ""))))
 			}
 			return x, fmt.Errorf("the export is %s", x.Status)
 		}

@@ -27,7 +27,7 @@ func (d flowsDiffCommand) run(ctx context.Context, cfg Config, out io.Writer) er
 		return d.print(out, diff, func(out io.Writer) error {
 			fmt.Fprintf(out, "from version %d to version %d: %d changes\n", diff.FromVersion, diff.ToVersion, len(diff.Changes))
 			for _, change := range diff.Changes {
-				fmt.Fprintln(out, printable(changeLine(change)))
+				fmt.Fprintln(out, Printable(changeLine(change)))
 			}
 			return nil
 		})
@@ -142,9 +142,9 @@ func (e flowsExplainCommand) run(ctx context.Context, cfg Config, out io.Writer)
 			return err
 		}
 		return e.print(out, x, func(out io.Writer) error {
-			fmt.Fprintln(out, printable(x.Summary))
+			fmt.Fprintln(out, Printable(x.Summary))
 			for _, fact := range x.Facts {
-				fmt.Fprintln(out, "-", printable(fact))
+				fmt.Fprintln(out, "-", Printable(fact))
 			}
 			return nil
 		})

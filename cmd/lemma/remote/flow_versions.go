@@ -29,10 +29,10 @@ func (v flowsValidateCommand) run(ctx context.Context, cfg Config, out io.Writer
 
 func showFaults(out io.Writer, n int, found client.FlowValidation) error {
 	for _, f := range found.Errors {
-		fmt.Fprintln(out, printable(f.String()))
+		fmt.Fprintln(out, Printable(f.String()))
 	}
 	for _, w := range found.Warnings {
-		fmt.Fprintln(out, "warning:", printable(w))
+		fmt.Fprintln(out, "warning:", Printable(w))
 	}
 	if found.Valid {
 		fmt.Fprintf(out, "version %d can be published\n", n)

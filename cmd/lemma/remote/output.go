@@ -83,7 +83,7 @@ func Table[T any](out io.Writer, head string, all []T, row func(T) []string) err
 	for _, one := range all {
 		cells := row(one)
 		for i := range cells {
-			cells[i] = printable(cells[i])
+			cells[i] = Printable(cells[i])
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
@@ -95,14 +95,14 @@ func printFields(out io.Writer, pairs ...string) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			fmt.Fprintf(t, "%s\t%s\n", pairs[i], printable(pairs[i+1]))
+			fmt.Fprintf(t, "%s\t%s\n", pairs[i], Printable(pairs[i+1]))
 		}
 	}
 	return t.Flush()
 }
 
-// printable replaces control characters, which could change the terminal.
-func printable(text string) string {
+// Printable replaces control characters, which could change the terminal.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
 			return '·'

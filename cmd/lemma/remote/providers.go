@@ -45,7 +45,7 @@ func (p providersTestCommand) run(ctx context.Context, cfg Config, out io.Writer
 func printTest(out io.Writer, t client.ProviderTest) error {
 	for _, s := range t.Conversation {
 		for line := range strings.SplitSeq(stepText(s), "\n") {
-			if _, err := fmt.Fprintf(out, "%8.1f ms  %-9s  %s\n", s.OffsetMs, s.Type, printable(line)); err != nil {
+			if _, err := fmt.Fprintf(out, "%8.1f ms  %-9s  %s\n", s.OffsetMs, s.Type, Printable(line)); err != nil {
 				return err
 			}
 		}
