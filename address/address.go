@@ -176,7 +176,7 @@ func split(value string) []string {
 		return []string{text}
 	}
 	list := json.NewDecoder(strings.NewReader(text))
-	list.Token() // the bracket
+	_, _ = list.Token() // the bracket
 	tokens := []string{}
 	for list.More() && len(tokens) <= MaxElements {
 		var raw json.RawMessage

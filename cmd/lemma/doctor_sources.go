@@ -56,17 +56,19 @@ func printSources(ctx context.Context, sources *audience.Audiences, pool *pgxpoo
 	for i := range list {
 		tests.Go(func() error {
 			list[i].test(ctx, sources)
-			return nil
+			return ctx.Err()
 		})
 	}
-	tests.Wait()
+	if err := tests.Wait(); err != nil {
+		return err
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, s := range list {
 		s.print(w)
 	}
 	if left := all - len(list); left > 0 {
-		fmt.Fprintf(w, "warn\tdata sources\t%d were not tested: at most %d of a workspace are, and %d in all; POST /v1/data_sources/{id}/test tests one\n",
-			left, maxSourcesOfOne, maxDoctorSources)
+		fmt.Fprintf(w, "warn\tdata sources\t%d were not tested: at most %d of a workspace are, and %d in all\n", left,
+			maxSourcesOfOne, maxDoctorSources)
 	}
 	return w.Flush()
 }
@@ -86,7 +88,7 @@ func sourcesToTest(ctx context.Context, pool *pgxpool.Pool) (list []testedSource
 	}
 	rows, _ := pool.Query(ctx, `
 		select workspace_id, id, name
-		from (select *, row_number() over (partition by workspace_id order by id) as place from data_sources) as placed
+		from (select workspace_id, id, name, row_number() over (partition by workspace_id order by id) as place from data_sources) as placed
 		where place <= $1 order by place, workspace_id limit $2`, maxSourcesOfOne, maxDoctorSources)
 	list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (s testedSource, err error) {
 		return s, row.Scan(&s.WorkspaceID, &s.ID, &s.Name)
