@@ -77,11 +77,26 @@ func (s *server) finish(ctx context.Context, held *idempotency.Claim, e endpoint
 		}
 		return answer
 	}
-	if err := s.answers.Keep(ctx, *held, idempotency.Answer{Status: kept.status, Header: kept.header, Body: kept.body}); err != nil {
+	if err := s.keep(ctx, held, c, kept); err != nil {
 		return s.fail(c.request, err)
 	}
 	done = true
 	return answer
+}
+
+// keep keeps an answer, or in place of it that there is no room for it.
+func (s *server) keep(ctx context.Context, held *idempotency.Claim, c *call, kept reply) error {
+	answer := idempotency.Answer{Status: kept.status, Header: kept.header, Body: kept.body}.WithExcess(len(c.body))
+	room, err := s.answers.HasRoom(ctx, c.workspace(), answer)
+	if err != nil {
+		return err
+	}
+	if !room {
+		s.Refused.refused("workspace_kept")
+		kept = s.fail(c.request, notKept)
+		answer = idempotency.Answer{Status: kept.status, Header: kept.header, Body: kept.body}
+	}
+	return s.answers.Keep(ctx, *held, answer)
 }
 
 func (s *server) release(ctx context.Context, held *idempotency.Claim, c *call) {
@@ -118,6 +133,9 @@ func (r reply) replay(request string) reply {
 var (
 	inProgress = &refusal{status: http.StatusConflict, code: "idempotency_in_progress",
 		detail: "the same request is in progress; repeat it to receive its answer", header: map[string]string{"Retry-After": "1"}}
+	notKept = &refusal{status: http.StatusConflict, code: "answer_not_kept",
+		detail: "the request was carried out; its answer is not kept, since large answers of this workspace fill the space for them: " +
+			"read the object"}
 	keyReused = &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused",
 		detail: "this Idempotency-Key was used for another request, or by another API key; take a new one",
 		fields: []lemma.Field{{Pointer: "Idempotency-Key:", Code: "idempotency_key_reused", Detail: "was used for another request"}}}

@@ -10,8 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/api/idempotency"
 	"lemma/audience"
 	"lemma/campaigns"
 	"lemma/flows"
@@ -94,6 +96,47 @@ func TestRefusalsAreReplayed(t *testing.T) {
 	if diff := cmp.Diff(first.json, again.json); diff != "" || again.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("replayed %q: %s", again.header.Get("Idempotent-Replayed"), diff)
 	}
+}
+
+// Requests of some bytes to verbs of a large object keep its answer each time, until the
+// workspace has no room for more.
+func TestLargeAnswersToSmallRequests(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	metadata := object{}
+	for i := range 20 {
+		metadata[strings.Repeat("k", 20)+string(rune('a'+i))] = strings.Repeat("v", 1_000)
+	}
+	in := w.newCampaign(object{"metadata": metadata})
+	campaign := b.do("POST", "/v1/campaigns", in, under("create")).is(201).id()
+	schedule := func(key, at string) answered {
+		return b.do("POST", "/v1/campaigns/"+campaign+"/schedule", object{"at": at}, under(key))
+	}
+	schedule("k1", "2126-01-01T00:00:00Z").is(202)
+	if excess := b.excess(); len(excess) != 1 || excess[0] < idempotency.SmallAnswer {
+		t.Errorf("the answers count %d", excess)
+	}
+	b.Exec(`update idempotency_keys set excess = $1 where key = 'k1'`, idempotency.MaxExcess)
+	schedule("k2", "2126-01-02T00:00:00Z").is(202)
+	again := schedule("k2", "2126-01-02T00:00:00Z").is(409)
+	if again.problem.Code != "answer_not_kept" || again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("repeated: %s", again.body)
+	}
+	schedule("k1", "2126-01-01T00:00:00Z").is(202)
+	if at := b.do("GET", "/v1/campaigns/"+campaign, nil).is(200).json["scheduled_at"]; at != "2126-01-02T00:00:00Z" {
+		t.Errorf("it is scheduled at %v", at)
+	}
+	in["name"] = "Another"
+	b.do("POST", "/v1/campaigns", in, under("large")).is(201) // as large as its answer
+	b.do("POST", "/v1/campaigns", in, under("large")).is(201)
+}
+
+func (b *bundle) excess() []int64 {
+	b.T.Helper()
+	rows, _ := b.Pool.Query(b.T.Context(), `select excess from idempotency_keys where excess is not null`)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	b.Must(err)
+	return all
 }
 
 // Concurrent requests under one key create one row. Each is answered with it, or with an

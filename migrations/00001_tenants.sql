@@ -45,9 +45,11 @@ create table idempotency_keys (
     status        int,                        -- null while the request runs
     headers       jsonb,
     body          bytea,
+    excess        bigint,                     -- bytes of the answer beyond a multiple of the request; null for most
     created_at    timestamptz not null default now(),
     primary key (workspace_id, key)
 );
+create index idempotency_keys_excess on idempotency_keys (workspace_id) include (excess) where excess is not null;
 create index idempotency_keys_age on idempotency_keys (created_at);
 
 -- The settings that concern all processes, with the values that processes have or had. They

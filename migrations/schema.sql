@@ -715,6 +715,7 @@ create table idempotency_keys (
     status integer,
     headers jsonb,
     body bytea,
+    excess bigint,
     created_at timestamp with time zone not null default now(),
     constraint idempotency_keys_pkey PRIMARY KEY (workspace_id, key),
     constraint idempotency_keys_key_check CHECK (((length(key) >= 1) AND (length(key) <= 255))),
@@ -1342,6 +1343,7 @@ CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
 CREATE INDEX flows_draining ON flows USING btree (workspace_id, id) WHERE (status = 'draining'::text);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
+CREATE INDEX idempotency_keys_excess ON idempotency_keys USING btree (workspace_id) INCLUDE (excess) WHERE (excess IS NOT NULL);
 CREATE INDEX iterations_counting ON iterations USING btree (workspace_id, event_name) WHERE ((event_name IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text])));
 CREATE INDEX iterations_evaluated ON iterations USING btree (cut_off_at) WHERE (status = ANY (ARRAY['running'::text, 'evaluating'::text]));
 CREATE INDEX iterations_guarded ON iterations USING btree (guardrail_at) WHERE ((guardrail_at IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text])));

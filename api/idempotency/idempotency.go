@@ -5,6 +5,7 @@
 //   - A request that has lost its claim commits nothing: Hold puts its fence into the
 //     context, and Keep stores no answer of it.
 //   - Each attempt under a key has the same id for the row that it creates.
+//   - Large answers to small requests have a bound for each workspace, MaxExcess.
 //
 // Package api decides which requests have a key, what makes two of them the same, and
 // which answers are kept. The table idempotency_keys belongs to this package.
@@ -36,6 +37,16 @@ const (
 // keptFor is how long an answer can be replayed.
 const keptFor = 24 * time.Hour
 
+// MaxExcess is how many bytes of answers beyond Excess are kept of a workspace.
+const MaxExcess = 1 << 30
+
+// SmallAnswer, in bytes, and answers below so many times their request do not count as
+// excess. Those of bulks are proportional.
+const (
+	SmallAnswer  = 16 << 10
+	proportional = 8
+)
+
 // Keys keeps the answers of requests with an Idempotency-Key. The request that
 // inserts the row of the key holds its lock and is carried out.
 type Keys struct{ pool *pgxpool.Pool }
@@ -58,6 +69,28 @@ type Answer struct {
 	Status int
 	Header map[string]string
 	Body   []byte
+	excess *int
+}
+
+// WithExcess notes how many bytes the answer has beyond what its request, of so many bytes,
+// could have stored in another way.
+func (a Answer) WithExcess(request int) Answer {
+	if n := len(a.Body) - proportional*request; n > 0 && len(a.Body) > SmallAnswer {
+		a.excess = &n
+	}
+	return a
+}
+
+// HasRoom reports whether the workspace may keep the answer. Requests that end at the same
+// time may keep one each beyond the bound.
+func (k Keys) HasRoom(ctx context.Context, workspace uuid.UUID, a Answer) (room bool, err error) {
+	if a.excess == nil {
+		return true, nil
+	}
+	err = k.pool.QueryRow(ctx, `
+		select coalesce(sum(excess), 0) + $2 <= $3 from idempotency_keys where workspace_id = $1 and excess is not null`,
+		workspace, *a.excess, MaxExcess).Scan(&room)
+	return room, lemma.Wrap(err, "measure kept answers")
 }
 
 var (
@@ -194,8 +227,9 @@ func (c Claim) ID() uuid.UUID {
 // request runs under the key.
 func (k Keys) Keep(ctx context.Context, c Claim, a Answer) error {
 	tag, err := k.pool.Exec(ctx, `
-		update idempotency_keys set status = $4, headers = $5, body = $6
-		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null`, c.workspace, c.key, c.token, a.Status, a.Header, a.Body)
+		update idempotency_keys set status = $4, headers = $5, body = $6, excess = $7
+		where workspace_id = $1 and key = $2 and locked_by = $3 and status is null`,
+		c.workspace, c.key, c.token, a.Status, a.Header, a.Body, a.excess)
 	if err != nil {
 		return fmt.Errorf("keep answer: %w", err)
 	}
