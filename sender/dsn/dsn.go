@@ -48,6 +48,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -68,6 +69,7 @@ const (
 	mostPart   = 64 << 10
 	mostFields = 500
 	mostBlocks = 100
+	mostType   = 2000 // bytes of a Content-Type: to parse thousands of parameters takes long
 )
 
 type receiver struct{ key report.Key }
@@ -142,7 +144,7 @@ func read(body []byte) (*mailReport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("not a mail: %w", sender.ErrUnreadable)
 	}
-	media, params, err := mime.ParseMediaType(text.Header.Get("Content-Type"))
+	media, params, err := mediaType(text.Header.Get("Content-Type"))
 	if err != nil || media != "multipart/report" || params["boundary"] == "" {
 		return nil, fmt.Errorf("not a delivery status notification or a complaint: %w", sender.ErrUnreadable)
 	}
@@ -150,6 +152,13 @@ func read(body []byte) (*mailReport, error) {
 	m.date, _ = text.Header.Date() // without one, the time of arrival
 	m.addAll(multipart.NewReader(text.Body, params["boundary"]))
 	return m, nil
+}
+
+func mediaType(text string) (media string, params map[string]string, err error) {
+	if len(text) > mostType {
+		return "", nil, errors.New("the Content-Type is too long")
+	}
+	return mime.ParseMediaType(text)
 }
 
 // addAll reads the parts that have arrived.
@@ -165,7 +174,7 @@ func (m *mailReport) addAll(parts *multipart.Reader) {
 
 // add reads one part.
 func (m *mailReport) add(part *multipart.Part) {
-	media, _, _ := mime.ParseMediaType(part.Header.Get("Content-Type")) // a part of another form is left out
+	media, _, _ := mediaType(part.Header.Get("Content-Type")) // a part of another form is left out
 	switch media {
 	case "message/delivery-status", "message/global-delivery-status":
 		m.status = blocks(contentOf(part), mostBlocks)

@@ -237,6 +237,13 @@ func TestBounds(t *testing.T) {
 	if got, err := receive(folded); err != nil || len(got) != 1 || got[0].Type != events.TypeBounced {
 		t.Errorf("%+v, %v", got, err)
 	}
+	mail := notification(ours, recipient("failed", "5.1.1", "550 no"))
+	for _, kind := range []string{"multipart/report;", "message/delivery-status\n"} {
+		long := kind[:len(kind)-1] + strings.Repeat("; a*0=x", 1000) + kind[len(kind)-1:]
+		if got, err := receive(strings.Replace(mail, kind, long, 1)); len(got) > 0 {
+			t.Errorf("%s with thousands of parameters: %+v, %v", kind, got, err)
+		}
+	}
 }
 
 func FuzzReceive(f *testing.F) {

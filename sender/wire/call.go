@@ -64,7 +64,13 @@ func (c *Client) Post(ctx context.Context, r Request) (*Answer, *sender.Receipt)
 	if leave == nil {
 		return nil, receipt(ofProvider("server_slow", nil))
 	}
-	defer func() { leave(ctx.Err() != nil) }()
+	end := failed
+	defer func() {
+		if ctx.Err() != nil {
+			end = left
+		}
+		leave(end)
+	}()
 	server, err := c.pool(originOf(r.URL))
 	if err != nil {
 		return nil, notCalled()
@@ -81,6 +87,7 @@ func (c *Client) Post(ctx context.Context, r Request) (*Answer, *sender.Receipt)
 		c.recorder.failed(failure.Receipt)
 		return nil, receipt(failure.Receipt)
 	}
+	end = answered
 	return answer, nil
 }
 

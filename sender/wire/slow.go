@@ -61,11 +61,19 @@ func newSlowServers(timeout time.Duration) *slowServers {
 	return &slowServers{most: timeout / 2, all: map[string]*slowServer{}, credits: map[string]int{}}
 }
 
-// enter returns what ends a call, or nil if none may begin. A call that its caller ended
-// proves nothing about the server.
-func (s *slowServers) enter(o origin) (leave func(ended bool)) {
+// ending is how a call ended.
+type ending int
+
+const (
+	answered ending = iota // by the server
+	failed                 // without an answer: that it was in time proves nothing
+	left                   // by its caller, which proves nothing about the server
+)
+
+// enter returns what ends a call, or nil if none may begin.
+func (s *slowServers) enter(o origin) (leave func(ending)) {
 	if s == nil {
-		return func(bool) {}
+		return func(ending) {}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +85,7 @@ func (s *slowServers) enter(o origin) (leave func(ended bool)) {
 	if one != nil {
 		one.probing = true
 	}
-	return func(ended bool) {
+	return func(end ending) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if one != nil {
@@ -85,8 +93,8 @@ func (s *slowServers) enter(o origin) (leave func(ended bool)) {
 		}
 		now := time.Now()
 		took := now.Sub(began)
-		if !ended || took >= s.most {
-			s.judge(server, took, now)
+		if end != left || took >= s.most {
+			s.judge(server, end, took, now)
 		}
 	}
 }
@@ -105,14 +113,16 @@ func (s *slowServers) find(server string, now time.Time) *slowServer {
 }
 
 // judge records how long a call took.
-func (s *slowServers) judge(server string, took time.Duration, now time.Time) {
+func (s *slowServers) judge(server string, end ending, took time.Duration, now time.Time) {
 	if s.usual == 0 {
 		s.usual = took
 	}
 	s.usual += (took - s.usual) / 64
 	switch {
 	case took < min(s.most, max(leastSlow, slowTimes*s.usual)):
-		s.fast(server)
+		if end == answered {
+			s.fast(server)
+		}
 	case took < s.most && s.credits[server] >= slowCost: // one that hangs is slow at once
 		s.credits[server] -= slowCost
 	default:
@@ -174,13 +184,20 @@ func (s *slowServers) forget(now time.Time) bool {
 	return len(s.all) < before
 }
 
-// serverOf is the domain of a host that can be registered under a public suffix, or the address and
-// port of a host without a name. The suffixes are those of registries only: names in the domains of
+// serverOf is the domain of a host that can be registered under a public suffix, or the address of
+// a host without a name, whatever its port; of IPv6 the network of one site (/48, RFC 6177). Private
+// addresses are the operator's, where each port may be another service. The suffixes are those of registries only: names in the domains of
 // services for all (the private ones of https://publicsuffix.org) cost as little as hosts.
 func serverOf(o origin) string {
 	host, _, err := net.SplitHostPort(o.address)
-	if _, ip := netip.ParseAddr(host); err != nil || ip == nil {
+	if err != nil {
 		return o.address
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip = ip.Unmap(); ip.IsLoopback() || ip.IsPrivate() {
+			return o.address
+		}
+		return siteOf(ip)
 	}
 	labels := strings.Split(strings.ToLower(strings.TrimSuffix(host, ".")), ".")
 	for n := len(labels) - 2; n >= 0; n-- {
@@ -190,4 +207,11 @@ func serverOf(o origin) string {
 		}
 	}
 	return strings.Join(labels, ".")
+}
+
+func siteOf(ip netip.Addr) string {
+	if site, err := ip.Prefix(48); err == nil && ip.Is6() {
+		return site.String()
+	}
+	return ip.String()
 }

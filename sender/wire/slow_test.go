@@ -2,6 +2,9 @@ package wire
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,10 +17,10 @@ func TestSlowServersAreCalledLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowServers(4 * time.Second)
 		o, other := origin{"https", "slow.example:443"}, origin{"https", "fast.example:443"}
-		burst := []func(bool){s.enter(o), s.enter(o), s.enter(o)}
+		burst := []func(ending){s.enter(o), s.enter(o), s.enter(o)}
 		time.Sleep(5 * time.Second)
 		for _, leave := range burst {
-			leave(false)
+			leave(answered)
 		}
 		for _, pause := range []time.Duration{10, 20, 40, 80, 160, 160} {
 			time.Sleep(pause*time.Second - time.Millisecond)
@@ -33,15 +36,15 @@ func TestSlowServersAreCalledLessOften(t *testing.T) {
 				t.Fatalf("not one call at a time after a pause of %d s", pause)
 			}
 			time.Sleep(2 * time.Second)
-			probe(false)
+			probe(answered)
 		}
 		time.Sleep(160 * time.Second)
-		s.enter(o)(true) // its caller ended it
+		s.enter(o)(left) // its caller ended it
 		probe := s.enter(o)
 		if probe == nil || s.enter(o) != nil {
 			t.Fatal("a call that its caller ended changes the state of the server")
 		}
-		probe(false)
+		probe(answered)
 		for range 2 {
 			if s.enter(o) == nil || s.all["slow.example"] != nil {
 				t.Error("a fast call does not end the pauses")
@@ -79,7 +82,7 @@ func TestServersAreDomains(t *testing.T) {
 	for address, want := range map[string]string{
 		"fcm.googleapis.com:443": "googleapis.com", "Evil.Example.:8443": "evil.example", "a.b.evil.co.uk:443": "evil.co.uk",
 		"n1.someone.duckdns.org:443": "duckdns.org", "bucket.s3.dualstack.us-east-1.amazonaws.com:443": "amazonaws.com",
-		"192.0.2.1:443": "192.0.2.1:443", "[2001:db8::1]:8443": "[2001:db8::1]:8443", "localhost:443": "localhost",
+		"192.0.2.1:443": "192.0.2.1", "[2001:db8::1]:8443": "2001:db8::/48", "10.0.0.1:443": "10.0.0.1:443", "[::ffff:192.0.2.1]:9": "192.0.2.1", "localhost:443": "localhost",
 	} {
 		if got := serverOf(origin{"https", address}); got != want {
 			t.Errorf("%s: %s, want %s", address, got, want)
@@ -99,7 +102,7 @@ func TestAFastServerMayBeSlowForOnce(t *testing.T) {
 				t.Fatal("the server is not called")
 			}
 			time.Sleep(took)
-			leave(false)
+			leave(answered)
 		}
 		for range 3 {
 			for range slowCost {
@@ -122,6 +125,54 @@ func TestAFastServerMayBeSlowForOnce(t *testing.T) {
 	})
 }
 
+// A call that fails at once is no answer: hosts that refuse connections today and hang tomorrow stay
+// strangers.
+func TestFailedCallsAreNoCredit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowServers(6 * time.Second)
+		o := origin{"https", "push.example:443"}
+		s.enter(o)(failed)
+		s.enter(o)(left)
+		if len(s.credits) > 0 {
+			t.Errorf("credits %v", s.credits)
+		}
+		leave := s.enter(origin{"https", "other.example:443"})
+		time.Sleep(time.Millisecond)
+		leave(answered)
+		leave = s.enter(o)
+		time.Sleep(2 * time.Second)
+		leave(failed)
+		if s.enter(o) != nil {
+			t.Error("a server whose call failed slowly is called at once")
+		}
+		time.Sleep(firstPause)
+		s.enter(o)(failed)
+		if s.enter(o) == nil || s.enter(o) != nil {
+			t.Error("a failed probe ends the calls one at a time, or prevents them")
+		}
+	})
+}
+
+// TestRefusedCallsAreNoCredit calls a server that refuses connections, and one that answers.
+func TestRefusedCallsAreNoCredit(t *testing.T) {
+	t.Parallel()
+	c := New(Options{Operator: Operator{AllowPrivate: true, AllowStrange: true}, Strange: true})
+	t.Cleanup(c.Close)
+	answers := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(answers.Close)
+	refuses := httptest.NewServer(http.NotFoundHandler())
+	refuses.Close()
+	for at, want := range map[string]int{answers.URL: 1, refuses.URL: 0} {
+		u, _ := url.Parse(at)
+		u.Path = "/"
+		_, none := c.Post(t.Context(), Request{URL: u, Header: http.Header{}, Body: []byte("x")})
+		if got := c.slow.credits[serverOf(originOf(u))]; got != want {
+			t.Errorf("%s has %d credits, want %d: %+v", at, got, want, none)
+		}
+	}
+}
+
 // From when a call is slow depends on the others, so that a slow line makes no server slow.
 func TestSlowIsSlowerThanOthers(t *testing.T) {
 	t.Parallel()
@@ -133,13 +184,13 @@ func TestSlowIsSlowerThanOthers(t *testing.T) {
 			for range 1000 {
 				leave := s.enter(origin{"https", "push.example:443"})
 				time.Sleep(usual)
-				leave(false)
+				leave(answered)
 			}
 			for took, paused := range map[time.Duration]bool{slow * 8 / 10: false, slow * 14 / 10: true} {
 				other := origin{"https", took.String() + ".example:443"}
 				leave := s.enter(other)
 				time.Sleep(took)
-				leave(false)
+				leave(answered)
 				if (s.enter(other) == nil) != paused {
 					t.Errorf("calls take %s: one of %s makes its server slow: %t, want %t", usual, took, !paused, paused)
 				}
@@ -156,29 +207,29 @@ func TestManySlowServersAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowServers(10 * time.Second)
 		known, domains := origin{"https", "push.example:443"}, 0
-		s.enter(known)(false)
-		stranger := func() func(bool) {
+		s.enter(known)(answered)
+		stranger := func() func(ending) {
 			domains++
 			return s.enter(origin{"https", fmt.Sprintf("d%d.example:443", domains)})
 		}
-		hang := func(leave func(bool)) {
+		hang := func(leave func(ending)) {
 			time.Sleep(5 * time.Second)
-			leave(false)
+			leave(answered)
 		}
 		for range mostSlowed {
 			hang(stranger())
 		}
-		burst := []func(bool){stranger(), stranger(), stranger()}
+		burst := []func(ending){stranger(), stranger(), stranger()}
 		time.Sleep(5 * time.Second)
 		for _, leave := range burst {
-			leave(false)
+			leave(answered)
 		}
 		for _, pause := range []time.Duration{10, 20, 40, 80, 160, 160} {
 			time.Sleep(pause*time.Second - time.Millisecond)
 			if stranger() != nil {
 				t.Fatalf("a stranger is called within the pause of %d s", pause)
 			}
-			s.enter(known)(false)
+			s.enter(known)(answered)
 			time.Sleep(time.Millisecond)
 			one := stranger()
 			if one == nil || stranger() != nil {
@@ -188,12 +239,12 @@ func TestManySlowServersAreOne(t *testing.T) {
 		}
 		time.Sleep(160 * time.Second)
 		newcomer := origin{"https", "new.example:443"}
-		s.enter(newcomer)(false)
+		s.enter(newcomer)(answered)
 		one := stranger()
 		if s.enter(newcomer) == nil || one == nil || stranger() != nil {
 			t.Error("a server that answered in time still counts as a stranger, or others do not")
 		}
-		one(true)
+		one(left)
 		time.Sleep(mostPause + time.Second)
 		for range 2 {
 			if stranger() == nil {
