@@ -38,7 +38,7 @@ func TestNamesThatAreAssignedInSomeCases(t *testing.T) {
 		"{% case a %} {% when 1 %}{% assign n = 'x' %}{% else %}{% assign n = 'y' %}{% endcase %}{{ n }}":           false,
 		"{% for i in l %}{% assign n = i %}{% endfor %}{{ n }}":                                                     true,
 		"{% for i in l %}{% assign n = i %}{{ n }}{% endfor %}":                                                     false,
-		"{% for i in l %}{% assign n = i %}{% else %}{% assign n = 0 %}{% endfor %}{{ n }}":                         false,
+		"{% for i in l %}{% assign n = i %}{% else %}{% assign n = 0 %}{% endfor %}{{ n }}":                         true,
 		"{% unless a %}{% assign unsubscribe_url = 'x' %}{% endunless %}{{ unsubscribe_url }}":                      true,
 		"{% if a %}{% if b %}{% assign n = 1 %}{% endif %}{{ n }}{% endif %}":                                       true,
 		"{% if a %}{% if b %}{% assign n = 1 %}{% else %}{% assign n = 2 %}{% endif %}{{ n }}{% endif %}":           false,

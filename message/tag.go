@@ -128,7 +128,7 @@ func (i *inspection) close(m segment) {
 	b := i.blocks[at]
 	i.endBranch(&b)
 	i.blocks = i.blocks[:at]
-	if b.otherwise {
+	if b.otherwise && b.name != "for" { // neither branch of a loop is carried out for null
 		for name := range b.every {
 			i.setName(name)
 		}

@@ -330,6 +330,7 @@ create table resolutions (
     at           timestamptz not null default now(),
     primary key (workspace_id, origin_id, key)
 );
+create index resolutions_sent on resolutions (at) where resolution = 'sent' and api_key_id is null;
 
 -- The origins of a flow's notifications: one per month in which profiles
 -- enrolled, so that all messages of an enrollment are in the partitions of the

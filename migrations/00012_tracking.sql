@@ -78,14 +78,15 @@ create table engagement_counts (
 ) with (fillfactor = 50);
 comment on constraint engagement_counts_pkey on engagement_counts is 'an open or click is counted once';
 
--- Until when the rows of a queue were written: trigger events by received_at, and settled notifications
--- by the time of their attempts. A row each, so that no queue waits for the other.
+-- Until when the rows of a queue were written: trigger events by received_at, settled notifications by
+-- the time of their attempts, and orphaned ones (also in settlement_queue) by that of the evidence that
+-- resolved them. A row each, so that none waits for another.
 create table conversion_positions (
-    queue text not null constraint conversion_positions_queue check (queue in ('conversion_queue', 'settlement_queue')),
+    queue text not null constraint conversion_positions_queue check (queue in ('conversion_queue', 'settlement_queue', 'resolutions')),
     until timestamptz not null default now(),
     constraint conversion_positions_pkey primary key (queue)
 );
-insert into conversion_positions (queue) values ('conversion_queue'), ('settlement_queue');
+insert into conversion_positions (queue) values ('conversion_queue'), ('settlement_queue'), ('resolutions');
 comment on constraint conversion_positions_pkey on conversion_positions is 'a conversion is counted once';
 
 -- Trigger events that may be conversions. A row is deleted in the transaction that queues the conversions.
@@ -97,7 +98,7 @@ create table conversion_queue (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 comment on constraint conversion_queue_pkey on conversion_queue is 'a conversion is counted once';
 
--- Notifications that evidence has settled as accepted: their profiles may have had events before. A row
+-- Notifications that evidence has settled or resolved as accepted: their profiles may have had events before. A row
 -- is deleted in the transaction that queues the conversion, or when no event before the settlement fits.
 create table settlement_queue (
     workspace_id uuid not null,

@@ -274,7 +274,7 @@ create table conversion_positions (
     queue text not null,
     until timestamp with time zone not null default now(),
     constraint conversion_positions_pkey PRIMARY KEY (queue),
-    constraint conversion_positions_queue CHECK ((queue = ANY (ARRAY['conversion_queue'::text, 'settlement_queue'::text])))
+    constraint conversion_positions_queue CHECK ((queue = ANY (ARRAY['conversion_queue'::text, 'settlement_queue'::text, 'resolutions'::text])))
 );
 
 create table conversion_queue (
@@ -1371,6 +1371,7 @@ CREATE INDEX refusals_age ON refusals USING btree (at);
 CREATE INDEX refusals_behind ON refusals USING btree (workspace_id, enrollment_id, at) WHERE (enrollment_id IS NOT NULL);
 CREATE INDEX refusals_profile ON refusals USING btree (workspace_id, flow_id, profile_key, at);
 CREATE INDEX refusals_reason ON refusals USING btree (workspace_id, flow_id, reason, at);
+CREATE INDEX resolutions_sent ON resolutions USING btree (at) WHERE ((resolution = 'sent'::text) AND (api_key_id IS NULL));
 CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, id);
 CREATE INDEX suppressions_written_by ON suppressions USING btree (workspace_id, written_by);
 CREATE INDEX topic_unsubscribes_written_by ON topic_unsubscribes USING btree (workspace_id, written_by);

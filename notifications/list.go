@@ -110,6 +110,8 @@ func (l *Ledger) States(ctx context.Context, workspaceID, origin uuid.UUID, keys
 // since no index covers all profiles of a workspace: see page.ReadParts.
 func (l *Ledger) List(ctx context.Context, workspaceID uuid.UUID, f Filter, q page.Query) ([]Notification, string, error) {
 	switch {
+	case f.OriginID != nil && (f.FlowID != nil || f.Direct), f.FlowID != nil && f.Direct: // none is of both
+		return nil, "", nil
 	case f.OriginID != nil:
 		return l.listBy(ctx, oneOrigin, workspaceID, f, q)
 	case f.FlowID != nil || f.Direct:

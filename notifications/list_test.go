@@ -178,6 +178,14 @@ func TestListOfSeveralOrigins(t *testing.T) {
 			}
 		}
 	}
+	origin := notifications.DirectOrigin(f.Workspace, month)
+	for name, filter := range map[string]notifications.Filter{"flow and direct": {FlowID: &flow, Direct: true},
+		"origin and direct": {OriginID: &origin, Direct: true}, "origin and flow": {OriginID: &origin, FlowID: &flow}} {
+		all, _, err := f.List(t.Context(), f.Workspace, filter, page.Query{Limit: 1})
+		if len(all) > 0 || err != nil {
+			t.Errorf("%s: %d notifications, %v", name, len(all), err)
+		}
+	}
 	for _, cursor := range []string{"x", lemma.NewID().String() + "."} {
 		_, _, err := f.List(t.Context(), f.Workspace, notifications.Filter{FlowID: &flow}, page.Query{Limit: 1, Cursor: cursor})
 		if lemma.KindOf(err) != lemma.Invalid {

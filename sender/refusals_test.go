@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	dto "github.com/prometheus/client_model/go"
 
 	"lemma/events"
 	"lemma/notifications"
@@ -31,6 +32,11 @@ func TestTheCapCountsTheRow(t *testing.T) {
 	}
 	if n := b.carrier.called(address(1)); n != 7 {
 		t.Errorf("called %d times, want three without result, one refusal and three more", n)
+	}
+	var calls dto.Metric
+	b.Must(s.metrics.messages.Write(&calls))
+	if n := calls.GetCounter().GetValue(); n != 4+4+2 {
+		t.Errorf("%v calls are counted, want those with a result", n)
 	}
 }
 

@@ -180,7 +180,7 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 	cancel()
 	took := time.Since(begun)
 	p.adjust(len(w.messages), took, firstAnswer(receipts, begun, took))
-	s.metrics.called(len(w.messages), took)
+	s.metrics.called(len(w.messages), receipts, took)
 	w.receipts = receipts[:min(len(receipts), len(w.rows))]
 	for i := range w.receipts {
 		w.receipts[i].At = c.answered(w.receipts[i].At)

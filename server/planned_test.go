@@ -244,6 +244,8 @@ func (p *planned) engagement() {
 	p.Must(err)
 	_, err = p.Tracking.QueueSettled(ctx, 0)
 	p.Must(err)
+	_, err = p.Tracking.QueueResolved(ctx, 0)
+	p.Must(err)
 	p.Exec(`with one as (select workspace_id, origin_id, key, batch_id, ordinal from notifications where converts limit 1), proof as (
 			insert into provider_events (workspace_id, origin_id, id, provider_id, source, source_event_id, batch_id, ordinal, kind, occurred_at)
 			select workspace_id, origin_id, key, key, 'webhook', key, batch_id, ordinal, 'accepted', now() - interval '1 hour' from one)

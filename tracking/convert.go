@@ -32,7 +32,7 @@ func (t *Tracking) queueDue(ctx context.Context) error {
 		return nil
 	}
 	var failed error
-	for _, queue := range []func(context.Context, time.Duration) (int, error){t.QueueEvents, t.QueueSettled} {
+	for _, queue := range []func(context.Context, time.Duration) (int, error){t.QueueEvents, t.QueueSettled, t.QueueResolved} {
 		for n := convertChunk; n >= convertChunk; {
 			var err error
 			n, err = queue(ctx, committed)
@@ -68,6 +68,20 @@ func (t *Tracking) QueueSettled(ctx context.Context, age time.Duration) (read in
 	return read, lemma.Wrap(err, "queue settled notifications")
 }
 
+// QueueResolved queues orphaned notifications that evidence has resolved as sent, like QueueSettled.
+func (t *Tracking) QueueResolved(ctx context.Context, age time.Duration) (read int, err error) {
+	read, err = t.queue(ctx, age, nextResolved, `
+		insert into settlement_queue (workspace_id, settled_at, batch_id, ordinal)
+		select r.workspace_id, r.at, n.batch_id, n.ordinal from resolutions r
+		cross join lateral (
+			select n.batch_id, n.ordinal from notifications n
+			where n.workspace_id = r.workspace_id and n.origin_id = r.origin_id and n.key = r.key and n.converts offset 0
+		) n
+		where r.resolution = 'sent' and r.api_key_id is null and r.at > $1 and r.at <= $2
+		on conflict (workspace_id, settled_at, batch_id, ordinal) do nothing`)
+	return read, lemma.Wrap(err, "queue resolved notifications")
+}
+
 func (t *Tracking) queue(ctx context.Context, age time.Duration, next, insert string) (read int, err error) {
 	err = pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
 		from, to, n, err := advance(ctx, tx, next, age)
@@ -98,6 +112,8 @@ func advance(ctx context.Context, tx pgx.Tx, next string, age time.Duration) (fr
 var (
 	nextEvents  = nextOf("conversion_queue", "v.received_at", "trigger_events v where true")
 	nextSettled = nextOf("settlement_queue", "v.at", "attempts v where v.basis = 'evidence' and v.outcome = 'accepted'")
+
+	nextResolved = nextOf("resolutions", "v.at", "resolutions v where v.resolution = 'sent' and v.api_key_id is null")
 )
 
 // nextOf is the statement that advances the position of a queue over rows by their time. A

@@ -119,17 +119,26 @@ func (o occurrences) convert(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 	return lemma.Wrap(err, "find conversions")
 }
 
-// acceptedAt selects when the notification n of workspace $1 was accepted: null before, and
-// if it has converted. One that was settled by evidence was accepted at the time of the
-// evidence.
-const acceptedAt = `
-			select min(case a.basis when 'evidence' then least(a.at, (
+// evidenceAt is when evidence first proved the acceptance of the notification n of workspace $1.
+const evidenceAt = `
 				select min(least(p.occurred_at, p.recorded_at)) from provider_events p
-				where p.workspace_id = $1 and p.origin_id = n.origin_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal and p.kind = 'accepted'
-			)) else a.at end) as at from attempts a
-			where a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'
-			  and (select e.conversions from engagements e
-				where e.workspace_id = $1 and e.origin_id = n.origin_id and e.key = n.key and e.conversions > 0) is null`
+				where p.workspace_id = $1 and p.origin_id = n.origin_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal and p.kind = 'accepted'`
+
+// acceptedAt selects when the notification n of workspace $1 was accepted: null before, if it
+// has converted, and if a condition is false. One that was settled by evidence, or orphaned and
+// resolved as sent, was accepted at the time of the evidence, or else of the resolution.
+func acceptedAt(condition string) string {
+	return `
+			select case when ` + condition + ` and (select e.conversions from engagements e
+				where e.workspace_id = $1 and e.origin_id = n.origin_id and e.key = n.key and e.conversions > 0) is null
+			then coalesce((
+				select min(case a.basis when 'evidence' then least(a.at, (` + evidenceAt + `)) else a.at end) from attempts a
+				where a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'
+			), (
+				select least(x.at, (` + evidenceAt + `)) from resolutions x
+				where x.workspace_id = $1 and x.origin_id = n.origin_id and x.key = n.key and x.resolution = 'sent'
+			)) end as at`
+}
 
 // conversionOf reads the conversion c of a notification n.
 const conversionOf = `cross join lateral (
@@ -156,8 +165,7 @@ func (o occurrences) declare(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 			where n.workspace_id = $1 and n.profile_key = p.profile_key and n.converts and n.batch_id is not null offset 0
 		) n
 		`+conversionOf+`
-		cross join lateral (`+acceptedAt+`
-			  and c.conversion_event = any($3::text[])
+		cross join lateral (`+acceptedAt("c.conversion_event = any($3::text[])")+`
 		) sent`, ws, slices.Sorted(maps.Keys(profiles)), slices.Collect(maps.Keys(events)))
 	return err
 }

@@ -103,9 +103,8 @@ func takeSettled(ctx context.Context, tx pgx.Tx, ws uuid.UUID, of queue.Part) (a
 				where n.workspace_id = $1 and n.origin_id = o.origin_id and n.batch_id = t.batch_id and n.ordinal = t.ordinal limit 1
 			) n
 			`+conversionOf+`
-			cross join lateral (`+acceptedAt+`
+			cross join lateral (`+acceptedAt("n.converts")+`
 			) sent
-			where n.converts
 		) c on c.sent is not null`, ws, of.Most, of.Skip)
 	var one settlement
 	var origin, key *uuid.UUID

@@ -3,9 +3,11 @@ package tracking
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
@@ -64,6 +66,51 @@ func TestAnEventBeforeTheSettlementConverts(t *testing.T) {
 	for i := range 6 {
 		want := i == 0 || i == 3 || i == 5
 		b.WantCount(map[bool]int{true: 1}[want], `select count(*) from engagements where key = $1 and conversions = 1`, keyOf(i))
+	}
+	b.WantCount(0, `select count(*) from settlement_queue`)
+}
+
+// Orphaned notifications convert once they are resolved as sent: by the evidence, or else by a person.
+func TestOrphanedNotificationsConvert(t *testing.T) {
+	b := setup(t)
+	b.convertible("bought", time.Hour)
+	called, resolved := time.Now().Add(-20*time.Minute), time.Now().Add(-10*time.Minute)
+	for profile, at := range []time.Duration{-time.Minute, time.Minute, time.Minute, time.Minute} {
+		b.triggerEvent(profile, "bought", called.Add(at), called.Add(at))
+	}
+	b.Exec(`delete from attempts where workspace_id = $1`, b.Workspace)
+	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
+		select workspace_id, batch_id, ordinal, 1, 'unknown', true, 'reaper', $2 from notifications where workspace_id = $1`, b.Workspace, called)
+	b.convert(time.Minute)
+	for profile, by := range []string{"evidence", "evidence", "no evidence", "a person", "evidence", "a person", "not sent"} {
+		resolution, key := "sent", (*uuid.UUID)(nil)
+		switch by {
+		case "no evidence":
+			continue
+		case "a person":
+			key = &b.provider
+		case "not sent":
+			resolution = "not_sent"
+		}
+		b.Exec(`insert into resolutions (workspace_id, origin_id, key, resolution, api_key_id, at)
+			select workspace_id, origin_id, key, $3, $4::uuid, $5 from notifications where workspace_id = $1 and profile_key = $2`,
+			b.Workspace, strconv.Itoa(profile), resolution, key, resolved)
+		if by == "evidence" {
+			b.Exec(`insert into provider_events (workspace_id, origin_id, id, provider_id, source, source_event_id, batch_id, ordinal, kind,
+				occurred_at)
+				select workspace_id, origin_id, gen_random_uuid(), $3, 'webhook', key, batch_id, ordinal, 'accepted', $4
+				from notifications where workspace_id = $1 and profile_key = $2`, b.Workspace, strconv.Itoa(profile), b.provider, called)
+		}
+	}
+	for profile := 4; profile < 7; profile++ {
+		b.triggerEvent(profile, "bought", resolved.Add(time.Minute), resolved.Add(time.Minute))
+	}
+	b.Exec(`update conversion_positions set until = $1 where queue = 'resolutions'`, called)
+	b.Must(b.queueDue(t.Context()))
+	b.WantCount(3, `select count(*) from settlement_queue`) // those by evidence
+	b.convert(time.Minute)
+	for profile, want := range []int{0, 1, 0, 0, 1, 1, 0} {
+		b.WantCount(want, `select count(*) from engagements where key = $1 and conversions = 1`, keyOf(profile))
 	}
 	b.WantCount(0, `select count(*) from settlement_queue`)
 }

@@ -82,7 +82,8 @@ func TestServersAreDomains(t *testing.T) {
 	for address, want := range map[string]string{
 		"fcm.googleapis.com:443": "googleapis.com", "Evil.Example.:8443": "evil.example", "a.b.evil.co.uk:443": "evil.co.uk",
 		"n1.someone.duckdns.org:443": "duckdns.org", "bucket.s3.dualstack.us-east-1.amazonaws.com:443": "amazonaws.com",
-		"192.0.2.1:443": "192.0.2.1", "[2001:db8::1]:8443": "2001:db8::/48", "10.0.0.1:443": "10.0.0.1:443", "[::ffff:192.0.2.1]:9": "192.0.2.1", "localhost:443": "localhost",
+		"192.0.2.1:443": "192.0.2.1", "[2001:db8::1]:8443": "2001:db8::/48", "10.0.0.1:443": "10.0.0.1:443",
+		"[::ffff:192.0.2.1]:9": "192.0.2.1", "localhost:443": "localhost",
 	} {
 		if got := serverOf(origin{"https", address}); got != want {
 			t.Errorf("%s: %s, want %s", address, got, want)
