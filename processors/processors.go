@@ -15,19 +15,37 @@ import (
 //
 // One workspace leaves one to the others, and those that wait are served round robin: what takes long
 // delays other workspaces for one computation at most. Each kind has slots of its own, so that a short
-// computation does not wait for long ones of another kind.
-type Processors struct{ slots *slots.Slots }
-
-// New returns the slots of a kind.
-func New() *Processors { return of(runtime.GOMAXPROCS(0)) }
-
-func of(n int) *Processors {
-	return &Processors{slots.New(slots.Limits{Process: n, Workspace: max(1, n-1)}, nil)}
+// computation does not wait for long ones of another kind and workspace. All kinds together, a workspace
+// computes two at a time, or one less than there are processors.
+type Processors struct {
+	slots    *slots.Slots
+	together *slots.Slots // of all kinds
 }
 
-// Enter waits for a slot of a workspace. The caller holds no lock or other slot that a computation of
-// this kind needs, and computes without waiting for anything until leave.
+// New returns the slots of a kind.
+func New() *Processors { return &Processors{kind(here), together} }
+
+var (
+	here     = runtime.GOMAXPROCS(0)
+	together = allKinds(here)
+)
+
+func kind(n int) *slots.Slots {
+	return slots.New(slots.Limits{Process: n, Workspace: max(1, n-1)}, nil)
+}
+
+func allKinds(n int) *slots.Slots {
+	return slots.New(slots.Limits{Workspace: max(n-1, min(n, 2))}, nil)
+}
+
+// Enter waits for a slot of a workspace. The caller holds no lock that a computation of this kind needs
+// and no slot of any kind, and computes without waiting for anything until leave.
 func (p *Processors) Enter(workspace uuid.UUID) (leave func()) {
-	leave, _ = p.slots.Await(context.Background(), slots.Resource{Workspace: workspace}) // it waits for ever
-	return leave
+	of := slots.Resource{Workspace: workspace}
+	leaveAll, _ := p.together.Await(context.Background(), of) // it waits for ever
+	leaveKind, _ := p.slots.Await(context.Background(), of)
+	return func() {
+		leaveKind()
+		leaveAll()
+	}
 }

@@ -15,7 +15,7 @@ func TestAWorkspaceLeavesAProcessor(t *testing.T) {
 	t.Parallel()
 	first, second := slots.Resource{Workspace: uuid.UUID{1}}, slots.Resource{Workspace: uuid.UUID{2}}
 	for n, most := range map[int]int{1: 1, 2: 1, 4: 3} {
-		p := of(n)
+		p := &Processors{kind(n), allKinds(n)}
 		for range most {
 			p.Enter(first.Workspace)
 		}
@@ -28,5 +28,34 @@ func TestAWorkspaceLeavesAProcessor(t *testing.T) {
 		if enters(first) || enters(second) != (n > 1) {
 			t.Errorf("%d processors, %d of them taken by one workspace", n, most)
 		}
+	}
+}
+
+// Each of two kinds has a slot, and all kinds together have as many as there are processors for a workspace.
+func TestAllKindsTogether(t *testing.T) {
+	t.Parallel()
+	for n, most := range map[int]int{1: 1, 2: 2, 3: 2, 8: 7} {
+		together := allKinds(n)
+		kinds := make([]*Processors, most+1)
+		leave := make([]func(), most)
+		for i := range kinds {
+			kinds[i] = &Processors{kind(n), together}
+		}
+		for i := range leave {
+			leave[i] = kinds[i].Enter(uuid.UUID{1})
+		}
+		kinds[most].Enter(uuid.UUID{2})()
+		entered := make(chan struct{})
+		go func() {
+			kinds[most].Enter(uuid.UUID{1})()
+			close(entered)
+		}()
+		select {
+		case <-entered:
+			t.Errorf("%d processors: a workspace computes %d at a time", n, most+1)
+		case <-time.After(10 * time.Millisecond):
+		}
+		leave[0]()
+		<-entered
 	}
 }
