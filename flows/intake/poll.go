@@ -186,7 +186,7 @@ func (in *Intake) pollAudience(ctx context.Context, p poll) (polled, error) {
 	if i < 0 || !named {
 		return done, errPolledNoMore // the previous version had the trigger; publishing deletes the row
 	}
-	c := &chunk{Intake: in, poll: p, graph: g, condition: triggers[i].Condition, done: &done}
+	c := &chunk{Intake: in, poll: p, graph: g, condition: triggers[i].Condition, done: &done, firsts: newFirsts()}
 	done.every = triggers[i].Every
 	var columns []string
 	if c.condition != nil && c.condition.Uses().Profile {

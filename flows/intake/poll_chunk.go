@@ -21,18 +21,23 @@ type chunk struct {
 	graph     *graph.Graph
 	condition *graph.Condition
 	done      *polled
+	firsts    *firsts
 
 	pending []*Trigger
 	refused []*candidate // excluded by the condition
 }
 
-// add decides by the row whether a profile is a candidate. A profile that the
+// add decides by the first row of a profile whether it is a candidate, as the entry does. One
+// whose first row counts as a further one is left to the next poll. A profile that the
 // condition excludes is refused here: to enroll it and check at the entry would write
 // an enrollment for each of them at every poll.
 func (c *chunk) add(row audience.Row) {
 	if !enrollment.IsProfileKey(row.Key) {
 		c.done.refused[enrollment.InvalidKey]++
 		c.metrics.Triggered(enrollment.Refused, enrollment.InvalidKey, 1)
+		return
+	}
+	if !c.firsts.add(row.Key) {
 		return
 	}
 	o := c.occurrence(strings.Clone(row.Key)) // a part of the memory of many rows

@@ -127,6 +127,29 @@ func TestAnAudienceIsFiltered(t *testing.T) {
 	}
 }
 
+// A profile with several rows is decided by the first one, once: as the entry and the plan decide it.
+func TestAnAudienceWithSeveralRowsOfAProfile(t *testing.T) {
+	b := setup(t, 10)
+	b.ExecDB(`alter table customers drop constraint customers_pkey`)
+	b.ExecDB(`insert into customers (id, email, country) select id, email, case country when 'DE' then 'FR' else 'DE' end from customers`)
+	flow := b.Live(flowstest.Polled("once", "profile.country == 'DE'"))
+	plan, err := b.Plan(t.Context(), b.Workspace, flow, 1, flows.InFlight{})
+	b.Must(err)
+	if plan.Enrolls == nil || *plan.Enrolls != 5 {
+		t.Errorf("the plan has %v, want 5", plan.Enrolls)
+	}
+	for _, enrolled := range []int64{5, 0} {
+		b.MakePollsDue()
+		b.PollOne()
+		b.Settle()
+		if r := b.polledRow(flow); *r.Rows != 20 || *r.Enrolled != enrolled || r.Refused[enrollment.Filtered] != 5 {
+			t.Errorf("%+v", r)
+		}
+	}
+	b.WantCount(5, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2`, b.Workspace, flow)
+	b.WantCount(5, `select count(*) from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered'`, b.Workspace, flow)
+}
+
 // A source that fails delays only its own flow, longer each time, and the counts explain
 // it. It recovers by itself.
 func TestAnAudienceThatCannotBeRead(t *testing.T) {

@@ -30,7 +30,8 @@ func (in *Intake) CountNew(ctx context.Context, ws, flow uuid.UUID, g *graph.Gra
 	if err != nil {
 		return 0, err
 	}
-	c := &forecastChunk{Intake: in, ws: ws, flow: flow, graph: g, condition: triggers[i].Condition, recurred: recurred, now: now}
+	c := &forecastChunk{Intake: in, ws: ws, flow: flow, graph: g, condition: triggers[i].Condition, recurred: recurred, now: now,
+		firsts: newFirsts()}
 	var columns []string
 	if c.condition != nil && c.condition.Uses().Profile {
 		columns = execution.ColumnsOf(g, a)
@@ -50,6 +51,7 @@ type forecastChunk struct {
 	condition *graph.Condition
 	recurred  bool
 	now       time.Time
+	firsts    *firsts
 
 	pending []Repetition
 	enrolls int64
@@ -57,7 +59,7 @@ type forecastChunk struct {
 
 // add decides by the row, as a poll does.
 func (c *forecastChunk) add(ctx context.Context, row audience.Row) error {
-	if !enrollment.IsProfileKey(row.Key) {
+	if !enrollment.IsProfileKey(row.Key) || !c.firsts.add(row.Key) {
 		return nil
 	}
 	if c.condition != nil {
