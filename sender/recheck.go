@@ -50,7 +50,7 @@ func (s *Sender) recheck(ctx context.Context, c *claim, channel lemma.Channel) (
 	}
 	left := make([]row, 0, len(c.rows))
 	for i, r := range c.rows {
-		reason := rows.reasons[i]
+		reason := rows.skipReason(channel, profiles[i], r.Address)
 		s.metrics.rechecked(reason)
 		if reason == "" {
 			left = append(left, r)
@@ -116,39 +116,50 @@ func (s *Sender) skipOptedOut(ctx context.Context, c *claim) (gone []outcome, er
 	return gone, nil
 }
 
-// called are the rows of a claim, and why they must not be called any more by the rows that
-// their audience has of their profiles now.
-type called struct {
-	addresses []string // in canonical form
-	reasons   []string
-	of        map[string][]int // by profile
+// called are the profiles of the rows of a claim, by what their audience has of them now. An
+// audience may have any number of rows of one profile.
+type called map[string]*profileNow
+
+type profileNow struct {
+	found, optedOut bool            // in any of its rows
+	addresses       map[string]bool // in canonical form, of the rows of the claim: whether the audience has them
 }
 
-// newCalled returns rows whose profiles have left the audience, unless it has rows of them.
-func newCalled(channel lemma.Channel, rows []row, profiles []string) *called {
-	c := &called{make([]string, len(rows)), make([]string, len(rows)), make(map[string][]int, len(rows))}
+// newCalled returns the profiles, of which the audience has no row yet.
+func newCalled(channel lemma.Channel, rows []row, profiles []string) called {
+	c := make(called, len(rows))
 	for i, r := range rows {
-		c.addresses[i] = addresses.Parse(channel, r.Address).Canonical
-		c.reasons[i] = notifications.LeftAudience
-		c.of[profiles[i]] = append(c.of[profiles[i]], i)
+		if c[profiles[i]] == nil {
+			c[profiles[i]] = &profileNow{addresses: map[string]bool{}}
+		}
+		c[profiles[i]].addresses[addresses.Parse(channel, r.Address).Canonical] = false
 	}
 	return c
 }
 
-// compare compares the rows of a profile with one that the audience has of it.
-func (c *called) compare(profile string, now AudienceRow) {
-	for _, i := range c.of[profile] {
-		c.reasons[i] = skipReason(c.reasons[i], c.addresses[i], now)
+// compare notes a row that the audience has of a profile.
+func (c called) compare(profile string, now AudienceRow) {
+	p := c[profile]
+	if p == nil {
+		return
+	}
+	p.found, p.optedOut = true, p.optedOut || now.OptedOut
+	for _, address := range now.Addresses {
+		if _, of := p.addresses[address]; of {
+			p.addresses[address] = true
+		}
 	}
 }
 
-// skipReason returns why an address must not be called, or "", by another row of its
-// profile. before is the reason by the rows so far. An opt-out in any row is one of the profile.
-func skipReason(before, address string, now AudienceRow) string {
-	switch {
-	case now.OptedOut || before == notifications.UnsubscribedSince:
+// skipReason returns why an address of a profile must not be called, or "". An opt-out in any row is
+// one of the profile.
+func (c called) skipReason(channel lemma.Channel, profile, address string) string {
+	switch p := c[profile]; {
+	case !p.found:
+		return notifications.LeftAudience
+	case p.optedOut:
 		return notifications.UnsubscribedSince
-	case before == "" || slices.Contains(now.Addresses, address):
+	case p.addresses[addresses.Parse(channel, address).Canonical]:
 		return ""
 	}
 	return notifications.AddressChanged

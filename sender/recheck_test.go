@@ -327,3 +327,15 @@ func TestAPauseDuringTheRead(t *testing.T) {
 	}
 	b.wantCounts(notifications.Counts{Skipped: 1, Pending: 1})
 }
+
+// BenchmarkRowsOfOneProfile compares the rows of a batch with rows of an audience that all have one key.
+func BenchmarkRowsOfOneProfile(b *testing.B) {
+	rows, profiles := make([]row, 500), make([]string, 500)
+	for i := range rows {
+		rows[i].Address, profiles[i] = address(i), "one"
+	}
+	c := newCalled(lemma.Email, rows, profiles)
+	for i := 0; b.Loop(); i++ {
+		c.compare("one", AudienceRow{Addresses: []string{address(i)}})
+	}
+}

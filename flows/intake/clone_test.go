@@ -24,9 +24,9 @@ func TestAChunkKeepsNoMemoryOfItsRows(t *testing.T) {
 	}
 	rows := "profile" + strings.Repeat("x", 1000)
 	key := rows[:len("profile")]
-	polled := &chunk{poll: poll{start: time.Now()}, graph: g, done: &polled{}}
+	polled := &chunk{poll: poll{start: time.Now()}, graph: g, done: &polled{}, firsts: newFirsts()}
 	polled.add(audience.Row{Key: key, Payload: rows})
-	forecast := &forecastChunk{graph: g, now: time.Now()}
+	forecast := &forecastChunk{graph: g, now: time.Now(), firsts: newFirsts()}
 	if err := forecast.add(t.Context(), audience.Row{Key: key, Payload: rows}); err != nil {
 		t.Fatal(err)
 	}
