@@ -81,7 +81,7 @@ func (f *Flows) changesTo(ctx context.Context, now Flow, text json.RawMessage) (
 	if err != nil {
 		return nil, err
 	}
-	return changes(live.Definition, text)
+	return graph.Compare(now.WorkspaceID, live.Definition, text)
 }
 
 // forecast is the effect on active enrollments of other versions.

@@ -222,17 +222,5 @@ func (f *Flows) Diff(ctx context.Context, ws, flow uuid.UUID, from, to int) ([]g
 			return nil, fmt.Errorf("pin templates of version %d of flow %s: %w", v.Version, flow, err)
 		}
 	}
-	return changes(a.Definition, b.Definition)
-}
-
-func changes(from, to json.RawMessage) ([]graph.Difference, error) {
-	a, err := graph.Decode(from)
-	if err != nil {
-		return nil, err
-	}
-	b, err := graph.Decode(to)
-	if err != nil {
-		return nil, err
-	}
-	return append([]graph.Difference{}, graph.Diff(a, b)...), nil
+	return graph.Compare(ws, a.Definition, b.Definition)
 }

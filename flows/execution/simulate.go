@@ -12,7 +12,6 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/graph"
 	"lemma/message"
-	"lemma/processors"
 	"lemma/webhooks"
 )
 
@@ -103,13 +102,10 @@ func (e *Evaluator) Simulate(ctx context.Context, r *Route, script Script) (Simu
 	return s.made, nil
 }
 
-// simulating bounds the conditions of simulations that are evaluated at a time.
-var simulating = processors.New()
-
 // evaluate evaluates a condition.
 func (t *Execution) evaluate(c *graph.Condition, v graph.Vars) (bool, error) {
 	if t.simulated {
-		defer simulating.Enter(t.WorkspaceID)()
+		return c.EvalInTurn(t.WorkspaceID, v)
 	}
 	return c.Eval(v)
 }

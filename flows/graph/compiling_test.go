@@ -19,4 +19,11 @@ func TestCompilationsWaitForAProcessor(t *testing.T) {
 	if err == nil {
 		t.Error("an empty definition compiles")
 	}
+	err = processorstest.Waits(t, compiling, workspace, func() error {
+		_, err := Compare(workspace, []byte(`{}`), []byte(`{"start":"x"}`))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }

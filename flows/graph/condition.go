@@ -15,8 +15,10 @@ import (
 	"cel.dev/cel-go/common"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/interpreter"
+	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/processors"
 )
 
 // Limits on what a condition may cost. A unit is about one operation; the limit stops it
@@ -94,6 +96,16 @@ func (c *Condition) Eval(v Vars) (bool, error) {
 		return yes, nil
 	}
 	return false, errors.New("the answer is neither true nor false")
+}
+
+// evaluating bounds the conditions that are evaluated at a time outside of transactions.
+var evaluating = processors.New()
+
+// EvalInTurn is Eval once the workspace has a processor. The caller holds no transaction, which
+// would be held for the time of the wait.
+func (c *Condition) EvalInTurn(workspace uuid.UUID, v Vars) (bool, error) {
+	defer evaluating.Enter(workspace)()
+	return c.Eval(v)
 }
 
 // Holds evaluates a condition on an event; a nil condition is true. A condition that

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+
+	"github.com/google/uuid"
 )
 
 // Difference is one place where two definitions differ.
@@ -14,6 +16,20 @@ type Difference struct {
 	Op      string          // add, remove or replace
 	From    json.RawMessage // nil: add
 	To      json.RawMessage // nil: remove
+}
+
+// Compare is Diff of two texts, once the workspace has a processor.
+func Compare(workspace uuid.UUID, from, to []byte) ([]Difference, error) {
+	defer compiling.Enter(workspace)()
+	a, err := Decode(from)
+	if err != nil {
+		return nil, err
+	}
+	b, err := Decode(to)
+	if err != nil {
+		return nil, err
+	}
+	return append([]Difference{}, Diff(a, b)...), nil
 }
 
 // Diff returns the operations that turn one definition into the other, node by node and

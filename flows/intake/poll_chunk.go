@@ -46,7 +46,7 @@ func (c *chunk) add(row audience.Row) {
 		return
 	}
 	person := execution.Profile{Row: row}
-	is, err := c.condition.Eval(graph.Vars{Trigger: o.Data(), Profile: person.Columns(), Now: c.start})
+	is, err := c.condition.EvalInTurn(c.ws, graph.Vars{Trigger: o.Data(), Profile: person.Columns(), Now: c.start})
 	if is && err == nil {
 		c.pending = append(c.pending, o)
 		return

@@ -322,7 +322,7 @@ func (v *prediction) decide(q *inquiry, trigger map[string]any) {
 	if q.person != nil {
 		vars.Profile = q.person.Columns()
 	}
-	if is, err := c.Eval(vars); err != nil {
+	if is, err := c.EvalInTurn(q.flow.WorkspaceID, vars); err != nil {
 		v.reason, v.detail = enrollment.ConditionError, err.Error()
 	} else if !is {
 		v.reason, v.detail = enrollment.Filtered, "its condition is false"
