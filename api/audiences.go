@@ -92,10 +92,6 @@ func (s *server) getAudience(ctx context.Context, c *call, _ none) (audienceBody
 }
 
 func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) (audienceBody, error) {
-	old, err := s.Audiences.Get(ctx, c.workspace(), c.id)
-	if err != nil {
-		return audienceBody{}, err
-	}
 	p := audience.Patch{Name: in.Name, SQL: in.SQL, KeyColumn: in.KeyColumn, EmailColumn: in.EmailColumn.patched(),
 		PhoneColumn: in.PhoneColumn.patched(), PhoneRegion: in.PhoneRegion.patched(), PushColumn: in.PushColumn.patched(),
 		OptedOutColumn: in.OptedOutColumn.patched()}
@@ -106,10 +102,9 @@ func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) 
 		}
 		p.DataSourceID = &source
 	}
-	if err := s.checkNeeded(ctx, c, old, p); err != nil {
-		return audienceBody{}, err
-	}
-	changed, err := s.Audiences.Update(ctx, c.workspace(), c.id, c.ifMatch, p)
+	changed, err := s.Audiences.Update(ctx, c.workspace(), c.id, c.ifMatch, p, func(ctx context.Context, old audience.Audience) error {
+		return s.checkNeeded(ctx, c, old, p)
+	})
 	if err != nil {
 		return audienceBody{}, ofSource(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"lemma/pgtest"
 )
 
 // A skipped notification of a flow has no batch, but names its flow and node.
@@ -246,6 +248,41 @@ func TestAnAudienceThatIsNeeded(t *testing.T) {
 	b.Exec(`update flows set live_version = null, status = 'draft'`)
 	b.Exec(`update enrollments set status = 'exited', ended_at = now(), resume_at = null`)
 	b.do("PATCH", path, object{"key_column": "email"}).is(200)
+}
+
+// A patch finds a flow that was published while the source validated its query: those that begin to use
+// the audience lock it.
+func TestAnAudienceThatIsNeededMeanwhile(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	held, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	_, err = held.Exec(t.Context(), `select from audiences for key share`)
+	b.Must(err)
+	patched := make(chan answered)
+	go func() { patched <- b.do("PATCH", "/v1/audiences/"+w.audience, object{"key_column": "name"}) }()
+	pgtest.WaitForLocks(t, b.Pool, 1)
+	b.enrolled(w, "c1")
+	b.Must(held.Rollback(t.Context()))
+	if got := <-patched; got.status != 409 || got.problem.Code != "in_use" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	b.do("POST", "/v1/flows/"+w.flow+"/versions", object{"definition": w.definition(nil)}).is(201)
+	b.do("POST", "/v1/flows/"+w.flow+"/versions/2/publish", object{"in_flight": object{"mode": "stay"}}).is(202)
+	for path, body := range map[string]any{"/v1/flows/" + w.flow + "/rollback": nil,
+		"/v1/campaigns/" + w.campaign + "/send": nil} {
+		held, err := b.Pool.Begin(t.Context())
+		b.Must(err)
+		_, err = held.Exec(t.Context(), `select from audiences for update`)
+		b.Must(err)
+		used := make(chan answered)
+		go func() { used <- b.do("POST", path, body) }()
+		pgtest.WaitForLocks(t, b.Pool, 1)
+		b.Must(held.Rollback(t.Context()))
+		if got := <-used; got.status > 202 {
+			t.Errorf("%s: %d %s", path, got.status, got.body)
+		}
+	}
 }
 
 // So is one by which a campaign would.

@@ -131,8 +131,10 @@ func (a *Audiences) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Aud
 }
 
 // Update changes an audience. ifMatch, if not nil, must be its version. A change of
-// the query is validated at the source first.
-func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Patch) (Audience, error) {
+// the query is validated at the source first. It is not changed if check, which may be nil, fails
+// before that, or afterwards while the audience is locked: what begins to use it locks it too.
+func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Patch, check func(context.Context, Audience) error,
+) (Audience, error) {
 	old, err := a.Get(ctx, ws, id)
 	if err != nil {
 		return Audience{}, err
@@ -142,6 +144,15 @@ func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 	}
 	if old.Version != *ifMatch {
 		return Audience{}, updated(pgx.ErrNoRows, "audience")
+	}
+	needed := func(ctx context.Context) error {
+		if check == nil {
+			return nil
+		}
+		return check(ctx, old)
+	}
+	if err := needed(ctx); err != nil {
+		return Audience{}, err
 	}
 	changed := p.apply(old)
 	if err := lemma.CheckName(changed.Name); err != nil {
@@ -154,7 +165,7 @@ func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 		}
 		changed.Columns = report.Columns
 	}
-	return a.save(ctx, changed)
+	return a.save(ctx, changed, needed)
 }
 
 func (p Patch) apply(x Audience) Audience {
@@ -197,20 +208,35 @@ func (x Audience) AddressColumn(channel lemma.Channel) string {
 	return x.EmailColumn
 }
 
-func (a *Audiences) save(ctx context.Context, x Audience) (Audience, error) {
+func (a *Audiences) save(ctx context.Context, x Audience, check func(context.Context) error) (saved Audience, err error) {
 	columns, err := json.Marshal(x.Columns)
 	if err != nil {
 		return Audience{}, fmt.Errorf("update audience: %w", err)
 	}
-	saved, err := fence.One(ctx, a.pool, pgx.RowToStructByName[Audience], `
+	err = fence.Transact(ctx, a.pool, func(tx pgx.Tx) error {
+		locked, err := tx.Exec(ctx, `select from audiences where workspace_id = $1 and id = $2 and version = $3 for update`,
+			x.WorkspaceID, x.ID, x.Version)
+		if err != nil {
+			return err
+		}
+		if locked.RowsAffected() == 0 {
+			return pgx.ErrNoRows
+		}
+		if err := check(ctx); err != nil {
+			return err
+		}
+		rows, _ := tx.Query(ctx, `
 update audiences
    set data_source_id = $4, name = $5, sql = $6, key_column = $7, email_column = nullif($8, ''), phone_column = nullif($9, ''),
        phone_region = nullif($10, ''), push_column = nullif($11, ''), opted_out_column = nullif($12, ''), columns = $13,
        version = version + 1, updated_at = now()
  where workspace_id = $1 and id = $2 and version = $3
 returning `+audienceColumns,
-		x.WorkspaceID, x.ID, x.Version, x.DataSourceID, x.Name, x.SQL, x.KeyColumn, x.EmailColumn, x.PhoneColumn, x.PhoneRegion,
-		x.PushColumn, x.OptedOutColumn, columns)
+			x.WorkspaceID, x.ID, x.Version, x.DataSourceID, x.Name, x.SQL, x.KeyColumn, x.EmailColumn, x.PhoneColumn, x.PhoneRegion,
+			x.PushColumn, x.OptedOutColumn, columns)
+		saved, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Audience])
+		return err
+	})
 	return saved, updated(err, "audience")
 }
 

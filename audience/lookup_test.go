@@ -277,7 +277,7 @@ func TestLookupOfAChangedSource(t *testing.T) {
 	read(CodeChanged)
 	pgtest.Exec(t, b.DB, "grant select on customers to "+b.Role)
 	sql := "select id + 1 as k, email, name from customers"
-	if _, err := b.Update(t.Context(), b.Workspace, x.ID, nil, Patch{SQL: &sql}); err != nil {
+	if _, err := b.Update(t.Context(), b.Workspace, x.ID, nil, Patch{SQL: &sql}, nil); err != nil {
 		t.Fatal(err)
 	}
 	wantKeys(t, read("fine"))

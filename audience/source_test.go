@@ -153,7 +153,7 @@ func TestTenantsDoNotMeet(t *testing.T) {
 			return err
 		},
 		"get":               func() error { _, err := b.Get(ctx, other, x.ID); return err },
-		"update":            func() error { _, err := b.Update(ctx, other, x.ID, nil, Patch{Name: &none}); return err },
+		"update":            func() error { _, err := b.Update(ctx, other, x.ID, nil, Patch{Name: &none}, nil); return err },
 		"delete":            func() error { return b.Delete(ctx, other, x.ID) },
 		"preview":           func() error { _, err := b.Preview(ctx, other, x.ID, 1); return err },
 		"count":             func() error { _, err := b.Audiences.Count(ctx, other, x.ID, ""); return err },
@@ -200,16 +200,16 @@ func TestAudiencesAreKept(t *testing.T) {
 		"opted out, of another type":  {Patch{OptedOutColumn: &key}, "query_invalid /opted_out_column"},
 		"a column that is still used": {Patch{SQL: &short}, "query_invalid /opted_out_column"},
 	} {
-		_, err := b.Update(t.Context(), b.Workspace, n.ID, nil, c.patch)
+		_, err := b.Update(t.Context(), b.Workspace, n.ID, nil, c.patch, nil)
 		if got := codeOf(err); got != c.want {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	changed, err := b.Update(t.Context(), b.Workspace, n.ID, &made.Version, Patch{SQL: &short, OptedOutColumn: &none})
+	changed, err := b.Update(t.Context(), b.Workspace, n.ID, &made.Version, Patch{SQL: &short, OptedOutColumn: &none}, nil)
 	if err != nil || changed.Version != 2 || len(changed.Columns) != 2 || changed.OptedOutColumn != "" {
 		t.Errorf("%+v, %v", changed, err)
 	}
-	_, err = b.Update(t.Context(), b.Workspace, n.ID, &made.Version, Patch{Name: &key})
+	_, err = b.Update(t.Context(), b.Workspace, n.ID, &made.Version, Patch{Name: &key}, nil)
 	wantCode(t, err, "stale")
 	if err := b.Delete(t.Context(), b.Workspace, n.ID); err != nil {
 		t.Error(err)
@@ -226,7 +226,7 @@ func TestOneOfManyEditorsWins(t *testing.T) {
 	for i := range 20 {
 		name := strings.Repeat("n", i+1)
 		all.Go(func() {
-			_, err := b.Update(t.Context(), b.Workspace, x.ID, &x.Version, Patch{Name: &name})
+			_, err := b.Update(t.Context(), b.Workspace, x.ID, &x.Version, Patch{Name: &name}, nil)
 			codes <- codeOf(err)
 		})
 	}

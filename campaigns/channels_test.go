@@ -248,7 +248,7 @@ func TestChannelIsCheckedAtEachStep(t *testing.T) {
 	_, err = b.Send(t.Context(), b.Workspace, sending.ID, uuid.Nil)
 	b.Must(err)
 	none := ""
-	_, err = b.deps.Audiences.Update(t.Context(), b.Workspace, b.audience, nil, audience.Patch{PhoneColumn: &none, PhoneRegion: &none})
+	_, err = b.deps.Audiences.Update(t.Context(), b.Workspace, b.audience, nil, audience.Patch{PhoneColumn: &none, PhoneRegion: &none}, nil)
 	b.Must(err)
 	if _, err := b.Schedule(t.Context(), b.Workspace, c.ID, time.Now().Add(time.Hour),
 		uuid.Nil); faultAt(err) != "/audience_id wrong_channel" {

@@ -21,7 +21,7 @@ func (b *bundle) strict() Campaign {
 	ctx := context.Background()
 	b.ExecDB(`alter table customers add data jsonb default '{"city":"Kyiv"}'; grant select on customers to ` + b.Role)
 	_, err := b.deps.Audiences.Update(ctx, b.Workspace, b.Audience, nil,
-		audience.Patch{SQL: new("select id, email, name, opted_out, data from customers order by id::int")})
+		audience.Patch{SQL: new("select id, email, name, opted_out, data from customers order by id::int")}, nil)
 	b.Must(err)
 	tpl, err := b.deps.Templates.Create(ctx, b.Workspace,
 		message.NewTemplate{ID: lemma.NewID(), Name: "strict", Content: message.Content{Subject: "Hi", Text: "{{ data.city }}"}})

@@ -38,6 +38,13 @@ func (c *Campaigns) start(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.U
 	if err != nil {
 		return err
 	}
+	// A change of the audience that a campaign in progress does not allow happens before, or finds it.
+	_, err = tx.Exec(ctx, `
+		select from campaigns c join audiences a on a.workspace_id = c.workspace_id and a.id = c.audience_id
+		where c.workspace_id = $1 and c.id = $2 for key share of a`, workspaceID, id)
+	if err != nil {
+		return fmt.Errorf("lock the audience of %s: %w", id, err)
+	}
 	_, err = tx.Exec(ctx, `
 		insert into fanouts (workspace_id, campaign_id) values ($1, $2)
 		on conflict (workspace_id, campaign_id) do nothing`, workspaceID, id)

@@ -208,7 +208,7 @@ func TestAnAudienceLosesAColumn(t *testing.T) {
 	b.RecordEvent("c1", "cart")
 	b.Settle()
 	_, err := b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil,
-		audience.Patch{SQL: new("select id, email, name, country, zone, opted_out from customers")})
+		audience.Patch{SQL: new("select id, email, name, country, zone, opted_out from customers")}, nil)
 	b.Must(err)
 	b.RecordEvent("c2", "cart")
 	_, err = b.RunOnce(bg)
@@ -238,7 +238,7 @@ func TestMissingColumns(t *testing.T) {
 		t.Errorf("%q", missing)
 	}
 	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil,
-		audience.Patch{SQL: new("select id, email, name, opted_out from customers")})))
+		audience.Patch{SQL: new("select id, email, name, opted_out from customers")}, nil)))
 	missing, err = b.MissingColumns(bg, b.Workspace, b.Audience)
 	b.Must(err)
 	var want []string
@@ -266,7 +266,7 @@ func TestAnAudienceMovesToAnotherSource(t *testing.T) {
 	b.OpenCustomers()
 	b.ExecDB(`insert into customers values ('c1', '', 'buyer'), ('c2', '', 'buyer')`)
 	other := b.NewSource(b.DSN)
-	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil, audience.Patch{DataSourceID: &other})))
+	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil, audience.Patch{DataSourceID: &other}, nil)))
 	b.Must(b.Deps.Audiences.DeleteSource(bg, b.Workspace, b.Source))
 	seen, err := b.Simulate(bg, b.Workspace, flow, 1, query.Simulation{ProfileKey: "c2", Trigger: intake.Event{Name: "go"}})
 	b.Must(err)

@@ -97,7 +97,7 @@ func anotherQuery(b *bundle) {
 	a, err := b.Deps.Audiences.Get(bg, b.Workspace, b.Audience)
 	b.Must(err)
 	other := audience.Patch{SQL: new("select * from (" + a.SQL + ") a")}
-	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil, other)))
+	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil, other, nil)))
 }
 
 // planned is the ETag of a plan, of a dry run, and of the validation.

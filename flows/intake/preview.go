@@ -64,7 +64,8 @@ func (c *forecastChunk) add(ctx context.Context, row audience.Row) error {
 	}
 	if c.condition != nil {
 		person := execution.Profile{Row: row}
-		is, err := c.condition.EvalInTurn(c.ws, graph.Vars{Trigger: enrollment.TriggerData("", "", c.now, nil), Profile: person.Columns(), Now: c.now})
+		is, err := c.condition.EvalInTurn(c.ws, graph.Vars{Trigger: enrollment.TriggerData("", "", c.now, nil), Profile: person.Columns(),
+			Now: c.now})
 		if !is || err != nil {
 			return nil //nolint:nilerr // a condition that cannot be evaluated excludes the profile
 		}
