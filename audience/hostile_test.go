@@ -2,6 +2,7 @@ package audience
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -281,6 +282,22 @@ func TestValidateDescribes(t *testing.T) {
 	}
 	if r.EstimatedRows == nil || *r.EstimatedRows < 1 || len(r.Warnings) != 0 {
 		t.Errorf("%d rows, warnings %q", r.EstimatedRows, r.Warnings)
+	}
+}
+
+// A plan may be longer than a row may be.
+func TestALongPlanIsEstimated(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	pgtest.Exec(t, b.DB, "insert into customers (id) select generate_series(10000, 60000); analyze customers")
+	sql := "select id, email from customers where id = 0"
+	for i := range 4_000 {
+		sql += fmt.Sprintf(" or id = %d", i+1)
+	}
+	r, err := b.validate(t, sql)
+	b.Must(err)
+	if r.EstimatedRows == nil || *r.EstimatedRows < 1 {
+		t.Errorf("%v rows", r.EstimatedRows)
 	}
 }
 

@@ -2,11 +2,11 @@ package audience
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -262,20 +262,42 @@ func (p *pgSession) typeOf(oid uint32) value.Type {
 	return value.Other
 }
 
+// planned matches the rows that a node of a plan returns.
+var planned = regexp.MustCompile(`rows=(\d+) width=\d+\)$`)
+
+// estimate reads a plan as lines: as JSON it would be one value, longer than a row may be for a table
+// of a thousand partitions.
 func (p *pgSession) estimate(ctx context.Context, sql string) (int64, error) {
-	rows, err := p.query(ctx, "explain (format json) "+wrapHead+sql+wrapTail)
+	first, err := p.firstLine(ctx, "explain "+wrapHead+sql+wrapTail)
 	if err != nil {
 		return 0, err
 	}
-	var plans []struct {
-		Plan struct {
-			Rows float64 `json:"Plan Rows"`
+	found := planned.FindStringSubmatch(first)
+	if found == nil {
+		return 0, nil // no estimate
+	}
+	n, _ := strconv.ParseInt(found[1], 10, 64) // one that overflows is the largest
+	return n, nil
+}
+
+// firstLine reads all rows of a statement, and keeps the first value.
+func (p *pgSession) firstLine(ctx context.Context, sql string) (first string, err error) {
+	p.meter.Progress()
+	result := p.conn.ExecParams(ctx, sql, nil, nil, nil, nil)
+	for n := 0; result.NextRow(); n++ {
+		p.meter.Progress()
+		if values := result.Values(); n == 0 && len(values) > 0 {
+			first = string(values[0])
 		}
 	}
-	if len(rows) != 1 || json.Unmarshal(rows[0][0], &plans) != nil || len(plans) != 1 {
-		return 0, nil //nolint:nilerr // no estimate
+	tag, err := result.Close()
+	if err != nil {
+		return "", p.fault(err, "", 0)
 	}
-	return int64(plans[0].Plan.Rows), nil
+	if tag.String() == "" {
+		return "", cutResult()
+	}
+	return first, nil
 }
 
 func (p *pgSession) close() {

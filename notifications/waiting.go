@@ -94,7 +94,7 @@ func (b *batchState) waiting(status string) *Waiting {
 	case status != "pending":
 		return nil
 	case b.Refused && b.Gate == "open" && !b.Late:
-		return &Waiting{"due", &b.DueAt, "the carrier refused it for now, and it is called again then"}
+		return &Waiting{"due", &b.DueAt, "the carrier refused it for now, or its server is slow, and it is called then"}
 	case b.Status == "leased" && b.Gate == "cancelled":
 		return &Waiting{"cancel", b.LeaseUntil, "a worker holds its batch and gives it back as cancelled"}
 	case b.Status == "leased":

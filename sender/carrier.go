@@ -64,6 +64,7 @@ type Receipt struct {
 	Outcome   Outcome
 	Provider  bool   // the failure is of the account or the server, not of this recipient
 	Definite  bool   // with Provider: the account or the sender is refused, and waiting does not help
+	Own       bool   // with Rejected: it says nothing about other messages, such as the answer of a server that the recipient chose
 	Code      int    // the carrier's reply code; 0 for none
 	Reason    string // a code of the carrier's closed list, such as "recipient_rejected"
 	CarrierID string // the carrier's id of the message

@@ -49,6 +49,9 @@ func TestRunOf(t *testing.T) {
 		{"throttled, then accepted", []Receipt{{Outcome: Accepted}, throttled, {Outcome: Accepted}}, run{accepted: true, failures: 1,
 			first: "throttled (429), retry after 7s", last: "throttled (429), retry after 7s", down: "throttled (429), retry after 7s",
 			retryAfter: 7 * time.Second}},
+		{"of tokens", []Receipt{lost, {Outcome: Rejected, Own: true, Reason: "message_rejected"}, {Outcome: Rejected, Reason: ReasonUnregistered},
+			{Outcome: Rejected, Reason: "token_invalid"}}, run{failures: 2, refusals: 1, rejections: 1, first: "connection_lost",
+			last: "token_invalid"}},
 		{"time was over", []Receipt{{Outcome: NotCalled, Reason: "call_ended"}}, run{}},
 	} {
 		if d := cmp.Diff(c.want, runOf(c.receipts), cmp.AllowUnexported(run{})); d != "" {

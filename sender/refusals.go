@@ -46,6 +46,18 @@ func (r *refusals) add(ordinal int16, until time.Time) {
 	r.added = true
 }
 
+// mostSpared is how often a call that was not made because of the recipient's server counts like
+// a refusal: each time it waits longer, and it never fails for that.
+const mostSpared = 3
+
+// spare notes that a row was not called because of the server of its recipient.
+func (r *refusals) spare(ordinal int16, until time.Time) {
+	r.add(ordinal, until)
+	if r.counts[ordinal] > mostSpared {
+		r.counts[ordinal]--
+	}
+}
+
 // changed is what a commit stores: nil while no row was refused in this claim.
 func (r *refusals) changed() (counts []int16, times []*time.Time) {
 	if !r.added {

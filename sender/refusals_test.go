@@ -5,11 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	dto "github.com/prometheus/client_model/go"
 
 	"lemma/events"
 	"lemma/notifications"
+	"lemma/pgtest"
 )
 
 // The cap counts how often a row was refused, not how often its batch was given
@@ -72,6 +74,27 @@ func TestAProvidersFailureCountsAgainstNoRow(t *testing.T) {
 	}
 	b.wantCounts(notifications.Counts{Sent: 3})
 	b.WantCount(0, `select count(*) from batches where refusals is not null`)
+}
+
+// A row whose server is slow waits longer each time, and never fails for that; the circuit stays closed.
+func TestARowThatIsNotCalledBecauseOfItsServer(t *testing.T) {
+	b := setup(t)
+	b.insert(3, 3, 2)
+	s := b.sender(func(c *Config) { c.MaxDeferrals, c.CircuitAfter, c.DeferFor = 5, 4, 30*time.Second })
+	b.carrier.down = &Receipt{Outcome: NotCalled, Reason: "server_slow", RetryAfter: time.Second}
+	waits := make([]time.Duration, 0, 12)
+	for range cap(waits) {
+		b.work(s)
+		waits = append(waits, pgtest.One[time.Duration](t, b.Pool, `select due_at - now() from batches`).Round(30*time.Second))
+		b.makeDue()
+	}
+	if d := cmp.Diff([]time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 4 * time.Minute}, waits[:5]); d != "" {
+		t.Error(d)
+	}
+	b.WantCount(0, `select count(*) from provider_meters where opened_at is not null`)
+	b.carrier.down = nil
+	b.work(s)
+	b.wantCounts(notifications.Counts{Sent: 3})
 }
 
 // The commit that records a row as refused counts the refusal, also if the worker is

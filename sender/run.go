@@ -6,7 +6,8 @@ import (
 )
 
 // run is a window's receipts as the circuit counts them: the calls after the last
-// acceptance, in order. Rows that were not called do not count. A wait that the provider
+// acceptance, in order. Rows that were not called do not count, nor do rejections that concern one
+// token: many may be old, and strangers may register tokens that are none. A wait that the provider
 // asks for outlasts acceptances: their calls may have begun before it was asked for.
 type run struct {
 	accepted   bool   // a message was accepted before the counted ones
@@ -30,7 +31,7 @@ func runOf(receipts []Receipt) run {
 		switch {
 		case one.Outcome == Accepted:
 			r = r.afterAcceptance()
-		case one.Outcome == NotCalled && !one.Provider:
+		case one.Outcome == NotCalled && !one.Provider, one.Outcome == Rejected && (one.Own || one.Reason == ReasonUnregistered):
 		case one.Outcome == NotCalled:
 			r.addProviderFailure(one)
 		default:

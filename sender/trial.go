@@ -131,6 +131,9 @@ func (s *Sender) effect(r Receipt) string {
 		return "The message may have arrived: a campaign waits for the lease to expire, and then sends it once more, or orphans it " +
 			"under at_most_once."
 	case NotCalled:
+		if r.RetryAfter > 0 {
+			return "Nothing was sent, since the server was slow before: a campaign calls the message later."
+		}
 		return "Nothing was sent, since the time was over before the server was ready: a campaign calls the message again."
 	}
 	switch {

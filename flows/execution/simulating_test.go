@@ -17,7 +17,8 @@ func TestSimulatedConditionsWaitForAProcessor(t *testing.T) {
 	t.Parallel()
 	workspace := uuid.New()
 	g, err := graph.Compile([]byte(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"b",
-		"nodes":{"b":{"type":"branch","cases":[{"if":"events.go.last.n == 1.0","next":"end"}],"else":"end"},"end":{"type":"exit"}}}`), graph.Flow{WorkspaceID: workspace}, graph.Facts{})
+		"nodes":{"b":{"type":"branch","cases":[{"if":"events.go.last.n == 1.0","next":"end"}],"else":"end"},"end":{"type":"exit"}}}`),
+		graph.Flow{WorkspaceID: workspace}, graph.Facts{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,6 +84,7 @@ var signedFields = []string{
 // sign inserts a signature before a message whose body begins at that index.
 func (s *signer) sign(mail []byte, body int, date time.Time) ([]byte, error) {
 	names, canonical := canonicalHeader(mail[:body])
+	names = append(names, closed(names)...)
 	sum := sha256.Sum256(canonicalBody(mail[body:]))
 	field := append([]byte(s.head), strconv.FormatInt(date.Unix(), 10)...)
 	field = append(field, ";\r\n h="...)
@@ -97,6 +98,17 @@ func (s *signer) sign(mail []byte, body int, date time.Time) ([]byte, error) {
 	}
 	field = appendLines(field, base64.StdEncoding.EncodeToString(signature))
 	return slices.Insert(mail, 0, field...), nil
+}
+
+// closed are the names of headers of which none may be added: each is signed once more than it occurs
+// (RFC 6376, 5.4.2). A server on the way may add those of lists, unless they are there.
+func closed(present []string) (names []string) {
+	for _, name := range signedFields {
+		if slices.Contains(present, name) || !strings.HasPrefix(name, "list-") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // seal signs a canonical header, without the end of its last line.

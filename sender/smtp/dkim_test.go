@@ -134,6 +134,15 @@ func TestDKIM(t *testing.T) {
 						t.Errorf("%s may be changed", change[0])
 					}
 				}
+				for _, added := range []string{"Subject: Other", "From: <a@evil.example>", "Reply-To: <a@evil.example>",
+					"List-Unsubscribe: <https://evil.example>", "Content-Type: text/plain"} {
+					if verify(added+"\r\n"+text, options) == nil {
+						t.Errorf("%s may be added", added)
+					}
+				}
+				if err := verify("List-Id: <added.by.a.relay>\r\n"+text, options); err != nil {
+					t.Errorf("a header of a list: %v", err)
+				}
 			})
 		}
 	}

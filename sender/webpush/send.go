@@ -40,13 +40,19 @@ func (c *carrier) send(ctx context.Context, m *sender.Message) sender.Receipt {
 	}
 	a, failure := c.Post(ctx, wire.Request{URL: s.endpoint, Header: header, Body: body, StartBy: m.StartBy})
 	if failure != nil {
-		return ofEndpoint(*failure)
+		return own(ofEndpoint(*failure))
 	}
-	return receiptFor(a, s)
+	return own(receiptFor(a, s))
+}
+
+// own marks a rejection by a server that the recipient chose, or of their subscription.
+func own(r sender.Receipt) sender.Receipt {
+	r.Own = r.Outcome == sender.Rejected
+	return r
 }
 
 func rejected(reason, detail string) sender.Receipt {
-	return sender.Receipt{Outcome: sender.Rejected, Reason: reason, Detail: detail, At: time.Now()}
+	return sender.Receipt{Outcome: sender.Rejected, Own: reason == "token_invalid", Reason: reason, Detail: detail, At: time.Now()}
 }
 
 func (c *carrier) request(m *sender.Message, s subscription, plaintext []byte) ([]byte, http.Header, error) {

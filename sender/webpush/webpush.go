@@ -41,7 +41,7 @@
 //	no TLS                                              not accepted   no        tls_failed
 //	lost before the body, or not processed              not accepted   no        connection_lost
 //	no free connection or stream in time                not accepted   no        timeout
-//	not called: the push service was slow before        not accepted   no        server_slow
+//	not called: the push service was slow before        not called     no        server_slow
 //
 // A receipt shows of an answer the status and the member message or reason of its JSON,
 // without the endpoint.

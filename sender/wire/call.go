@@ -60,9 +60,9 @@ func (c *Client) Post(ctx context.Context, r Request) (*Answer, *sender.Receipt)
 	case <-ctx.Done():
 		return nil, notCalled()
 	}
-	leave := c.slow.enter(originOf(r.URL))
+	leave, wait := c.slow.enter(originOf(r.URL), isAlone(ctx))
 	if leave == nil {
-		return nil, receipt(ofProvider("server_slow", nil))
+		return nil, receipt(sender.Receipt{Outcome: sender.NotCalled, Reason: serverSlow, Detail: sentence(serverSlow, nil), RetryAfter: wait})
 	}
 	end := failed
 	defer func() {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"lemma/sender"
@@ -11,7 +12,25 @@ import (
 // receipts by index. After a failure of the provider no further message begins, and
 // the rest is not called, for the same cause. After the end of ctx no message begins.
 // send passes ctx and the message's StartBy to Post.
+//
+// If the servers of all messages are slow, these hold no others, and are called if they answer.
 func (c *Client) Each(ctx context.Context, messages []sender.Message,
+	send func(context.Context, *sender.Message) sender.Receipt,
+) []sender.Receipt {
+	receipts := c.each(ctx, messages, send)
+	if c.slow == nil || slices.ContainsFunc(receipts, func(r sender.Receipt) bool { return r.Reason != serverSlow }) || !c.slow.enterAlone() {
+		return receipts
+	}
+	defer c.slow.leaveAlone()
+	return c.each(context.WithValue(ctx, alone{}, true), messages, send)
+}
+
+// alone is the key of contexts of windows that call slow servers only.
+type alone struct{}
+
+func isAlone(ctx context.Context) bool { return ctx.Value(alone{}) != nil }
+
+func (c *Client) each(ctx context.Context, messages []sender.Message,
 	send func(context.Context, *sender.Message) sender.Receipt,
 ) []sender.Receipt {
 	w := &window{messages: messages, receipts: make([]sender.Receipt, len(messages))}

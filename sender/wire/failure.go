@@ -12,6 +12,9 @@ import (
 	"lemma/sender"
 )
 
+// serverSlow is the reason for which a message is not called that holds others up.
+const serverSlow = "server_slow"
+
 func receipt(r sender.Receipt) *sender.Receipt {
 	r.At = time.Now()
 	return &r
@@ -59,7 +62,7 @@ func sentence(reason string, err error) string {
 		return "the server's answer is not valid HTTP"
 	case "connection_lost":
 		return "the connection was lost"
-	case "server_slow":
+	case serverSlow:
 		return "the server did not answer other calls in time"
 	}
 	return dial.Cause(err)

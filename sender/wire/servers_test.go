@@ -83,11 +83,74 @@ func TestASlowServerDoesNotHoldOthers(t *testing.T) {
 		got[sender.Receipt{Outcome: r.Outcome, Reason: r.Reason}]++
 	}
 	want := map[sender.Receipt]int{{Outcome: sender.Unknown, Reason: "timeout"}: 4,
-		{Outcome: sender.NotAccepted, Reason: "server_slow"}: 36, {Outcome: sender.Accepted}: 20}
+		{Outcome: sender.NotCalled, Reason: "server_slow"}: 36, {Outcome: sender.Accepted}: 20}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	if n := len(hangs.Received(func(sendertest.Received) bool { return true })); n != 4 {
 		t.Errorf("%d requests to the server that hangs, want those that began before its first timeout: 4", n)
+	}
+}
+
+// A server that answers late is not called beside others, and has windows of its own: were it the push
+// service of all recipients, nothing would be sent to any. One that does not answer has none.
+func TestAServerThatAnswersLate(t *testing.T) {
+	t.Parallel()
+	const atOnce, inTime, never = 0, 1, 2
+	var mode atomic.Int32
+	late := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply {
+		switch mode.Load() {
+		case never:
+			return sendertest.Reply{Hang: true}
+		case inTime:
+			<-time.After(600 * time.Millisecond)
+		}
+		return sendertest.Reply{Body: "ok"}
+	})
+	fast := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply { return sendertest.Reply{Body: "ok"} })
+	late.Roots.AddCert(fast.Certificate())
+	c := open(t, late, wire.Options{Strange: true, Window: 8, Timeout: time.Second})
+	other, err := url.Parse(fast.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	window := func(toOther int) map[sender.Receipt]int {
+		all := messages(10)
+		for i := range toOther {
+			all[i].Link = fast.URL
+		}
+		got := map[sender.Receipt]int{}
+		for _, r := range c.Each(t.Context(), all, func(ctx context.Context, m *sender.Message) sender.Receipt {
+			if m.Link != "" {
+				return (&plain{c.Client, other}).send(ctx, m)
+			}
+			return c.send(ctx, m)
+		}) {
+			if r.Reason == "server_slow" && r.RetryAfter <= 0 {
+				t.Error("a message is not called without a time")
+			}
+			got[sender.Receipt{Outcome: r.Outcome, Reason: r.Reason}]++
+		}
+		return got
+	}
+	window(0)
+	window(5)
+	mode.Store(inTime)
+	accepted, slow := sender.Receipt{Outcome: sender.Accepted}, sender.Receipt{Outcome: sender.NotCalled, Reason: "server_slow"}
+	for i, step := range []struct {
+		toOther int
+		want    map[sender.Receipt]int
+	}{
+		{0, map[sender.Receipt]int{accepted: 8, slow: 2}}, {5, map[sender.Receipt]int{accepted: 5, slow: 5}},
+		{0, map[sender.Receipt]int{accepted: 10}},
+	} {
+		if diff := cmp.Diff(step.want, window(step.toOther)); diff != "" {
+			t.Errorf("window %d: %s", i, diff)
+		}
+	}
+	mode.Store(never)
+	window(0)
+	if diff := cmp.Diff(map[sender.Receipt]int{slow: 10}, window(0)); diff != "" {
+		t.Error("a server that does not answer:", diff)
 	}
 }

@@ -14,6 +14,7 @@ import (
 const (
 	firstPause = 10 * time.Second
 	mostPause  = 160 * time.Second
+	leastWait  = time.Second
 	mostSlow   = 1024 // servers that are remembered: as many slow ones, and as many that answered in time
 )
 
@@ -33,11 +34,15 @@ const (
 // mostSlowed is how many servers may be slow before all that never answered in time are one server.
 const mostSlowed = 4
 
+// mostAlone is how many windows may have calls to slow servers only, which hold no others: at a push
+// service for most recipients that answers late, sending goes on.
+const mostAlone = 4
+
 // slowServers keep servers that recipients chose from holding the calls to others. After a slow call,
 // answered or not, its server is not called for a while, and then by one call at a time until one is
-// fast. The hosts of one domain are one server, since everybody may invent names in a domain of
-// their own. After slow calls to several servers that never answered in time, all others that never
-// did are one server as well. Nil: no server is remembered.
+// fast; if it was answered, also by windows of their own. The hosts of one domain are one server, since
+// everybody may invent names in a domain of their own. After slow calls to several servers that never
+// answered in time, all others that never did are one server as well. Nil: no server is remembered.
 type slowServers struct {
 	most time.Duration // from here a call is slow in any case
 
@@ -46,12 +51,14 @@ type slowServers struct {
 	all     map[string]*slowServer
 	credits map[string]int // of servers that answered in time
 	slowed  int            // how many servers became slow
+	alone   int            // windows
 }
 
 type slowServer struct {
 	pause   time.Duration
 	until   time.Time // no call before
 	probing bool      // the one call is under way
+	answers bool      // late
 }
 
 // strangers is the name of all servers without a credit.
@@ -70,25 +77,27 @@ const (
 	left                   // by its caller, which proves nothing about the server
 )
 
-// enter returns what ends a call, or nil if none may begin.
-func (s *slowServers) enter(o origin) (leave func(ending)) {
+// enter returns what ends a call, or else the time after which the server may be called. alone: no
+// other servers are called in the window.
+func (s *slowServers) enter(o origin, alone bool) (leave func(ending), wait time.Duration) {
 	if s == nil {
-		return func(ending) {}
+		return func(ending) {}, 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	server, began := serverOf(o), time.Now()
 	one := s.find(server, began)
-	if one != nil && (one.probing || began.Before(one.until)) {
-		return nil
+	probes := one != nil && (!alone || !one.answers)
+	if probes && (one.probing || began.Before(one.until)) {
+		return nil, one.wait(began)
 	}
-	if one != nil {
+	if probes {
 		one.probing = true
 	}
 	return func(end ending) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if one != nil {
+		if probes {
 			one.probing = false
 		}
 		now := time.Now()
@@ -96,7 +105,32 @@ func (s *slowServers) enter(o origin) (leave func(ending)) {
 		if end != left || took >= s.most {
 			s.judge(server, end, took, now)
 		}
+	}, 0
+}
+
+// wait is how long the server is left alone: one that answers late, until there is a window for it.
+func (one *slowServer) wait(now time.Time) time.Duration {
+	if one.answers {
+		return leastWait
 	}
+	return max(leastWait, one.until.Sub(now))
+}
+
+// enterAlone takes a window for calls to slow servers only.
+func (s *slowServers) enterAlone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.alone >= mostAlone {
+		return false
+	}
+	s.alone++
+	return true
+}
+
+func (s *slowServers) leaveAlone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alone--
 }
 
 // find returns what is remembered of a server, nil if it may be called.
@@ -123,14 +157,14 @@ func (s *slowServers) judge(server string, end ending, took time.Duration, now t
 		if end == answered {
 			s.fast(server)
 		}
-	case took < s.most && s.credits[server] >= slowCost: // one that hangs is slow at once
+	case (took < s.most || end == answered) && s.credits[server] >= slowCost: // one that hangs is slow at once
 		s.credits[server] -= slowCost
 	default:
 		delete(s.credits, server)
 		another := s.all[server] == nil
-		s.slow(server, now)
+		s.slow(server, end == answered, now)
 		if another {
-			s.another(now)
+			s.another(end == answered, now)
 		}
 	}
 }
@@ -151,15 +185,18 @@ func (s *slowServers) fast(server string) {
 }
 
 // another follows the first slow call of a server.
-func (s *slowServers) another(now time.Time) {
+func (s *slowServers) another(answers bool, now time.Time) {
 	if s.slowed++; s.slowed > mostSlowed {
-		s.slow(strangers, now)
+		s.slow(strangers, answers, now)
 	}
 }
 
 // slow records a slow call. Calls that began before its pause do not make it longer.
-func (s *slowServers) slow(server string, now time.Time) {
+func (s *slowServers) slow(server string, answers bool, now time.Time) {
 	one := s.all[server]
+	if one != nil && !answers {
+		one.answers = false
+	}
 	switch {
 	case one == nil && len(s.all) >= mostSlow && !s.forget(now):
 		return
@@ -169,6 +206,7 @@ func (s *slowServers) slow(server string, now time.Time) {
 	case now.Before(one.until):
 		return
 	}
+	one.answers = answers
 	one.pause = max(firstPause, min(2*one.pause, mostPause))
 	one.until = now.Add(one.pause)
 }

@@ -17,36 +17,36 @@ func TestSlowServersAreCalledLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowServers(4 * time.Second)
 		o, other := origin{"https", "slow.example:443"}, origin{"https", "fast.example:443"}
-		burst := []func(ending){s.enter(o), s.enter(o), s.enter(o)}
+		burst := []func(ending){enter(s, o), enter(s, o), enter(s, o)}
 		time.Sleep(5 * time.Second)
 		for _, leave := range burst {
 			leave(answered)
 		}
 		for _, pause := range []time.Duration{10, 20, 40, 80, 160, 160} {
 			time.Sleep(pause*time.Second - time.Millisecond)
-			if s.enter(o) != nil {
+			if enter(s, o) != nil {
 				t.Fatalf("called within its pause of %d s", pause)
 			}
-			if leave := s.enter(other); leave == nil {
+			if leave := enter(s, other); leave == nil {
 				t.Fatal("another server is not called")
 			}
 			time.Sleep(time.Millisecond)
-			probe := s.enter(o)
-			if probe == nil || s.enter(o) != nil {
+			probe := enter(s, o)
+			if probe == nil || enter(s, o) != nil {
 				t.Fatalf("not one call at a time after a pause of %d s", pause)
 			}
 			time.Sleep(2 * time.Second)
 			probe(answered)
 		}
 		time.Sleep(160 * time.Second)
-		s.enter(o)(left) // its caller ended it
-		probe := s.enter(o)
-		if probe == nil || s.enter(o) != nil {
+		enter(s, o)(left) // its caller ended it
+		probe := enter(s, o)
+		if probe == nil || enter(s, o) != nil {
 			t.Fatal("a call that its caller ended changes the state of the server")
 		}
 		probe(answered)
 		for range 2 {
-			if s.enter(o) == nil || s.all["slow.example"] != nil {
+			if enter(s, o) == nil || s.all["slow.example"] != nil {
 				t.Error("a fast call does not end the pauses")
 			}
 		}
@@ -64,7 +64,7 @@ func TestSlowServersAreBounded(t *testing.T) {
 		}
 		for i := range 3 * mostSlow {
 			s.fast(fmt.Sprintf("fast%d.example", i))
-			s.slow(fmt.Sprintf("slow%d.example", i), time.Now())
+			s.slow(fmt.Sprintf("slow%d.example", i), false, time.Now())
 			time.Sleep(firstPause / mostSlow * 2)
 		}
 		if n := len(s.all); n == 0 || n > mostSlow {
@@ -97,13 +97,14 @@ func TestAFastServerMayBeSlowForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowServers(6 * time.Second)
 		o := origin{"https", "push.example:443"}
+		end := answered
 		call := func(took time.Duration) {
-			leave := s.enter(o)
+			leave := enter(s, o)
 			if leave == nil {
 				t.Fatal("the server is not called")
 			}
 			time.Sleep(took)
-			leave(answered)
+			leave(end)
 		}
 		for range 3 {
 			for range slowCost {
@@ -112,15 +113,17 @@ func TestAFastServerMayBeSlowForOnce(t *testing.T) {
 			call(2 * time.Second)
 		}
 		call(2 * time.Second)
-		if s.enter(o) != nil {
+		if enter(s, o) != nil {
 			t.Error("the server is called after two slow calls in a row")
 		}
 		o.address = "other.example:443"
 		for range mostCredit {
 			call(time.Millisecond)
 		}
+		call(5 * time.Second) // answered
+		end = failed
 		call(3 * time.Second)
-		if s.enter(o) != nil {
+		if enter(s, o) != nil {
 			t.Error("a server that hangs is called again at once")
 		}
 	})
@@ -133,23 +136,23 @@ func TestFailedCallsAreNoCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowServers(6 * time.Second)
 		o := origin{"https", "push.example:443"}
-		s.enter(o)(failed)
-		s.enter(o)(left)
+		enter(s, o)(failed)
+		enter(s, o)(left)
 		if len(s.credits) > 0 {
 			t.Errorf("credits %v", s.credits)
 		}
-		leave := s.enter(origin{"https", "other.example:443"})
+		leave := enter(s, origin{"https", "other.example:443"})
 		time.Sleep(time.Millisecond)
 		leave(answered)
-		leave = s.enter(o)
+		leave = enter(s, o)
 		time.Sleep(2 * time.Second)
 		leave(failed)
-		if s.enter(o) != nil {
+		if enter(s, o) != nil {
 			t.Error("a server whose call failed slowly is called at once")
 		}
 		time.Sleep(firstPause)
-		s.enter(o)(failed)
-		if s.enter(o) == nil || s.enter(o) != nil {
+		enter(s, o)(failed)
+		if enter(s, o) == nil || enter(s, o) != nil {
 			t.Error("a failed probe ends the calls one at a time, or prevents them")
 		}
 	})
@@ -183,16 +186,16 @@ func TestSlowIsSlowerThanOthers(t *testing.T) {
 		} {
 			s := newSlowServers(30 * time.Second)
 			for range 1000 {
-				leave := s.enter(origin{"https", "push.example:443"})
+				leave := enter(s, origin{"https", "push.example:443"})
 				time.Sleep(usual)
 				leave(answered)
 			}
 			for took, paused := range map[time.Duration]bool{slow * 8 / 10: false, slow * 14 / 10: true} {
 				other := origin{"https", took.String() + ".example:443"}
-				leave := s.enter(other)
+				leave := enter(s, other)
 				time.Sleep(took)
 				leave(answered)
-				if (s.enter(other) == nil) != paused {
+				if (enter(s, other) == nil) != paused {
 					t.Errorf("calls take %s: one of %s makes its server slow: %t, want %t", usual, took, !paused, paused)
 				}
 			}
@@ -208,10 +211,10 @@ func TestManySlowServersAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowServers(10 * time.Second)
 		known, domains := origin{"https", "push.example:443"}, 0
-		s.enter(known)(answered)
+		enter(s, known)(answered)
 		stranger := func() func(ending) {
 			domains++
-			return s.enter(origin{"https", fmt.Sprintf("d%d.example:443", domains)})
+			return enter(s, origin{"https", fmt.Sprintf("d%d.example:443", domains)})
 		}
 		hang := func(leave func(ending)) {
 			time.Sleep(5 * time.Second)
@@ -230,7 +233,7 @@ func TestManySlowServersAreOne(t *testing.T) {
 			if stranger() != nil {
 				t.Fatalf("a stranger is called within the pause of %d s", pause)
 			}
-			s.enter(known)(answered)
+			enter(s, known)(answered)
 			time.Sleep(time.Millisecond)
 			one := stranger()
 			if one == nil || stranger() != nil {
@@ -240,9 +243,9 @@ func TestManySlowServersAreOne(t *testing.T) {
 		}
 		time.Sleep(160 * time.Second)
 		newcomer := origin{"https", "new.example:443"}
-		s.enter(newcomer)(answered)
+		enter(s, newcomer)(answered)
 		one := stranger()
-		if s.enter(newcomer) == nil || one == nil || stranger() != nil {
+		if enter(s, newcomer) == nil || one == nil || stranger() != nil {
 			t.Error("a server that answered in time still counts as a stranger, or others do not")
 		}
 		one(left)
@@ -253,4 +256,9 @@ func TestManySlowServersAreOne(t *testing.T) {
 			}
 		}
 	})
+}
+
+func enter(s *slowServers, o origin) func(ending) {
+	leave, _ := s.enter(o, false)
+	return leave
 }

@@ -23,7 +23,7 @@
 //	lost before the body, or not processed      not accepted   yes       connection_lost
 //	no free connection or stream in time        not accepted   yes       timeout
 //	one of these a moment ago, so none was tried not called    yes       the same
-//	a server of recipients was slow before       not accepted   yes       server_slow
+//	a server of recipients was slow before       not called     no        server_slow, with a time
 //	lost since the body's first byte            unknown        no        connection_lost
 //	no answer in time since then                unknown        no        timeout
 //	an invalid answer since then                unknown        no        protocol_error
