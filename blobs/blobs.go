@@ -182,6 +182,14 @@ func (b *Blobs) Drop(ctx context.Context, tx pgx.Tx, o Owner) error {
 	return lemma.Wrap(err, "drop blobs of %s", o.ID)
 }
 
+// Written notes how many bytes an attempt has stored, in the caller's transaction.
+func (b *Blobs) Written(ctx context.Context, tx pgx.Tx, a Attempt, bytes int64) error {
+	_, err := tx.Exec(ctx, `
+		update blobs set bytes = $4 where workspace_id = $1 and id = $2 and leased_by = $3 and status = 'registered'`,
+		a.Owner.Workspace, a.ID, a.token, bytes)
+	return lemma.Wrap(err, "note the bytes of attempt %s", a.ID)
+}
+
 // End ends an attempt that its worker gives up, in the caller's transaction. It returns
 // false if the attempt has lost its lease.
 func (b *Blobs) End(ctx context.Context, tx pgx.Tx, a Attempt) (bool, error) {

@@ -49,6 +49,15 @@ func (b *Blobs) Clean(ctx context.Context) (deleted int, err error) {
 	return deleted, failed.Err()
 }
 
+// Uncleaned are the bytes of the ended attempts of a workspace whose content is still in the store, as far
+// as they were noted.
+func Uncleaned(ctx context.Context, tx pgx.Tx, ws uuid.UUID) (bytes int64, err error) {
+	err = tx.QueryRow(ctx, `
+		select coalesce(sum(bytes), 0)::bigint from blobs where workspace_id = $1 and status = 'ended' and clean_at < ended_at + $2`,
+		ws, again).Scan(&bytes)
+	return bytes, lemma.Wrap(err, "measure ended blobs")
+}
+
 type ended struct {
 	Workspace, ID uuid.UUID
 	Name          string

@@ -5,8 +5,10 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/blobs"
 )
 
 // mostKept is how many exports of a workspace are kept.
@@ -17,26 +19,39 @@ type space struct {
 	Open  int   // exports that wait or run
 	Kept  int   // all exports
 	Bytes int64 // of files that are written, published or kept
+	Ended int64 // of files of cancelled, failed and deleted exports that are still in the store
+}
+
+// isUsed reports whether there is room for no other file, now or at all.
+func (e *Exports) isUsed(s space) (now, always bool) {
+	return s.Bytes+s.Ended >= e.cfg.Space, s.Bytes >= e.cfg.Space
 }
 
 // spaceOf reads the space of a workspace, without one export.
-func spaceOf(ctx context.Context, q querier, ws, except uuid.UUID) (s space, err error) {
-	err = q.QueryRow(ctx, `
+func spaceOf(ctx context.Context, tx pgx.Tx, ws, except uuid.UUID) (s space, err error) {
+	err = tx.QueryRow(ctx, `
 		select count(*) filter (where status in ('queued', 'running', 'publishing')), count(*),
 			coalesce(sum(byte_count) filter (where status in ('running', 'publishing', 'completed')), 0)::bigint
 		from exports where workspace_id = $1 and id <> $2`, ws, except).Scan(&s.Open, &s.Kept, &s.Bytes)
+	if err == nil {
+		s.Ended, err = blobs.Uncleaned(ctx, tx, ws)
+	}
 	return s, lemma.Wrap(err, "measure the exports of a workspace")
 }
 
 // refusal is why a workspace with this space creates no further export, nil if it may.
 func (e *Exports) refusal(s space) error {
+	used, always := e.isUsed(s)
 	switch {
 	case s.Open >= mostOpen:
 		return tooMany("%d exports of the workspace wait or run; wait until one has ended, or cancel one", mostOpen)
 	case s.Kept >= mostKept:
 		return tooMany("the workspace has %d exports; delete some", mostKept)
-	case s.Bytes >= e.cfg.Space:
+	case always:
 		return &lemma.Error{Kind: lemma.Conflict, Code: "export_space_used", Message: e.spaceDetail() + "; delete some"}
+	case used:
+		return &lemma.Error{Kind: lemma.Conflict, Code: "export_space_used",
+			Message: e.spaceDetail() + " with those that were deleted; these are removed within a minute or two"}
 	}
 	return nil
 }

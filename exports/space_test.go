@@ -3,11 +3,13 @@ package exports
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"lemma"
 	"lemma/exports/format"
+	"lemma/pgtest"
 )
 
 // The files of a workspace have a bound, since all share the store: no export is created beyond it,
@@ -15,7 +17,7 @@ import (
 func TestTheSpaceOfAWorkspace(t *testing.T) {
 	f := setup(t)
 	f.suppress(20)
-	first, second := f.create(NewExport{}), f.create(NewExport{})
+	first, second, waits := f.create(NewExport{}), f.create(NewExport{}), NewExport{ID: lemma.NewID(), Type: "suppressions", Format: format.CSV}
 	if !f.run() || f.get(first.ID).Status != Completed {
 		t.Fatalf("%+v", f.get(first.ID))
 	}
@@ -33,8 +35,41 @@ func TestTheSpaceOfAWorkspace(t *testing.T) {
 		t.Errorf("the first again: %v", err)
 	}
 	f.must(f.Delete(t.Context(), f.ws, first.ID))
+	if _, err := f.Create(t.Context(), f.ws, waits); err == nil || !strings.Contains(err.Error(), "removed within") {
+		t.Errorf("while the file of the first is in the store: %v", err)
+	}
+	f.must(f.Clean(t.Context()))
 	if third := f.create(NewExport{}); !f.run() || f.get(third.ID).Status != Completed {
 		t.Errorf("after the first was deleted: %+v", f.get(third.ID))
+	}
+}
+
+// Files of deleted and cancelled exports count until they are removed from the store, whether they were
+// complete or not. An export that was created before waits for that.
+func TestFilesThatAreStillInTheStore(t *testing.T) {
+	f := setup(t)
+	f.suppress(3000)
+	first := f.create(NewExport{})
+	f.run()
+	f.cfg.Space = f.get(first.ID).ByteCount + 1000
+	second := f.create(NewExport{})
+	j, _, err := f.claim(t.Context(), 0)
+	f.must(err)
+	waits := f.create(NewExport{})
+	j.progress.bytes.Store(1000)
+	_, err = f.saveProgress(t.Context(), j)
+	f.must(err)
+	f.must(f.Delete(t.Context(), f.ws, first.ID))
+	_, err = f.Cancel(t.Context(), f.ws, second.ID)
+	f.must(err)
+	f.run()
+	if got := f.get(waits.ID); got.Status != Queued {
+		t.Errorf("%+v", got)
+	}
+	f.must(f.Clean(t.Context()))
+	pgtest.Exec(t, f.Pool, `update exports set retry_at = now()`)
+	if f.run(); f.get(waits.ID).Status != Completed {
+		t.Errorf("%+v", f.get(waits.ID))
 	}
 }
 

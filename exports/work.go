@@ -149,8 +149,11 @@ func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...u
 		if err != nil {
 			return err
 		}
-		if used.Bytes >= e.cfg.Space {
+		switch now, always := e.isUsed(used); {
+		case always:
 			return e.end(ctx, tx, owner, spaceUsed, e.spaceDetail())
+		case now:
+			return later(ctx, tx, owner)
 		}
 		if j.attempt, found, err = e.Blobs.Register(ctx, tx, owner, "exports", format.Extension(j.Format)); err != nil || !found {
 			return err
@@ -164,6 +167,12 @@ func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...u
 		err = errors.Join(err, e.postpone(ctx, owner, err))
 	}
 	return j, found && err == nil, lemma.Wrap(err, "claim export")
+}
+
+// later lets an export wait until the files of those that were deleted are removed from the store.
+func later(ctx context.Context, tx pgx.Tx, o blobs.Owner) error {
+	_, err := tx.Exec(ctx, `update exports set retry_at = now() + interval '30 seconds' where workspace_id = $1 and id = $2`, o.Workspace, o.ID)
+	return err
 }
 
 // postpone lets an export that cannot be claimed wait, so that others are claimed. After
@@ -237,6 +246,9 @@ func (e *Exports) saveProgress(ctx context.Context, j job) (used space, err erro
 			return err
 		}
 		if err := e.count(ctx, tx, j); err != nil {
+			return err
+		}
+		if err := e.Blobs.Written(ctx, tx, j.attempt, j.progress.bytes.Load()); err != nil {
 			return err
 		}
 		used, err = spaceOf(ctx, tx, j.workspace, uuid.Nil)

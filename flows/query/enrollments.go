@@ -116,8 +116,11 @@ func (f EnrollmentFilter) conditions(s *page.Statement[Enrollment]) error {
 	return nil
 }
 
+// mostMessages is how many notifications the steps of one answer have, or one step.
+const mostMessages = 1000
+
 // Steps returns an enrollment and its steps after one, in order. They have at most
-// page.MaxBytes of data, or are one; truncated is true if others follow.
+// page.MaxBytes of data and mostMessages, or are one; truncated is true if others follow.
 func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID, after int) (e Enrollment, steps []Step, truncated bool, err error) {
 	e, err = r.GetEnrollment(ctx, ws, id)
 	if err != nil {
@@ -146,6 +149,9 @@ func (r *Reader) Steps(ctx context.Context, ws, id uuid.UUID, after int) (e Enro
 		return s, nil
 	})
 	if err == nil {
+		whole := len(steps)
+		steps = limited(steps)
+		truncated = truncated || len(steps) < whole
 		err = r.readOutcomes(ctx, e, steps)
 	}
 	return e, steps, truncated, lemma.Wrap(err, "read steps of enrollment %s", id)
@@ -163,11 +169,27 @@ type StepNotification struct {
 	key uuid.UUID
 }
 
-// others are the notifications that a step wrote beside its first.
-func others(e Enrollment, s Step) (all []StepNotification) {
+// limited returns the first steps, with mostMessages.
+func limited(steps []Step) []Step {
+	n := 0
+	for i, s := range steps {
+		if n += s.messages(); n > mostMessages && i > 0 {
+			return steps[:i]
+		}
+	}
+	return steps
+}
+
+// messages is how many notifications a step wrote.
+func (s Step) messages() int {
 	count, _ := s.Data[enrollment.StepMessages].(json.Number)
 	n, _ := count.Int64()
-	for i := 1; i < int(n); i++ {
+	return int(n)
+}
+
+// others are the notifications that a step wrote beside its first.
+func others(e Enrollment, s Step) (all []StepNotification) {
+	for i := 1; i < s.messages(); i++ {
 		key := enrollment.MessageKey(e.ID, s.Node, i)
 		all = append(all, StepNotification{ID: lemma.FormatNotificationID(enrollment.OriginOf(e.FlowID, e.ID), key), key: key})
 	}

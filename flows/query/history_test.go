@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"lemma/flows/flowstest"
 	"lemma/page"
 )
@@ -59,5 +61,27 @@ func TestHistoryIsBounded(t *testing.T) {
 		`{"x":"`+strings.Repeat("z", page.MaxBytes+1)+`"}`)
 	if _, steps, truncated, err := b.Steps(bg, b.Workspace, id, -1); err != nil || len(steps) != 1 || !truncated {
 		t.Errorf("of large steps %d are read: %v, %v", len(steps), truncated, err)
+	}
+}
+
+// Each step of a push writes up to 101 notifications, all of which are read for an answer.
+func TestNotificationsOfAHistoryAreBounded(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"w","nodes":{
+		"w":{"type":"delay","for":"P1D","next":"end"},"end":{"type":"exit"}}}`)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	id := b.Enrollment(flow, "c1").ID
+	b.Exec(`insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event, data, at)
+		select $1, $2, i, 1, 'w', 'sent', case i when 11 then '{"messages":1001}' else '{"messages":101}' end, now() from generate_series(11, 35) i`,
+		b.Workspace, id)
+	var got []int
+	for after, more := 10, true; more; {
+		_, steps, truncated, err := b.Steps(bg, b.Workspace, id, after)
+		b.Must(err)
+		got, after, more = append(got, len(steps)), steps[len(steps)-1].Step, truncated
+	}
+	if d := cmp.Diff([]int{1, 9, 9, 6}, got); d != "" {
+		t.Error(d)
 	}
 }
