@@ -71,7 +71,8 @@ type Patch struct {
 	OptedOutColumn *string
 }
 
-func (p Patch) changesQuery() bool {
+// ChangesQuery reports whether the query or its columns are changed.
+func (p Patch) ChangesQuery() bool {
 	return p.DataSourceID != nil || p.SQL != nil || p.KeyColumn != nil || p.EmailColumn != nil || p.PhoneColumn != nil ||
 		p.PhoneRegion != nil || p.PushColumn != nil || p.OptedOutColumn != nil
 }
@@ -158,7 +159,7 @@ func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 	if err := lemma.CheckName(changed.Name); err != nil {
 		return Audience{}, err
 	}
-	if p.changesQuery() {
+	if p.ChangesQuery() {
 		report, err := a.Validate(ctx, ws, changed.draft())
 		if err != nil {
 			return Audience{}, err

@@ -17,7 +17,8 @@ import (
 func TestTheSpaceOfAWorkspace(t *testing.T) {
 	f := setup(t)
 	f.suppress(20)
-	first, second, waits := f.create(NewExport{}), f.create(NewExport{}), NewExport{ID: lemma.NewID(), Type: "suppressions", Format: format.CSV}
+	first, second := f.create(NewExport{}), f.create(NewExport{})
+	waits := NewExport{ID: lemma.NewID(), Type: "suppressions", Format: format.CSV}
 	if !f.run() || f.get(first.ID).Status != Completed {
 		t.Fatalf("%+v", f.get(first.ID))
 	}

@@ -169,12 +169,6 @@ func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...u
 	return j, found && err == nil, lemma.Wrap(err, "claim export")
 }
 
-// later lets an export wait until the files of those that were deleted are removed from the store.
-func later(ctx context.Context, tx pgx.Tx, o blobs.Owner) error {
-	_, err := tx.Exec(ctx, `update exports set retry_at = now() + interval '30 seconds' where workspace_id = $1 and id = $2`, o.Workspace, o.ID)
-	return err
-}
-
 // postpone lets an export that cannot be claimed wait, so that others are claimed. After
 // mostFailures it fails. One that another process has claimed meanwhile stays as it is, and a
 // database that was away is no failure of the export.

@@ -73,8 +73,8 @@ func TestNotificationsOfAHistoryAreBounded(t *testing.T) {
 	b.Settle()
 	id := b.Enrollment(flow, "c1").ID
 	b.Exec(`insert into enrollment_steps (workspace_id, enrollment_id, step, version, node, event, data, at)
-		select $1, $2, i, 1, 'w', 'sent', case i when 11 then '{"messages":1001}' else '{"messages":101}' end, now() from generate_series(11, 35) i`,
-		b.Workspace, id)
+		select $1, $2, i, 1, 'w', 'sent', case i when 11 then '{"messages":1001}' else '{"messages":101}' end, now() 
+		from generate_series(11, 35) i`, b.Workspace, id)
 	var got []int
 	for after, more := 10, true; more; {
 		_, steps, truncated, err := b.Steps(bg, b.Workspace, id, after)

@@ -20,13 +20,21 @@ type user struct {
 	Version int
 }
 
-// users are the live versions of an audience, and those with active enrollments.
+// users are the live versions of an audience, and those with active enrollments. It reads these once for
+// each flow: no index has their versions, of which there may be hundreds.
 func (r *Reader) users(ctx context.Context, ws, audience uuid.UUID) ([]user, error) {
 	rows, _ := r.pool.Query(ctx, `
+		with used as materialized (
+			select distinct flow_id from flow_uses where workspace_id = $1 and audience_id = $2
+		), active as materialized (
+			select used.flow_id, v.version from used cross join lateral (
+				select distinct e.version from enrollments e
+				where e.workspace_id = $1 and e.`+enrollment.AnyShard+` and e.flow_id = used.flow_id and e.status = 'active'
+			) v
+		)
 		select u.flow_id, f.name, u.version from flow_uses u join flows f on f.workspace_id = u.workspace_id and f.id = u.flow_id
-		where u.workspace_id = $1 and u.audience_id = $2 and (u.version = f.live_version or
-			(select true from enrollments e where e.workspace_id = u.workspace_id and e.`+enrollment.AnyShard+` and e.flow_id = u.flow_id
-				and e.status = 'active' and e.version = u.version limit 1))
+		left join active a on a.flow_id = u.flow_id and a.version = u.version
+		where u.workspace_id = $1 and u.audience_id = $2 and (u.version = f.live_version or a.version is not null)
 		order by f.name, u.version`, ws, audience)
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[user])
 }
