@@ -49,12 +49,12 @@ func (b *Blobs) Clean(ctx context.Context) (deleted int, err error) {
 	return deleted, failed.Err()
 }
 
-// Uncleaned are the bytes of the ended attempts of a workspace whose content is still in the store, as far
-// as they were noted.
-func Uncleaned(ctx context.Context, tx pgx.Tx, ws uuid.UUID) (bytes int64, err error) {
+// Uncleaned are the bytes of the ended attempts of a workspace whose content is still in this store, as
+// far as they were noted.
+func (b *Blobs) Uncleaned(ctx context.Context, tx pgx.Tx, ws uuid.UUID) (bytes int64, err error) {
 	err = tx.QueryRow(ctx, `
-		select coalesce(sum(bytes), 0)::bigint from blobs where workspace_id = $1 and status = 'ended' and clean_at < ended_at + $2`,
-		ws, again).Scan(&bytes)
+		select coalesce(sum(bytes), 0)::bigint from blobs 
+		where workspace_id = $1 and status = 'ended' and store = $3 and clean_at < ended_at + $2`, ws, again, b.At).Scan(&bytes)
 	return bytes, lemma.Wrap(err, "measure ended blobs")
 }
 

@@ -170,7 +170,7 @@ func (e *Exports) Create(ctx context.Context, ws uuid.UUID, n NewExport) (made E
 		return Export{}, fmt.Errorf("encode filters: %w", err)
 	}
 	err = fence.Transact(ctx, e.Pool, func(tx pgx.Tx) error {
-		used, err := spaceOf(ctx, tx, ws, n.ID)
+		used, err := e.spaceOf(ctx, tx, ws, n.ID)
 		if err != nil {
 			return err
 		}

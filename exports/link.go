@@ -114,7 +114,7 @@ var errBusy = errors.New("too many downloads begin at a time")
 // open returns the export and the file of a token, and how long it is valid.
 func (e *Exports) open(r *http.Request) (x Export, file blobs.Blob, left time.Duration, err error) {
 	token := strings.TrimPrefix(r.URL.Path, DownloadPath)
-	ws, payload, err := e.Links.Verify(r.Context(), links.Download, token)
+	ws, payload, err := e.Links.VerifyAt(r.Context(), links.Download, r.Host, token)
 	if err != nil {
 		return x, file, 0, err
 	}

@@ -28,13 +28,13 @@ func (e *Exports) isUsed(s space) (now, always bool) {
 }
 
 // spaceOf reads the space of a workspace, without one export.
-func spaceOf(ctx context.Context, tx pgx.Tx, ws, except uuid.UUID) (s space, err error) {
+func (e *Exports) spaceOf(ctx context.Context, tx pgx.Tx, ws, except uuid.UUID) (s space, err error) {
 	err = tx.QueryRow(ctx, `
 		select count(*) filter (where status in ('queued', 'running', 'publishing')), count(*),
 			coalesce(sum(byte_count) filter (where status in ('running', 'publishing', 'completed')), 0)::bigint
 		from exports where workspace_id = $1 and id <> $2`, ws, except).Scan(&s.Open, &s.Kept, &s.Bytes)
 	if err == nil {
-		s.Ended, err = blobs.Uncleaned(ctx, tx, ws)
+		s.Ended, err = e.Blobs.Uncleaned(ctx, tx, ws)
 	}
 	return s, lemma.Wrap(err, "measure the exports of a workspace")
 }

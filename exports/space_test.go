@@ -72,6 +72,10 @@ func TestFilesThatAreStillInTheStore(t *testing.T) {
 	if f.run(); f.get(waits.ID).Status != Completed {
 		t.Errorf("%+v", f.get(waits.ID))
 	}
+	f.cfg.Space = f.get(waits.ID).ByteCount
+	pgtest.Exec(t, f.Pool, `update blobs set store = 'before'`) // LEMMA_BLOBS was changed: nobody cleans it
+	f.must(f.Delete(t.Context(), f.ws, waits.ID))
+	f.create(NewExport{})
 }
 
 // An export ends when it has the bytes that its workspace may have: while it is written, and also if it

@@ -145,7 +145,7 @@ func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...u
 		if j.Attempts >= mostAttempts {
 			return e.end(ctx, tx, owner, "too_many_attempts", "each of its workers has crashed, or has lost the database")
 		}
-		used, err := spaceOf(ctx, tx, owner.Workspace, owner.ID)
+		used, err := e.spaceOf(ctx, tx, owner.Workspace, owner.ID)
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (e *Exports) saveProgress(ctx context.Context, j job) (used space, err erro
 		if err := e.Blobs.Written(ctx, tx, j.attempt, j.progress.bytes.Load()); err != nil {
 			return err
 		}
-		used, err = spaceOf(ctx, tx, j.workspace, uuid.Nil)
+		used, err = e.spaceOf(ctx, tx, j.workspace, uuid.Nil)
 		return err
 	})
 	return used, err
@@ -277,7 +277,7 @@ func (e *Exports) commit(ctx context.Context, j job, content blobs.Content) (hel
 		if err := e.count(ctx, tx, j); err != nil {
 			return err
 		}
-		if used, err := spaceOf(ctx, tx, j.workspace, uuid.Nil); err != nil || used.Bytes > e.cfg.Space {
+		if used, err := e.spaceOf(ctx, tx, j.workspace, uuid.Nil); err != nil || used.Bytes > e.cfg.Space {
 			return cmp.Or(err, errSpace)
 		}
 		_, err := tx.Exec(ctx, `

@@ -39,6 +39,7 @@ type Links struct {
 
 	metrics *Metrics
 	lookups lookups
+	hosts   hosts
 }
 
 type keyRef struct {

@@ -113,9 +113,10 @@ func (l *Links) Verify(ctx context.Context, p Purpose, token string) (ws uuid.UU
 
 // Reasons why a token is refused.
 const (
-	malformed  = "malformed"   // not of the form, or of another purpose
-	unknownKey = "unknown_key" // the workspace has no such key
-	forged     = "forged"      // another signature
+	malformed   = "malformed"    // not of the form, or of another purpose
+	unknownKey  = "unknown_key"  // the workspace has no such key
+	forged      = "forged"       // another signature
+	foreignHost = "foreign_host" // it came to the host of another workspace
 )
 
 // verify is Verify; reason is why the token is refused.

@@ -65,7 +65,19 @@ create table settings (
 );
 comment on constraint settings_pkey on settings is 'a value of a setting has one row';
 
+-- Hosts of tracking URLs. A host belongs to the workspace that had it first, also when its tracking URL
+-- is another one: its links lead there, and no other workspace makes links or pages under that name.
+create table tracking_hosts (
+    host         text not null,               -- in lower case, without a port
+    workspace_id uuid not null references workspaces (id),
+    created_at   timestamptz not null default now(),
+    constraint tracking_hosts_pkey primary key (host)
+);
+comment on constraint tracking_hosts_pkey on tracking_hosts is 'a host of links belongs to one workspace';
+create index tracking_hosts_of on tracking_hosts (workspace_id);
+
 -- +goose Down
+drop table tracking_hosts;
 drop table settings;
 drop table idempotency_keys;
 drop table api_keys;

@@ -1190,6 +1190,14 @@ create table tracking_events (
 
 create table tracking_events_default partition of tracking_events default;
 
+create table tracking_hosts (
+    host text not null,
+    workspace_id uuid not null,
+    created_at timestamp with time zone not null default now(),
+    constraint tracking_hosts_pkey PRIMARY KEY (host),
+    constraint tracking_hosts_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)
+);
+
 create table tracking_queue (
     workspace_id uuid not null,
     origin_id uuid not null,
@@ -1375,6 +1383,7 @@ CREATE INDEX resolutions_sent ON resolutions USING btree (at) WHERE ((resolution
 CREATE UNIQUE INDEX suppressions_id ON suppressions USING btree (workspace_id, id);
 CREATE INDEX suppressions_written_by ON suppressions USING btree (workspace_id, written_by);
 CREATE INDEX topic_unsubscribes_written_by ON topic_unsubscribes USING btree (workspace_id, written_by);
+CREATE INDEX tracking_hosts_of ON tracking_hosts USING btree (workspace_id);
 CREATE INDEX tracking_queue_due ON tracking_queue USING btree (workspace_id, occurred_at) WHERE (times > 0);
 CREATE INDEX trigger_events_age ON trigger_events USING btree (received_at);
 CREATE INDEX trigger_events_profile ON trigger_events USING btree (workspace_id, profile_key, name, received_at);
@@ -1469,6 +1478,7 @@ comment on constraint suppression_filters_pkey on suppression_filters is 'a filt
 comment on constraint suppressions_pkey on suppressions is 'a suppression is stored once';
 comment on constraint topic_unsubscribes_pkey on topic_unsubscribes is 'a recipient unsubscribes from a topic once';
 comment on constraint tracking_events_pkey on tracking_events is 'an open or click is counted once';
+comment on constraint tracking_hosts_pkey on tracking_hosts is 'a host of links belongs to one workspace';
 comment on constraint tracking_queue_pkey on tracking_queue is 'an open or click is counted once';
 comment on constraint trigger_events_once on trigger_events is 'a repeated event is recorded once';
 comment on index blobs_committed is 'SideEffects!CommittedOnce';

@@ -57,10 +57,10 @@ func (s *Sender) count(ctx context.Context, c *claim, r run) error {
 			return err
 		}
 	}
-	if r.failures == 0 {
+	if r.failures == 0 && (!r.tokens || !c.probing) {
 		return nil
 	}
-	c.failing = true
+	c.failing = r.failures > 0
 	before, m, err := s.recordFailures(ctx, c, r)
 	if err != nil {
 		return err

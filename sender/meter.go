@@ -28,6 +28,10 @@ const hangsMost = 5
 // fail adds the failures of a claim that began at that time, and opens the circuit,
 // closes it or backs off.
 func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
+	if r.failures == 0 {
+		m.closeByTokens(token, cfg)
+		return
+	}
 	m.skipIdle(begun, cfg)
 	m.Failures += r.failures
 	m.Refusals += r.refusals
@@ -64,6 +68,15 @@ func (m *meter) fail(r run, begun time.Time, token string, cfg Config) {
 	if probed {
 		m.ProbeToken, m.ProbeUntil = nil, nil
 	}
+}
+
+// closeByTokens closes the circuit after a probe to which the provider replied about single tokens: it
+// works again, unless it was messages without an acceptance that opened the circuit.
+func (m *meter) closeByTokens(token string, cfg Config) {
+	if m.ProbeToken == nil || *m.ProbeToken != token || m.Refusals+m.Rejections >= cfg.CircuitAfter || m.Hangs >= hangsMost {
+		return
+	}
+	m.OpenedAt, m.OpenUntil, m.Probes, m.ProbeToken, m.ProbeUntil = nil, nil, 0, nil, nil
 }
 
 // skipIdle removes the time in which nothing was due from an outage, since failures

@@ -159,3 +159,29 @@ func TestAProbePrefersRowsThatWereNotRefused(t *testing.T) {
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 29, Pending: 1})
 }
+
+// A probe to which the provider replies that a token is old closes the circuit: the provider works.
+func TestAProbeOfAnOldToken(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply Receipt
+		open  bool
+	}{
+		"answered":     {Receipt{Outcome: Rejected, Reason: ReasonUnregistered, Code: 404}, false},
+		"not answered": {Receipt{Outcome: Rejected, Own: true, Reason: "token_invalid"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			b.insert(100, 50, 2)
+			s := b.sender()
+			b.carrier.fail(noConnection)
+			b.work(s)
+			b.carrier.fail(&c.reply)
+			b.makeProbable()
+			b.makeDue()
+			b.work(s)
+			if p := b.health(); p.CircuitOpen != c.open {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}

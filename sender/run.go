@@ -16,6 +16,7 @@ type run struct {
 	rejections int    // of these, messages rejected
 	hangs      int    // of the refusals, recipients in a row for which the server did not reply, each at its first refusal
 	answered   bool   // the server replied before them
+	tokens     bool   // the server replied about single tokens, which count as no failures
 	first      string // the first failure, and the last
 	last       string
 	down       string // the first failure of the provider itself, also one of an earlier call that prevented these
@@ -31,7 +32,9 @@ func runOf(receipts []Receipt) run {
 		switch {
 		case one.Outcome == Accepted:
 			r = r.afterAcceptance()
-		case one.Outcome == NotCalled && !one.Provider, one.Outcome == Rejected && (one.Own || one.Reason == ReasonUnregistered):
+		case one.Outcome == NotCalled && !one.Provider:
+		case one.Outcome == Rejected && (one.Own || one.Reason == ReasonUnregistered):
+			r.tokens = r.tokens || one.Code != 0
 		case one.Outcome == NotCalled:
 			r.addProviderFailure(one)
 		default:

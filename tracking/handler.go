@@ -35,7 +35,7 @@ func (t *Tracking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Robots-Tag", "noindex, nofollow")
 	ctx, cancel := context.WithTimeout(r.Context(), maxVerify)
 	defer cancel()
-	ws, payload, err := t.Links.Verify(ctx, purpose, token)
+	ws, payload, err := t.Links.VerifyAt(ctx, purpose, r.Host, token)
 	if err != nil && lemma.KindOf(err) != lemma.NotFound {
 		if r.Context().Err() == nil { // the client waits for the answer
 			t.Log.ErrorContext(ctx, "verify the token of a link", "error", err)

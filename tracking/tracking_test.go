@@ -118,7 +118,9 @@ func (b *bundle) request(method, url string, headers ...string) *http.Response {
 	r := httptest.NewRequest(method, strings.TrimPrefix(url, public), nil)
 	r.Header.Set("User-Agent", browser)
 	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
+		if r.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
 	}
 	w := httptest.NewRecorder()
 	b.ServeHTTP(w, r)

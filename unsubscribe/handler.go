@@ -55,7 +55,7 @@ func setHeaders(h http.Header) {
 
 // serve verifies the token before it reads anything else.
 func (p *Pages) serve(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	v, err := p.visit(ctx, strings.TrimPrefix(r.URL.Path, Path))
+	v, err := p.visit(ctx, r.Host, strings.TrimPrefix(r.URL.Path, Path))
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ type fixture struct {
 	workspaces   *workspaces.Workspaces
 	links        *links.Links
 	pages        *unsubscribe.Pages
+	host         string // of the requests; empty: that of no workspace
 }
 
 func setup(t *testing.T) *fixture {
@@ -89,6 +90,9 @@ type answer struct {
 func (f *fixture) send(method, path, kind, body string) answer {
 	f.t.Helper()
 	r := httptest.NewRequestWithContext(f.t.Context(), method, path, strings.NewReader(body))
+	if f.host != "" {
+		r.Host = f.host
+	}
 	if kind != "" {
 		r.Header.Set("Content-Type", kind)
 	}

@@ -181,8 +181,8 @@ type visit struct {
 }
 
 // visit verifies a token and finds the address, if it is still known.
-func (p *Pages) visit(ctx context.Context, token string) (v visit, err error) {
-	ws, payload, err := p.Links.Verify(ctx, links.Unsubscribe, token)
+func (p *Pages) visit(ctx context.Context, host, token string) (v visit, err error) {
+	ws, payload, err := p.Links.VerifyAt(ctx, links.Unsubscribe, host, token)
 	if err != nil {
 		return v, err
 	}

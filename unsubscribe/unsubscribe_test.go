@@ -176,6 +176,14 @@ func TestLinksThatAreRefused(t *testing.T) {
 	if got := f.get(foreign); got.StatusCode != http.StatusOK {
 		t.Error("the link of another workspace:", got.StatusCode)
 	}
+	pgtest.Exec(t, f.pool, `insert into tracking_hosts (host, workspace_id) values ('go.shop.example', $1)`, f.ws)
+	f.host = "go.shop.example"
+	if got := f.get(foreign); got.StatusCode != http.StatusNotFound {
+		t.Error("that of another workspace under the host of this one:", got.StatusCode)
+	}
+	if got := f.get(path); got.StatusCode != http.StatusOK {
+		t.Error("its own:", got.StatusCode)
+	}
 }
 
 // A link goes on working when the key has been rotated.

@@ -148,7 +148,9 @@ func (w *Workspaces) Update(ctx context.Context, id uuid.UUID, ifMatch *int, pat
 		return Workspace{}, err
 	}
 	p := patch.Page
-	changed, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Workspace], `
+	var changed Workspace
+	err := fence.Transact(ctx, w.pool, func(tx pgx.Tx) (err error) {
+		rows, _ := tx.Query(ctx, `
 		update workspaces set version = version + 1, tracking_url = coalesce($9, tracking_url),
 			lock_for = coalesce($10, lock_for), seal_for = coalesce($11, seal_for), strategy = coalesce($12, strategy),
 			page = page || jsonb_strip_nulls(
@@ -157,7 +159,12 @@ func (w *Workspaces) Update(ctx context.Context, id uuid.UUID, ifMatch *int, pat
 			'language', $8::text))
 		where id = $1 and ($2::int is null or version = $2)
 		returning `+columns, id, ifMatch, p.Title, p.Text, p.UnsubscribeLabel, p.Color, p.Background, p.Language, patch.TrackingURL,
-		patch.LockFor, patch.SealFor, patch.Strategy)
+			patch.LockFor, patch.SealFor, patch.Strategy)
+		if changed, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Workspace]); err != nil || patch.TrackingURL == nil {
+			return err
+		}
+		return claimHost(ctx, tx, id, changed.TrackingURL)
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		if _, err := w.Get(ctx, id); err != nil {
 			return Workspace{}, err

@@ -21,6 +21,7 @@ type commands struct {
 	Migrate       migrateCommand          `cmd:"" help:"Migrate the database, or list the migrations."`
 	Keys          keysCommand             `cmd:"" help:"Create, list and revoke API keys."`
 	Archives      archiveCommand          `cmd:"" name:"archive" help:"List and read partitions that were archived before they were dropped."`
+	Hosts         hostsCommand            `cmd:"" help:"List and release the hosts of the links of workspaces."`
 	Settings      settingsCommand         `cmd:"" help:"List and remove the values that processes have of the settings that concern all of them."`
 	Secrets       secretsCommand          `cmd:"" help:"Change the key that encrypts stored secrets."`
 	Flows         remote.Flows            `cmd:"" help:"Create, publish, watch and stop flows, over the API."`

@@ -6,7 +6,7 @@ import (
 )
 
 // firsts tells the first row of each profile from further ones, in little memory, by Bloom filters
-// (Bloom 1970). It takes a first row for a further one in a millionth of cases, and more often the
+// (Bloom 1970). It takes a first row for a further one in some ten of a million cases, and more often the
 // more profiles an audience has beyond 8 million. The seed is random: it will be another in the next poll.
 type firsts struct {
 	seed    maphash.Seed

@@ -54,15 +54,17 @@ func (c *Client) Post(ctx context.Context, r Request) (*Answer, *sender.Receipt)
 	if over(ctx, r.StartBy) {
 		return nil, notCalled()
 	}
-	select {
-	case c.calls <- struct{}{}:
-		defer func() { <-c.calls }()
-	case <-ctx.Done():
-		return nil, notCalled()
+	for _, calls := range c.callsOf(ctx) {
+		select {
+		case calls <- struct{}{}:
+			defer func() { <-calls }()
+		case <-ctx.Done():
+			return nil, notCalled()
+		}
 	}
 	leave, wait := c.slow.enter(originOf(r.URL), isAlone(ctx))
 	if leave == nil {
-		return nil, receipt(sender.Receipt{Outcome: sender.NotCalled, Reason: serverSlow, Detail: sentence(serverSlow, nil), RetryAfter: wait})
+		return nil, receipt(sender.Receipt{Outcome: sender.NotCalled, Reason: "server_slow", Detail: sentence(serverSlow, nil), RetryAfter: wait})
 	}
 	end := failed
 	defer func() {

@@ -28,6 +28,14 @@ func (c *Client) Each(ctx context.Context, messages []sender.Message,
 // alone is the key of contexts of windows that call slow servers only.
 type alone struct{}
 
+// callsOf are the bounds of the calls of a window. Those to slow servers only leave three quarters to others.
+func (c *Client) callsOf(ctx context.Context) []chan struct{} {
+	if isAlone(ctx) {
+		return []chan struct{}{c.lateCalls, c.calls}
+	}
+	return []chan struct{}{c.calls}
+}
+
 func isAlone(ctx context.Context) bool { return ctx.Value(alone{}) != nil }
 
 func (c *Client) each(ctx context.Context, messages []sender.Message,

@@ -97,19 +97,21 @@ func TestASlowServerDoesNotHoldOthers(t *testing.T) {
 func TestAServerThatAnswersLate(t *testing.T) {
 	t.Parallel()
 	const atOnce, inTime, never = 0, 1, 2
-	var mode atomic.Int32
+	var mode, together, most atomic.Int32
 	late := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply {
 		switch mode.Load() {
 		case never:
 			return sendertest.Reply{Hang: true}
 		case inTime:
+			most.Store(max(most.Load(), together.Add(1)))
+			defer together.Add(-1)
 			<-time.After(600 * time.Millisecond)
 		}
 		return sendertest.Reply{Body: "ok"}
 	})
 	fast := sendertest.ServeHTTPS(t, true, func(sendertest.Received) sendertest.Reply { return sendertest.Reply{Body: "ok"} })
 	late.Roots.AddCert(fast.Certificate())
-	c := open(t, late, wire.Options{Strange: true, Window: 8, Timeout: time.Second})
+	c := open(t, late, wire.Options{Strange: true, Window: 8, Most: 8, Timeout: time.Second})
 	other, err := url.Parse(fast.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -144,9 +146,13 @@ func TestAServerThatAnswersLate(t *testing.T) {
 		{0, map[sender.Receipt]int{accepted: 8, slow: 2}}, {5, map[sender.Receipt]int{accepted: 5, slow: 5}},
 		{0, map[sender.Receipt]int{accepted: 10}},
 	} {
+		most.Store(0)
 		if diff := cmp.Diff(step.want, window(step.toOther)); diff != "" {
 			t.Errorf("window %d: %s", i, diff)
 		}
+	}
+	if n := most.Load(); n != 2 {
+		t.Errorf("%d calls at a time, want a quarter of 8", n)
 	}
 	mode.Store(never)
 	window(0)

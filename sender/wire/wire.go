@@ -98,6 +98,7 @@ type Client struct {
 	recorder  *recorder
 	transport *http.Transport
 	calls     chan struct{} // bounds the requests at a time
+	lateCalls chan struct{} // of these, those of windows to slow servers only
 	slow      *slowServers
 
 	mu      sync.Mutex
@@ -127,7 +128,8 @@ func New(o Options) *Client {
 		o.Idle = dial.NewIdle(sender.MostIdle, sender.MostIdleOfWorkspace)
 	}
 	log := &recorder{trace: o.Trace, showPrivate: o.ShowPrivate}
-	c := &Client{options: o, recorder: log, transport: newTransport(o, log), calls: make(chan struct{}, o.Most), pools: map[origin]*pool{}}
+	c := &Client{options: o, recorder: log, transport: newTransport(o, log), calls: make(chan struct{}, o.Most),
+		lateCalls: make(chan struct{}, max(1, o.Most/4)), pools: map[origin]*pool{}}
 	if o.Strange {
 		c.slow = newSlowServers(o.Timeout)
 	}
