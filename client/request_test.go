@@ -255,3 +255,34 @@ func TestInvalidServers(t *testing.T) {
 		}
 	}
 }
+
+// The first try makes a secret, and its answer is lost. That of the second has none.
+func TestASecretThatWasLost(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(context.Context, *Client) (WebhookEndpoint, error){
+		"create": func(ctx context.Context, c *Client) (WebhookEndpoint, error) {
+			return c.CreateWebhookEndpoint(ctx, NewWebhookEndpoint{Name: "n", URL: "https://shop.example"})
+		},
+		"rotate": func(ctx context.Context, c *Client) (WebhookEndpoint, error) {
+			return c.RotateWebhookEndpoint(ctx, "whe_1")
+		},
+	} {
+		for _, lost := range []bool{true, false} {
+			c := serve(t, func(try int, w http.ResponseWriter, _ *http.Request) {
+				switch {
+				case lost && try == 1:
+					hangUp(w)
+				case lost:
+					w.Header().Set("Idempotent-Replayed", "true")
+					reply(w, http.StatusCreated, map[string]any{"id": "whe_1", "secret": nil})
+				default:
+					reply(w, http.StatusCreated, map[string]any{"id": "whe_1", "secret": "whsec_1"})
+				}
+			}).client(t)
+			e, err := call(t.Context(), c)
+			if e.ID != "whe_1" || errors.Is(err, ErrSecretLost) != lost || (err != nil) != lost {
+				t.Errorf("%s, lost: %t: %+v, %v", name, lost, e, err)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"net/http"
 	"time"
@@ -136,9 +137,20 @@ func (c *Client) ListWebhookEndpoints(
 	}, options, "/v1/webhook_endpoints")
 }
 
-// CreateWebhookEndpoint creates an endpoint, and returns its secret.
+// ErrSecretLost is the error of a call whose first try has made a secret, while its answer was lost. The
+// endpoint is returned. RotateWebhookEndpoint makes another secret.
+var ErrSecretLost = errors.New("lemma: the secret was lost with the answer to an earlier try; rotate the endpoint's secret")
+
+// CreateWebhookEndpoint creates an endpoint, and returns its secret, or ErrSecretLost.
 func (c *Client) CreateWebhookEndpoint(ctx context.Context, n NewWebhookEndpoint, options ...CallOption) (WebhookEndpoint, error) {
-	return c.endpoint(ctx, n, options, http.MethodPost, "/v1/webhook_endpoints")
+	return withSecret(c.endpoint(ctx, n, options, http.MethodPost, "/v1/webhook_endpoints"))
+}
+
+func withSecret(e WebhookEndpoint, err error) (WebhookEndpoint, error) {
+	if err == nil && e.Secret == nil {
+		err = ErrSecretLost
+	}
+	return e, err
 }
 
 // GetWebhookEndpoint reads an endpoint with its health.
@@ -169,9 +181,10 @@ func (c *Client) ListWebhookMessages(
 	}, options, "/v1/webhook_endpoints/%s/messages", id)
 }
 
-// RotateWebhookEndpoint makes another secret. Messages are signed with both for a day.
+// RotateWebhookEndpoint makes another secret, and returns it, or ErrSecretLost. Messages are signed with
+// both for a day.
 func (c *Client) RotateWebhookEndpoint(ctx context.Context, id string, options ...CallOption) (WebhookEndpoint, error) {
-	return c.endpoint(ctx, nil, options, http.MethodPost, "/v1/webhook_endpoints/%s/rotate", id)
+	return withSecret(c.endpoint(ctx, nil, options, http.MethodPost, "/v1/webhook_endpoints/%s/rotate", id))
 }
 
 // ResendWebhookMessages sends messages again, and returns how many.

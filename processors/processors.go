@@ -4,6 +4,7 @@ package processors
 import (
 	"context"
 	"runtime"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -18,20 +19,22 @@ import (
 // computation does not wait for long ones of another kind and workspace. All kinds together, a workspace
 // computes two at a time, or one less than there are processors.
 type Processors struct {
-	slots    *slots.Slots
-	together *slots.Slots // of all kinds
+	own      *slots.Slots // of a workspace, of this kind
+	together *slots.Slots // of a workspace, of all kinds
+	process  *slots.Slots // of this kind
 }
 
 // New returns the slots of a kind.
-func New() *Processors { return &Processors{kind(here), together} }
+func New() *Processors { return kind(here, together) }
 
 var (
 	here     = runtime.GOMAXPROCS(0)
 	together = allKinds(here)
 )
 
-func kind(n int) *slots.Slots {
-	return slots.New(slots.Limits{Process: n, Workspace: max(1, n-1)}, nil)
+func kind(n int, together *slots.Slots) *Processors {
+	return &Processors{slots.New(slots.Limits{Workspace: max(1, n-1)}, nil), together,
+		slots.New(slots.Limits{Process: n, Workspace: n}, nil)}
 }
 
 func allKinds(n int) *slots.Slots {
@@ -39,13 +42,17 @@ func allKinds(n int) *slots.Slots {
 }
 
 // Enter waits for a slot of a workspace. The caller holds no lock that a computation of this kind needs
-// and no slot of any kind, and computes without waiting for anything until leave.
+// and no slot of any kind, and computes without waiting for anything until leave. Those of a kind that
+// wait for each other hold no slot that another kind of their workspace could use.
 func (p *Processors) Enter(workspace uuid.UUID) (leave func()) {
-	of := slots.Resource{Workspace: workspace}
-	leaveAll, _ := p.together.Await(context.Background(), of) // it waits for ever
-	leaveKind, _ := p.slots.Await(context.Background(), of)
+	var all []func()
+	for _, s := range []*slots.Slots{p.own, p.together, p.process} {
+		one, _ := s.Await(context.Background(), slots.Resource{Workspace: workspace}) // it waits for ever
+		all = append(all, one)
+	}
 	return func() {
-		leaveKind()
-		leaveAll()
+		for _, one := range slices.Backward(all) {
+			one()
+		}
 	}
 }

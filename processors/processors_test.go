@@ -1,61 +1,59 @@
 package processors
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-
-	"lemma/slots"
 )
 
 // One workspace leaves a processor to the others, and computes with all but that one.
 func TestAWorkspaceLeavesAProcessor(t *testing.T) {
 	t.Parallel()
-	first, second := slots.Resource{Workspace: uuid.UUID{1}}, slots.Resource{Workspace: uuid.UUID{2}}
 	for n, most := range map[int]int{1: 1, 2: 1, 4: 3} {
-		p := &Processors{kind(n), allKinds(n)}
+		p := kind(n, allKinds(n))
 		for range most {
-			p.Enter(first.Workspace)
+			p.Enter(uuid.UUID{1})
 		}
-		enters := func(r slots.Resource) bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
-			_, err := p.slots.Await(ctx, r)
-			return err == nil
-		}
-		if enters(first) || enters(second) != (n > 1) {
-			t.Errorf("%d processors, %d of them taken by one workspace", n, most)
+		for ws, want := range map[uuid.UUID]bool{{1}: false, {2}: n > 1} {
+			if enters(p, ws) != want {
+				t.Errorf("%d processors, %d of them taken by one workspace: %s enters: %t", n, most, ws, !want)
+			}
 		}
 	}
 }
 
-// Each of two kinds has a slot, and all kinds together have as many as there are processors for a workspace.
+// enters reports whether a computation of a workspace begins; it goes on.
+func enters(p *Processors, workspace uuid.UUID) bool {
+	entered := make(chan struct{})
+	go func() {
+		p.Enter(workspace)
+		close(entered)
+	}()
+	select {
+	case <-entered:
+		return true
+	case <-time.After(20 * time.Millisecond):
+		return false
+	}
+}
+
+// Several kinds together have as many slots of a workspace as it may use. Computations of one kind that
+// wait for each other leave the others to other kinds.
 func TestAllKindsTogether(t *testing.T) {
 	t.Parallel()
 	for n, most := range map[int]int{1: 1, 2: 2, 3: 2, 8: 7} {
 		together := allKinds(n)
-		kinds := make([]*Processors, most+1)
-		leave := make([]func(), most)
-		for i := range kinds {
-			kinds[i] = &Processors{kind(n), together}
+		for i := range most {
+			if p := kind(n, together); !enters(p, uuid.UUID{1}) {
+				t.Errorf("%d processors: kind %d does not begin", n, i)
+			} else if n == 2 && enters(p, uuid.UUID{1}) {
+				t.Error("a workspace has both processors of one kind")
+			}
 		}
-		for i := range leave {
-			leave[i] = kinds[i].Enter(uuid.UUID{1})
+		another := kind(n, together)
+		if enters(another, uuid.UUID{1}) || !enters(another, uuid.UUID{2}) {
+			t.Errorf("%d processors: a workspace computes %d at a time, or another none", n, most+1)
 		}
-		kinds[most].Enter(uuid.UUID{2})()
-		entered := make(chan struct{})
-		go func() {
-			kinds[most].Enter(uuid.UUID{1})()
-			close(entered)
-		}()
-		select {
-		case <-entered:
-			t.Errorf("%d processors: a workspace computes %d at a time", n, most+1)
-		case <-time.After(10 * time.Millisecond):
-		}
-		leave[0]()
-		<-entered
 	}
 }

@@ -34,9 +34,9 @@ const (
 // mostSlowed is how many servers may be slow before all that never answered in time are one server.
 const mostSlowed = 4
 
-// mostAlone is how many windows may have calls to slow servers only, which hold no others: at a push
-// service for most recipients that answers late, sending goes on.
-const mostAlone = 4
+// mostAlone is how many windows may have calls to slow servers only: to a push service for most recipients
+// that answers late, sending goes on. Each holds a slot of the provider, of which a slow one has few.
+const mostAlone = 1
 
 // slowServers keep servers that recipients chose from holding the calls to others. After a slow call,
 // answered or not, its server is not called for a while, and then by one call at a time until one is

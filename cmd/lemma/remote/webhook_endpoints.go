@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -30,10 +31,10 @@ type WebhookEndpoints struct {
 
 // endpoint prints an endpoint.
 func (o output) endpoint(out io.Writer, e client.WebhookEndpoint, err error) error {
-	if err != nil {
+	if err != nil && !errors.Is(err, client.ErrSecretLost) {
 		return err
 	}
-	return o.print(out, e, func(out io.Writer) error {
+	return errors.Join(err, o.print(out, e, func(out io.Writer) error {
 		fields := []string{"id", e.ID, "name", e.Name, "url", e.URL, "status", e.Status, "because of", or(e.StatusReason, ""),
 			"disabled", stampOr(e.DisabledAt, ""), "events sent", fmt.Sprint(e.Sequence), "created", stamp(e.CreatedAt)}
 		for _, s := range e.Subscriptions {
@@ -47,7 +48,7 @@ func (o output) endpoint(out io.Writer, e client.WebhookEndpoint, err error) err
 			}
 		}
 		return printFields(out, append(fields, "secret", or(e.Secret, ""))...)
-	})
+	}))
 }
 
 // subscription formats a subscription on one line.
