@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -42,17 +43,41 @@ func (d *Direct) readAudiences(ctx context.Context, ws uuid.UUID, all []*request
 		}
 	}
 	for of, some := range together {
-		if err := d.readAudience(ctx, ws, of.audience, some, m); err != nil {
-			if lemma.KindOf(err) == lemma.Internal || lemma.KindOf(err) == lemma.Unavailable {
-				d.unlock(ctx, ws, all)
-				return err
-			}
-			for _, r := range some {
-				r.fail(err)
-			}
+		if err := d.readParts(ctx, ws, of.audience, some, m, new(mostReads)); err != nil {
+			d.unlock(ctx, ws, all)
+			return err
 		}
 	}
 	d.unlock(ctx, ws, slices.DeleteFunc(slices.Clone(open), func(r *request) bool { return r.result.Err == nil }))
+	return nil
+}
+
+// mostReads is how many reads of an audience a request or bulk causes because of profiles whose rows are
+// too long: ten for each, if they are few.
+const mostReads = 60
+
+// readParts reads the profiles of requests. If a row is longer than a source may return, only the
+// requests of its profile fail: it is found by halves. reads is how many reads are left.
+func (d *Direct) readParts(ctx context.Context, ws, id uuid.UUID, some []*request, m *memory, reads *int) error {
+	before := m.bytes
+	err := d.readAudience(ctx, ws, id, some, m)
+	if err == nil {
+		return nil
+	}
+	if lemma.KindOf(err) == lemma.Internal || lemma.KindOf(err) == lemma.Unavailable {
+		return err
+	}
+	e, _ := errors.AsType[*lemma.Error](err)
+	if e != nil && e.Code == audience.CodeLimit && !m.full && len(some) > 1 && *reads > 0 {
+		m.d.data.Resize(m.of, m.bytes, before)
+		m.bytes = before
+		*reads -= 2
+		half := len(some) / 2
+		return cmp.Or(d.readParts(ctx, ws, id, some[:half], m, reads), d.readParts(ctx, ws, id, some[half:], m, reads))
+	}
+	for _, r := range some {
+		r.fail(err)
+	}
 	return nil
 }
 

@@ -24,6 +24,7 @@ type memory struct {
 	d     *Direct
 	of    slots.Resource
 	bytes int
+	full  bool // it has as much as one request may
 }
 
 func (d *Direct) newMemory(ws uuid.UUID) *memory {
@@ -34,6 +35,7 @@ func (d *Direct) newMemory(ws uuid.UUID) *memory {
 func (m *memory) take(bytes int) error {
 	switch more := m.bytes + bytes; {
 	case more > MaxProfileData:
+		m.full = true
 		return &lemma.Error{Kind: lemma.TooLarge, Code: audience.CodeLimit, Message: fmt.Sprintf(
 			"the profiles of one request have more than %d bytes of addresses and data that the contents use; send fewer items in a request",
 			MaxProfileData)}

@@ -135,3 +135,27 @@ func TestABulkWithTooMuchDataOfProfiles(t *testing.T) {
 		t.Errorf("fewer items: %v", err)
 	}
 }
+
+// A row that is longer than a source may return fails the items of its profile only.
+func TestABulkWithARowThatIsTooLong(t *testing.T) {
+	b := setup(t)
+	d := b.process()
+	b.ExecDB(`insert into customers (id, email, name) select 'n' || i, 'n' || i || '@shop.example', 'Ada' from generate_series(1, 40) i`)
+	b.ExecDB(`update customers set name = repeat('x', 1200000) where id in ('n7', 'n31')`)
+	var all []Request
+	for i := range 40 {
+		one := b.ofLarge(fmt.Sprint("k", i))
+		one.To.ProfileKey = fmt.Sprint("n", i+1)
+		all = append(all, one)
+	}
+	done, err := d.SendAll(context.Background(), b.Workspace, all)
+	b.Must(err)
+	for i, r := range done {
+		e, _ := errors.AsType[*lemma.Error](r.Err)
+		if tooLong := i == 6 || i == 30; tooLong != (e != nil && e.Code == audience.CodeLimit) || !tooLong && r.Err != nil {
+			t.Errorf("item %d: %v", i, r.Err)
+		}
+	}
+	b.WantCount(38, `select count(*) from notifications`)
+	b.WantCount(0, `select count(*) from direct_keys where locked_until > now() and not stored`)
+}
