@@ -139,7 +139,7 @@ var mayImport = map[string][]string{
 // table that is only inserted into never change.
 var mayWrite = map[string]map[string]string{
 	"workspaces":            {"workspaces": "insert update"},
-	"tracking_hosts":        {"workspaces": "insert update delete"},
+	"tracking_hosts":        {"workspaces": "insert update delete", "settings": "insert update"}, // settings: the public one
 	"api_keys":              {"workspaces": "insert update"},
 	"idempotency_keys":      {"api/idempotency": "insert update delete"},
 	"settings":              {"settings": "insert update delete"},

@@ -73,7 +73,9 @@ func (l *Links) ownerOf(ctx context.Context, at string) uuid.UUID {
 func (l *Links) readHost(ctx context.Context, name string) (owner uuid.UUID) {
 	ctx, cancel := context.WithTimeout(ctx, hostWait)
 	defer cancel()
-	err := l.pool.QueryRow(ctx, `select workspace_id from tracking_hosts where host = $1`, name).Scan(&owner)
+	var found uuid.NullUUID
+	err := l.pool.QueryRow(ctx, `select workspace_id from tracking_hosts where host = $1`, name).Scan(&found)
+	owner = found.UUID
 	l.hosts.mu.Lock()
 	defer l.hosts.mu.Unlock()
 	known := l.hosts.known[name]

@@ -32,9 +32,10 @@ func TestATokenUnderAHost(t *testing.T) {
 	other := pgtest.Workspace(t, f.pool)
 	f.own("go.shop.example", f.ws)
 	f.own("go.other.example", other)
+	pgtest.Exec(t, f.pool, `insert into tracking_hosts (host) values ('public.example')`)
 	token := f.sign(f.ws, time.Now(), "p")
 	for host, want := range map[string]bool{"go.shop.example": true, "GO.shop.example.:443": true, "go.other.example": false,
-		"Go.Other.Example:8443": false, "go.other.example.": false, "lemma.example": true, "": true, "[::1]:80": true} {
+		"Go.Other.Example:8443": false, "go.other.example.": false, "lemma.example": true, "public.example": true, "": true, "[::1]:80": true} {
 		for range 2 { // read, and in memory
 			if got := f.validAt(f.Links, host, token); got != want {
 				t.Errorf("%q: %t", host, got)

@@ -66,10 +66,11 @@ create table settings (
 comment on constraint settings_pkey on settings is 'a value of a setting has one row';
 
 -- Hosts of tracking URLs. A host belongs to the workspace that had it first, also when its tracking URL
--- is another one: its links lead there, and no other workspace makes links or pages under that name.
+-- is another one: its links lead there, and no other workspace makes links or pages under that name. That
+-- of a public URL is of all workspaces for ever, also if one had it before.
 create table tracking_hosts (
     host         text not null,               -- in lower case, without a port
-    workspace_id uuid not null references workspaces (id),
+    workspace_id uuid references workspaces (id), -- null: of all
     created_at   timestamptz not null default now(),
     constraint tracking_hosts_pkey primary key (host)
 );

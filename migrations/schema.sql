@@ -1192,7 +1192,7 @@ create table tracking_events_default partition of tracking_events default;
 
 create table tracking_hosts (
     host text not null,
-    workspace_id uuid not null,
+    workspace_id uuid,
     created_at timestamp with time zone not null default now(),
     constraint tracking_hosts_pkey PRIMARY KEY (host),
     constraint tracking_hosts_workspace_id_fkey FOREIGN KEY (workspace_id) REFERENCES workspaces(id)

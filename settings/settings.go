@@ -199,7 +199,24 @@ func (s *Settings) store(ctx context.Context, started time.Time) error {
 		select name, value, $3 from unnest($1::text[], $2::text[]) as own (name, value)
 		on conflict (name, value) do update set started_at = greatest(settings.started_at, excluded.started_at), seen_at = now()
 		where settings.started_at < excluded.started_at or settings.seen_at < now() - $4::interval`, names, values, started, fresh)
+	if err == nil {
+		err = s.claimHost(ctx)
+	}
 	return lemma.Wrap(err, "store the settings of this process")
+}
+
+// claimHost makes the host of the public URL one of all workspaces, for ever: links in sent messages lead
+// there. A workspace that had it in its tracking URL loses it.
+func (s *Settings) claimHost(ctx context.Context) error {
+	to, err := url.Parse(s.own[PublicURL])
+	if err != nil || to.Hostname() == "" {
+		return nil //nolint:nilerr // this process has none
+	}
+	_, err = s.pool.Exec(ctx, `
+		insert into tracking_hosts (host, workspace_id) values ($1, null)
+		on conflict (host) do update set workspace_id = null where tracking_hosts.workspace_id is not null`,
+		strings.ToLower(strings.TrimSuffix(to.Hostname(), ".")))
+	return err
 }
 
 // deleteOld deletes values that no process has had for long. The newest of each setting stays.

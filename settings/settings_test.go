@@ -293,3 +293,18 @@ func TestTimesOfProcessesThatAreTooFarAhead(t *testing.T) {
 	stop(t, pool, first) // it stores its row again
 	wants(t, second, before, after)
 }
+
+// The host of a public URL is of all workspaces from then on, also one that a workspace had before.
+func TestTheHostOfAPublicURLIsOfAll(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	ws := pgtest.Workspace(t, pool)
+	pgtest.Exec(t, pool, `insert into tracking_hosts (host, workspace_id) values ('second.example', $1), ('other.example', $1)`, ws)
+	start(t, pool, first)
+	start(t, pool, "https://Second.example:8443")
+	start(t, pool, "")
+	got := pgtest.Column[string](t, pool, `select host || ' ' || (workspace_id is null) from tracking_hosts order by host`)
+	if want := "first.example true, other.example false, second.example true"; strings.Join(got, ", ") != want {
+		t.Errorf("%q, want %s", got, want)
+	}
+}

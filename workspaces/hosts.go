@@ -13,30 +13,19 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma"
-	"lemma/fence"
 )
 
 // mostHosts is how many hosts a workspace has had in its tracking URL.
 const mostHosts = 100
 
 // claimHost makes the host of a tracking URL one of the workspace, also later on: its links lead there.
-// The host of the public URL is of all.
+// That of a public URL stays of all.
 func claimHost(ctx context.Context, tx pgx.Tx, ws uuid.UUID, trackingURL string) error {
 	to, err := url.Parse(trackingURL)
 	if err != nil || to.Host == "" {
 		return nil //nolint:nilerr // empty: the public URL
 	}
 	name := hostOf(to)
-	rows, _ := tx.Query(ctx, `select value from settings where name = 'LEMMA_PUBLIC_URL'`)
-	public, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return lemma.Wrap(err, "read the public URL")
-	}
-	for _, one := range public {
-		if u, err := url.Parse(one); err == nil && hostOf(u) == name {
-			return nil
-		}
-	}
 	tag, err := tx.Exec(ctx, `
 		insert into tracking_hosts (host, workspace_id) values ($1, $2)
 		on conflict (host) do update set workspace_id = excluded.workspace_id where tracking_hosts.workspace_id = excluded.workspace_id`,
@@ -45,6 +34,11 @@ func claimHost(ctx context.Context, tx pgx.Tx, ws uuid.UUID, trackingURL string)
 		return lemma.Wrap(err, "claim a host")
 	}
 	if tag.RowsAffected() == 0 {
+		var ofAll bool
+		err := tx.QueryRow(ctx, `select workspace_id is null from tracking_hosts where host = $1`, name).Scan(&ofAll)
+		if err != nil || ofAll {
+			return lemma.Wrap(err, "read the owner of a host")
+		}
 		return &lemma.Error{Kind: lemma.Conflict, Code: "tracking_url_taken",
 			Message: "the host of tracking_url belongs to another workspace, under whose name no other makes links; take a name of your own"}
 	}
@@ -61,29 +55,37 @@ func claimHost(ctx context.Context, tx pgx.Tx, ws uuid.UUID, trackingURL string)
 
 func hostOf(u *url.URL) string { return strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")) }
 
-// Host is a host of tracking URLs, and the workspace to which it belongs.
+// Host is a host of tracking URLs, and the workspace to which it belongs: none for a public URL.
 type Host struct {
 	Host, Workspace string
 	CreatedAt       time.Time
 }
 
-// Hosts lists the hosts of all workspaces, by name.
+// Hosts lists all hosts by name.
 func Hosts(ctx context.Context, pool *pgxpool.Pool) ([]Host, error) {
 	rows, _ := pool.Query(ctx, `
-		select h.host, w.name as workspace, h.created_at from tracking_hosts h join workspaces w on w.id = h.workspace_id order by h.host`)
+		select h.host, coalesce(w.name, '') as workspace, h.created_at from tracking_hosts h
+		left join workspaces w on w.id = h.workspace_id order by h.host`)
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByName[Host])
 	return all, lemma.Wrap(err, "list hosts")
 }
 
-// ReleaseHost lets another workspace use a host. A workspace that has it in its tracking URL keeps it.
+// ReleaseHost takes a host from its workspace, also out of its tracking URL, so that another can use it.
 func ReleaseHost(ctx context.Context, pool *pgxpool.Pool, name string) error {
-	tag, err := fence.Exec(ctx, pool, `
-		delete from tracking_hosts h where host = $1 and not exists (
-			select from workspaces w where w.id = h.workspace_id
-			and rtrim(lower(regexp_replace(w.tracking_url, '^https://([^:/]*)(:[0-9]+)?$', '\1')), '.') = h.host)`,
-		strings.ToLower(name))
-	if err == nil && tag.RowsAffected() == 0 {
-		return errors.New("no workspace has the host, or one has it in its tracking_url: change that first")
-	}
-	return lemma.Wrap(err, "release host %s", name)
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		var id uuid.UUID
+		err := tx.QueryRow(ctx, `
+			delete from tracking_hosts where host = $1 and workspace_id is not null returning workspace_id`, name).Scan(&id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("no workspace has the host %s", name)
+		}
+		if err != nil {
+			return fmt.Errorf("release host %s: %w", name, err)
+		}
+		_, err = tx.Exec(ctx, `
+			update workspaces set tracking_url = '', version = version + 1
+			where id = $1 and rtrim(lower(regexp_replace(tracking_url, '^https://([^:/]*)(:[0-9]+)?$', '\1')), '.') = $2`, id, name)
+		return lemma.Wrap(err, "change the tracking URL")
+	})
 }

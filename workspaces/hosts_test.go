@@ -27,7 +27,7 @@ func codeOf(err error) string {
 func TestHostsOfTrackingURLs(t *testing.T) {
 	b := setup(t)
 	other := pgtest.Workspace(t, b.Pool)
-	b.Exec(`insert into settings (name, value, started_at) values ('LEMMA_PUBLIC_URL', 'https://Mail.example:8443', now())`)
+	b.Exec(`insert into tracking_hosts (host) values ('mail.example')`) // that of a public URL
 	for i, step := range []struct {
 		ws   uuid.UUID
 		url  string
@@ -47,9 +47,14 @@ func TestHostsOfTrackingURLs(t *testing.T) {
 	if err != nil || w.TrackingURL != "https://go.other.example" {
 		t.Errorf("%+v, %v", w, err)
 	}
-	if err := ReleaseHost(t.Context(), b.Pool, "go.other.example"); err == nil {
-		t.Error("one in use is released")
+	if err := ReleaseHost(t.Context(), b.Pool, "mail.example"); err == nil {
+		t.Error("the host of a public URL is released")
 	}
+	b.Must(ReleaseHost(t.Context(), b.Pool, "go.other.example."))
+	if w, err = b.Get(t.Context(), other); err != nil || w.TrackingURL != "" {
+		t.Errorf("the tracking URL that had it: %+v, %v", w, err)
+	}
+	b.Must(b.track(other, "https://go.other.example"))
 	if err := ReleaseHost(t.Context(), b.Pool, "Go.Shop.example"); err != nil {
 		t.Error(err)
 	}
@@ -57,7 +62,8 @@ func TestHostsOfTrackingURLs(t *testing.T) {
 		t.Error(err)
 	}
 	all, err := Hosts(t.Context(), b.Pool)
-	if err != nil || len(all) != 2 || all[0].Host != "go.other.example" || all[1].Host != "go.shop.example" {
+	if err != nil || len(all) != 3 || all[0].Host != "go.other.example" || all[1].Host != "go.shop.example" ||
+		all[2].Workspace != "" {
 		t.Errorf("%+v, %v", all, err)
 	}
 	b.Exec(`insert into tracking_hosts (host, workspace_id) select i || '.example', $1 from generate_series(1, $2) i`, other, mostHosts-2)

@@ -13,7 +13,7 @@ import (
 
 type hostsCommand struct {
 	List    hostsListCommand    `cmd:"" help:"List the hosts of tracking URLs, and the workspaces to which they belong."`
-	Release hostsReleaseCommand `cmd:"" help:"Let another workspace use a host, which its workspace has no longer in its tracking_url. Links to it of that workspace no longer work once another uses it."`
+	Release hostsReleaseCommand `cmd:"" help:"Take a host from its workspace, also out of its tracking_url, so that another can use it. Links of the first no longer work there once another does."`
 }
 
 type hostsListCommand struct{}
