@@ -66,6 +66,9 @@ func (s *Sender) count(ctx context.Context, c *claim, r run) error {
 		return err
 	}
 	c.circuitOpen = m.OpenedAt != nil
+	if r.failures == 0 && c.circuitOpen {
+		return nil // the probe proves nothing, and is ended as one without a result
+	}
 	s.report(c, before, m, r)
 	if notifications.IsDirect(c.OriginID) {
 		return nil // they wait for the provider until they expire

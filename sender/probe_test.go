@@ -185,3 +185,21 @@ func TestAProbeOfAnOldToken(t *testing.T) {
 		})
 	}
 }
+
+// A reply about an old token is no failed probe: it pauses nothing after a night in which nothing was due.
+func TestAnOldTokenAfterAnIdleNight(t *testing.T) {
+	b := setup(t)
+	b.insert(400, 100, 2)
+	s := b.sender(func(c *Config) { c.PauseAfter, c.CircuitAfter = 15*time.Minute, 30 })
+	b.carrier.fail(&Receipt{Outcome: NotAccepted, Reason: "unavailable", Code: 503})
+	b.work(s)
+	b.Exec(`update provider_meters set opened_at = opened_at - interval '8 hours', failed_at = failed_at - interval '8 hours',
+		failing_since = failing_since - interval '8 hours', open_until = now()`)
+	b.carrier.fail(&Receipt{Outcome: Rejected, Reason: ReasonUnregistered, Code: 404})
+	b.makeProbable()
+	b.makeDue()
+	b.work(s)
+	if p := b.health(); !p.CircuitOpen || len(b.paused) > 0 {
+		t.Errorf("paused for %v; open: %t", b.paused, p.CircuitOpen)
+	}
+}
