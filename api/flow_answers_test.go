@@ -292,10 +292,15 @@ func TestAnAudienceThatACampaignNeeds(t *testing.T) {
 	path := "/v1/audiences/" + w.audience
 	b.Exec(`update campaigns set status = 'paused', started_at = now(), status_reason = 'requested'`)
 	b.do("PATCH", path, object{"phone_column": nil}).is(200)
-	got := b.do("PATCH", path, object{"email_column": nil}).is(409)
-	if !strings.Contains(got.problem.Detail, ": campaign ") {
-		t.Error(got.problem.Detail)
+	for _, state := range []string{`status = 'paused'`,
+		`status = 'scheduled', status_reason = null, started_at = null, scheduled_at = now() + interval '1 day'`} {
+		b.Exec(`update campaigns set ` + state)
+		got := b.do("PATCH", path, object{"email_column": nil}).is(409)
+		if !strings.Contains(got.problem.Detail, ": campaign ") {
+			t.Error(got.problem.Detail)
+		}
 	}
+	b.do("PATCH", path, object{"key_column": "name"}).is(200) // nothing is sent yet
 }
 
 // Counts of a node: outcomes of its messages, paths of a branch, blocked enrollments.

@@ -52,7 +52,8 @@ func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 // Tries sets how often one request is sent at most: 5 by default.
 func Tries(n int) Option { return func(c *Client) { c.tries = max(n, 1) } }
 
-// BackOff sets the least pause before the second try: 250 ms by default. It then doubles.
+// BackOff sets the longest pause before the second try: 250 ms by default. A pause is half of it at least,
+// and it doubles with each try.
 func BackOff(d time.Duration) Option { return func(c *Client) { c.backOff = max(d, 0) } }
 
 // UserAgent sets the User-Agent header.
