@@ -3,6 +3,8 @@ package sender
 import (
 	"slices"
 	"time"
+
+	"lemma/notifications"
 )
 
 // refusals are how often each row was refused for itself and not because of the provider, and
@@ -98,6 +100,19 @@ func left(until *time.Time, now time.Time) time.Duration {
 // backOff is how long a row is not called again that was refused so often before.
 func (s *Sender) backOff(before int) time.Duration {
 	return min(s.cfg.DeferFor<<min(before, 20), s.cfg.DeferMost)
+}
+
+// spareDirect is how long a direct notification waits for its server first. Recipients wait for it, and
+// there are fewer than of a campaign.
+const spareDirect = 2 * time.Second
+
+// spareFor is how long a row is not called because of the server of its recipient.
+func (s *Sender) spareFor(c *claim, ordinal int16) time.Duration {
+	before := c.refusals.of(ordinal)
+	if notifications.IsDirect(c.OriginID) {
+		return min(spareDirect<<min(before, 20), s.backOff(before))
+	}
+	return s.backOff(before)
 }
 
 // leaveWaiting leaves rows that were refused to a later claim while their time has not come.

@@ -97,6 +97,19 @@ func TestARowThatIsNotCalledBecauseOfItsServer(t *testing.T) {
 	b.wantCounts(notifications.Counts{Sent: 3})
 }
 
+// A direct notification waits for less.
+func TestADirectNotificationWaitsForItsServer(t *testing.T) {
+	b := setup(t)
+	s := b.sender(func(c *Config) { c.DeferFor, c.DeferMost = 30*time.Second, time.Hour })
+	c := &claim{Ref: notifications.Ref{OriginID: notifications.DirectOrigin(b.Workspace, time.Now())}}
+	for _, want := range []time.Duration{2, 4, 8, 16, 16} {
+		if got := s.spareFor(c, 0); got != want*time.Second {
+			t.Errorf("%s, want %d s", got, want)
+		}
+		c.refusals.spare(0, time.Now())
+	}
+}
+
 // The commit that records a row as refused counts the refusal, also if the worker is
 // killed later.
 func TestARefusalIsCountedThoughTheWorkerIsKilled(t *testing.T) {

@@ -224,7 +224,7 @@ func (s *Sender) classify(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 	case NotCalled:
 		if !r.Provider && r.RetryAfter > 0 { // the server of this recipient is left alone
 			s.metrics.putOff()
-			c.refusals.spare(ordinal, r.At.Add(max(s.backOff(c.refusals.of(ordinal)), r.wait())))
+			c.refusals.spare(ordinal, r.At.Add(max(s.spareFor(c, ordinal), r.wait())))
 		}
 		c.free = append(c.free, ordinal)
 	default:

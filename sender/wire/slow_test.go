@@ -262,3 +262,24 @@ func enter(s *slowServers, o origin) func(ending) {
 	leave, _ := s.enter(o, false)
 	return leave
 }
+
+// Windows to slow servers only are one at a time while other servers are called.
+func TestWindowsToSlowServers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlowServers(6 * time.Second)
+		if !s.enterAlone() || !s.enterAlone() {
+			t.Error("one at a time, though no other server is called")
+		}
+		s.leaveAlone()
+		s.leaveAlone()
+		enter(s, origin{"https", "push.example:443"})(answered)
+		if !s.enterAlone() || s.enterAlone() {
+			t.Error("not one at a time while another server is called")
+		}
+		time.Sleep(otherFor)
+		if !s.enterAlone() {
+			t.Error("one at a time long after a call to another server")
+		}
+	})
+}
