@@ -269,7 +269,8 @@ func (c *Campaigns) NeedAudience(ctx context.Context, workspaceID, audienceID uu
 	rows, _ := c.pool.Query(ctx, `
 		select c.name from campaigns c join templates t on t.workspace_id = c.workspace_id and t.id = c.template_id
 		where c.workspace_id = $1 and c.audience_id = $2
-		  and (c.started_at is not null and c.finished_at is null and ($3 or t.channel = any($4)) or c.status = 'scheduled' and t.channel = any($4))
+		  and (c.started_at is not null and c.finished_at is null and ($3 or t.channel = any($4))
+			or c.status = 'scheduled' and t.channel = any($4))
 		order by c.id desc limit 100`, workspaceID, audienceID, profiles, channels)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return names, lemma.Wrap(err, "find campaigns of audience %s", audienceID)
