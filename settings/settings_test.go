@@ -302,9 +302,10 @@ func TestTheHostOfAPublicURLIsOfAll(t *testing.T) {
 	pgtest.Exec(t, pool, `insert into tracking_hosts (host, workspace_id) values ('second.example', $1), ('other.example', $1)`, ws)
 	start(t, pool, first)
 	start(t, pool, "https://Second.example:8443")
+	start(t, pool, "https://go.Müller.example")
 	start(t, pool, "")
 	got := pgtest.Column[string](t, pool, `select host || ' ' || (workspace_id is null) from tracking_hosts order by host`)
-	if want := "first.example true, other.example false, second.example true"; strings.Join(got, ", ") != want {
+	if want := "first.example true, go.xn--mller-kva.example true, other.example false, second.example true"; strings.Join(got, ", ") != want {
 		t.Errorf("%q, want %s", got, want)
 	}
 }

@@ -37,7 +37,7 @@ func TestHostsOfTrackingURLs(t *testing.T) {
 		{other, "https://GO.shop.example:8443", "tracking_url_taken"}, {b.Workspace, "", "<nil>"},
 		{other, "https://go.shop.example.", "tracking_url_taken"},
 		{b.Workspace, "https://mail.example", "<nil>"}, {other, "https://mail.example", "<nil>"}, // the public one is of all
-		{other, "https://go.other.example", "<nil>"},
+		{other, "https://go.other.example", "<nil>"}, {other, "https://go.müller.example", ""},
 	} {
 		if got := codeOf(b.track(step.ws, step.url)); got != step.code {
 			t.Errorf("step %d: %s", i, got)

@@ -139,6 +139,9 @@ func (p Patch) check() error {
 		len(*p.TrackingURL) > maxTrackingURL {
 		return lemma.Fault("/tracking_url", "bad_format", "must be https:// and a host, such as https://go.shop.example")
 	}
+	if strings.ContainsFunc(to.Host, func(r rune) bool { return r > unicode.MaxASCII }) {
+		return lemma.Fault("/tracking_url", "bad_format", "must have a host in ASCII, as browsers send it: xn--...")
+	}
 	return nil
 }
 

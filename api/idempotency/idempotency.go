@@ -76,6 +76,7 @@ type Answer struct {
 // could have stored in another way.
 func (a Answer) WithExcess(request int) Answer {
 	if n := len(a.Body) - proportional*request; n > 0 && len(a.Body) > SmallAnswer {
+		n = max(n, SmallAnswer) // so that few are summed up
 		a.excess = &n
 	}
 	return a
