@@ -71,8 +71,7 @@ type Patch struct {
 	OptedOutColumn *string
 }
 
-// ChangesQuery reports whether the query or its columns are changed.
-func (p Patch) ChangesQuery() bool {
+func (p Patch) changesQuery() bool {
 	return p.DataSourceID != nil || p.SQL != nil || p.KeyColumn != nil || p.EmailColumn != nil || p.PhoneColumn != nil ||
 		p.PhoneRegion != nil || p.PushColumn != nil || p.OptedOutColumn != nil
 }
@@ -159,7 +158,7 @@ func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, 
 	if err := lemma.CheckName(changed.Name); err != nil {
 		return Audience{}, err
 	}
-	if p.ChangesQuery() {
+	if p.changesQuery() {
 		report, err := a.Validate(ctx, ws, changed.draft())
 		if err != nil {
 			return Audience{}, err
