@@ -3,6 +3,7 @@ package audience
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -163,11 +164,9 @@ func TestIdleConnections(t *testing.T) {
 	if _, err := b.lookup(t, x.ID, nil, []string{"1"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range b.backends(t) {
-		if pid == old[0] || pid == old[1] {
-			t.Error("a connection of the older version is left")
-		}
-	}
+	pgtest.Eventually(t, 10*time.Second, "the connections of the older version are closed", func() bool {
+		return !slices.ContainsFunc(b.backends(t), func(pid int) bool { return pid == old[0] || pid == old[1] })
+	})
 	b.waitForNoSessions(t) // closed when it is idle for long
 
 	b.idle.longer = time.Hour
