@@ -32,11 +32,15 @@ func Printable(message string) string {
 // The wildcards of grants of MySQL (shop\_2.*) are none.
 var ends = regexp.MustCompile(`\\[^_%]|\\$|;|--|/\*|…$`)
 
+// takes matches statements that take privileges away.
+var takes = regexp.MustCompile(`^(revoke |alter role ("[^"]*"|\S+) nosuperuser |` +
+	`alter (table|schema|database|function) .+ owner to )`)
+
 // Statement returns a statement for an administrator of a source, made of what the source
 // returned, as one line. It returns nothing for one that is not safe to run, or too long.
 func Statement(text string) string {
 	text = Printable(text)
-	if ends.MatchString(text) {
+	if ends.MatchString(text) || !takes.MatchString(text) {
 		return ""
 	}
 	return text

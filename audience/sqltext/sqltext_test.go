@@ -69,17 +69,19 @@ func TestTextIsCheckedBeforeTheSourceGetsIt(t *testing.T) {
 
 func TestStatementsForAdministrators(t *testing.T) {
 	for text, want := range map[string]string{
-		"revoke insert on table public.t from r":      "revoke insert on table public.t from r",
-		`revoke insert on table "odd name" from "R"`:  `revoke insert on table "odd name" from "R"`,
-		"revoke insert on `shop\\_2`.* from `r`@`%`":  "revoke insert on `shop\\_2`.* from `r`@`%`",
-		"revoke insert on t from r\n":                 "revoke insert on t from r ",
-		`revoke insert on t from r \! touch x`:        "",
-		`revoke insert on t from r\`:                  "",
-		"revoke insert on t from r; drop table t":     "",
-		"revoke insert on t from r -- x":              "",
-		"revoke insert on t from r /* x":              "",
-		"revoke insert on t from r\n\\! touch x":      "",
-		"revoke " + strings.Repeat("x", maxMessage+1): "",
+		"revoke insert on table public.t from r":     "revoke insert on table public.t from r",
+		`revoke insert on table "odd name" from "R"`: `revoke insert on table "odd name" from "R"`,
+		"revoke insert on `shop\\_2`.* from `r`@`%`": "revoke insert on `shop\\_2`.* from `r`@`%`",
+		"revoke insert on t from r\n":                "revoke insert on t from r ",
+		"grant all on t to public":                   "", "alter table t owner to app": "alter table t owner to app", "drop owned by app": "", `alter role "odd name" superuser`: "",
+		`alter role "odd name" nosuperuser nocreaterole`: `alter role "odd name" nosuperuser nocreaterole`,
+		`revoke insert on t from r \! touch x`:           "",
+		`revoke insert on t from r\`:                     "",
+		"revoke insert on t from r; drop table t":        "",
+		"revoke insert on t from r -- x":                 "",
+		"revoke insert on t from r /* x":                 "",
+		"revoke insert on t from r\n\\! touch x":         "",
+		"revoke " + strings.Repeat("x", maxMessage+1):    "",
 	} {
 		if got := Statement(text); got != want {
 			t.Errorf("%q: %q instead of %q", text, got, want)

@@ -35,12 +35,9 @@ const (
 const mostSlowed = 4
 
 // mostAlone is how many windows may have calls to slow servers only: to a push service for most recipients
-// that answers late, sending goes on. Each holds a slot of the provider, of which a slow one has few, so
-// there may be more only when no other server was called for otherFor.
-const (
-	mostAlone = 1
-	otherFor  = 10 * time.Second
-)
+// that answers late, sending goes on. Each holds a slot of the provider, of which a slow one has two for
+// direct notifications: one stays for others.
+const mostAlone = 1
 
 // slowServers keep servers that recipients chose from holding the calls to others. After a slow call,
 // answered or not, its server is not called for a while, and then by one call at a time until one is
@@ -56,7 +53,6 @@ type slowServers struct {
 	credits map[string]int // of servers that answered in time
 	slowed  int            // how many servers became slow
 	alone   int            // windows
-	other   time.Time      // when a server that is not slow was called last
 }
 
 type slowServer struct {
@@ -92,9 +88,6 @@ func (s *slowServers) enter(o origin, alone bool) (leave func(ending), wait time
 	defer s.mu.Unlock()
 	server, began := serverOf(o), time.Now()
 	one := s.find(server, began)
-	if one == nil {
-		s.other = began
-	}
 	probes := one != nil && (!alone || !one.answers)
 	if probes && (one.probing || began.Before(one.until)) {
 		return nil, one.wait(began)
@@ -128,7 +121,7 @@ func (one *slowServer) wait(now time.Time) time.Duration {
 func (s *slowServers) enterAlone() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.alone >= mostAlone && time.Since(s.other) < otherFor {
+	if s.alone >= mostAlone {
 		return false
 	}
 	s.alone++
