@@ -98,14 +98,7 @@ func histogram(name, help string, least float64, buckets int) prometheus.Histogr
 
 func (m *Metrics) claimed(took time.Duration) { m.claims.Observe(took.Seconds()) }
 
-// called counts the messages for which a carrier was called. A window whose provider
-// fails ends before the others.
-func (m *Metrics) called(n int, receipts []Receipt, took time.Duration) {
-	for _, r := range receipts {
-		if r.Outcome == NotCalled {
-			n--
-		}
-	}
+func (m *Metrics) called(n int, took time.Duration) {
 	m.messages.Add(float64(n))
 	m.calls.Observe(took.Seconds())
 }

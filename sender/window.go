@@ -115,6 +115,17 @@ func (p *pace) adjust(n int, took, call time.Duration) {
 	}
 }
 
+// countCalls returns for how many of n messages a carrier was called. A window whose provider fails ends before the
+// others.
+func countCalls(n int, receipts []Receipt) int {
+	for _, r := range receipts {
+		if r.Outcome == NotCalled {
+			n--
+		}
+	}
+	return n
+}
+
 // firstAnswer is the time of the first call of a window that was accepted, or else answered; 0 if
 // there is none.
 func firstAnswer(receipts []Receipt, begun time.Time, took time.Duration) (first time.Duration) {

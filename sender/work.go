@@ -179,8 +179,9 @@ func (s *Sender) call(ctx context.Context, c *claim, carrier Carrier, w *window,
 	receipts := carrier.Send(calls, w.messages)
 	cancel()
 	took := time.Since(begun)
-	p.adjust(len(w.messages), took, firstAnswer(receipts, begun, took))
-	s.metrics.called(len(w.messages), receipts, took)
+	n := countCalls(len(w.messages), receipts)
+	p.adjust(n, took, firstAnswer(receipts, begun, took))
+	s.metrics.called(n, took)
 	w.receipts = receipts[:min(len(receipts), len(w.rows))]
 	for i := range w.receipts {
 		w.receipts[i].At = c.answered(w.receipts[i].At)

@@ -21,11 +21,12 @@ type user struct {
 }
 
 // users are the live versions of an audience, and those with active enrollments. It reads these once for
-// each flow: no index has their versions, of which there may be hundreds.
+// each flow with other versions than the live one: no index has them, and there may be hundreds.
 func (r *Reader) users(ctx context.Context, ws, audience uuid.UUID) ([]user, error) {
 	rows, _ := r.pool.Query(ctx, `
 		with used as materialized (
-			select distinct flow_id from flow_uses where workspace_id = $1 and audience_id = $2
+			select distinct u.flow_id from flow_uses u join flows f on f.workspace_id = u.workspace_id and f.id = u.flow_id
+			where u.workspace_id = $1 and u.audience_id = $2 and u.version is distinct from f.live_version
 		), active as materialized (
 			select used.flow_id, v.version from used cross join lateral (
 				select distinct e.version from enrollments e

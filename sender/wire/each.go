@@ -2,7 +2,6 @@ package wire
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"lemma/sender"
@@ -18,11 +17,22 @@ func (c *Client) Each(ctx context.Context, messages []sender.Message,
 	send func(context.Context, *sender.Message) sender.Receipt,
 ) []sender.Receipt {
 	receipts := c.each(ctx, messages, send)
-	if c.slow == nil || slices.ContainsFunc(receipts, func(r sender.Receipt) bool { return r.Reason != serverSlow }) || !c.slow.enterAlone() {
+	if c.slow == nil || !answerLate(receipts) || !c.slow.enterAlone() {
 		return receipts
 	}
 	defer c.slow.leaveAlone()
 	return c.each(context.WithValue(ctx, alone{}, true), messages, send)
+}
+
+// answerLate reports whether no message was called because of slow servers, of which some answer.
+func answerLate(receipts []sender.Receipt) (some bool) {
+	for _, r := range receipts {
+		if r.Reason != serverSlow {
+			return false
+		}
+		some = some || r.RetryAfter == leastWait
+	}
+	return some
 }
 
 // alone is the key of contexts of windows that call slow servers only.
