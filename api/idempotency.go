@@ -134,7 +134,7 @@ var (
 	inProgress = &refusal{status: http.StatusConflict, code: "idempotency_in_progress",
 		detail: "the same request is in progress; repeat it to receive its answer", header: map[string]string{"Retry-After": "1"}}
 	notKept = &refusal{status: http.StatusConflict, code: "answer_not_kept",
-		detail: "the request was carried out; its answer is not kept, since large answers of this workspace fill the space for them: " +
+		detail: "the request was carried out; its answer was not kept, since the workspace has kept as many large ones as it may; " +
 			"read the object"}
 	keyReused = &refusal{status: http.StatusUnprocessableEntity, code: "idempotency_key_reused",
 		detail: "this Idempotency-Key was used for another request, or by another API key; take a new one",

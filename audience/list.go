@@ -131,8 +131,9 @@ func (a *Audiences) List(ctx context.Context, ws uuid.UUID, q page.Query) ([]Aud
 }
 
 // Update changes an audience. ifMatch, if not nil, must be its version. A change of
-// the query is validated at the source first. It is not changed if check, which may be nil, fails
-// before that, or afterwards while the audience is locked: what begins to use it locks it too.
+// the query is validated at the source first. check, which may be nil, can refuse the change: it is
+// called before that, which may take long, and again while the audience is locked, since what begins to
+// use the audience locks it too.
 func (a *Audiences) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Patch, check func(context.Context, Audience) error,
 ) (Audience, error) {
 	old, err := a.Get(ctx, ws, id)

@@ -1,7 +1,6 @@
 package direct
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -73,7 +72,10 @@ func (d *Direct) readParts(ctx context.Context, ws, id uuid.UUID, some []*reques
 		m.bytes = before
 		*reads -= 2
 		half := len(some) / 2
-		return cmp.Or(d.readParts(ctx, ws, id, some[:half], m, reads), d.readParts(ctx, ws, id, some[half:], m, reads))
+		if err := d.readParts(ctx, ws, id, some[:half], m, reads); err != nil {
+			return err
+		}
+		return d.readParts(ctx, ws, id, some[half:], m, reads)
 	}
 	for _, r := range some {
 		r.fail(err)

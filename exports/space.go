@@ -67,8 +67,8 @@ func (e *Exports) spaceDetail() string {
 	return fmt.Sprintf("the files of the workspace's exports have %d MiB or more", e.cfg.Space>>20)
 }
 
-// later lets an export wait until the files of those that were deleted are removed from the store.
-func later(ctx context.Context, tx pgx.Tx, o blobs.Owner) error {
+// awaitCleaning lets an export wait until the files of those that were deleted are removed from the store.
+func awaitCleaning(ctx context.Context, tx pgx.Tx, o blobs.Owner) error {
 	_, err := tx.Exec(ctx, `update exports set retry_at = now() + interval '30 seconds' where workspace_id = $1 and id = $2`,
 		o.Workspace, o.ID)
 	return err

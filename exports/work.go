@@ -153,7 +153,7 @@ func (e *Exports) claim(ctx context.Context, patience time.Duration, except ...u
 		case always:
 			return e.end(ctx, tx, owner, spaceUsed, e.spaceDetail())
 		case now:
-			return later(ctx, tx, owner)
+			return awaitCleaning(ctx, tx, owner)
 		}
 		if j.attempt, found, err = e.Blobs.Register(ctx, tx, owner, "exports", format.Extension(j.Format)); err != nil || !found {
 			return err

@@ -4,23 +4,24 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"lemma"
 )
 
 const (
 	hostFor     = 10 * time.Second       // until a host in memory is read again
 	hostWait    = 500 * time.Millisecond // for a host that is not in memory
-	mostHosts   = 10_000
-	longestHost = 253 // bytes (RFC 1035, 2.3.4)
+	mostHosts   = 10_000                 // in memory
+	longestHost = 253                    // bytes (RFC 1035, 2.3.4)
 )
 
-// hosts are the workspaces to which hosts belong, those of tracking URLs. They are in memory, so that
-// links lead on while the database is away.
+// hosts are the workspaces to which the hosts of tracking URLs belong. They are in memory, so that links
+// work while the database is away.
 type hosts struct {
 	mu    sync.Mutex
 	known map[string]*host
@@ -47,8 +48,8 @@ func (l *Links) VerifyAt(ctx context.Context, p Purpose, at, token string) (ws u
 	return ws, payload, nil
 }
 
-// ownerOf returns the workspace of a host. One that was read before is read again beside the request.
-// One that cannot be read is of no workspace.
+// ownerOf returns the workspace of a host, from memory if it is there: it is then read again while the
+// request goes on. A host that cannot be read is of no workspace.
 func (l *Links) ownerOf(ctx context.Context, at string) uuid.UUID {
 	name := hostOf(at)
 	if name == "" {
@@ -95,15 +96,13 @@ func (l *Links) readHost(ctx context.Context, name string) (owner uuid.UUID) {
 	return owner
 }
 
-// hostOf is the name of a Host header, without port and in lower case.
+// hostOf is the name in a Host header; empty if it is none.
 func hostOf(at string) string {
-	name := at
-	if h, _, err := net.SplitHostPort(at); err == nil {
-		name = h
+	if name, _, err := net.SplitHostPort(at); err == nil {
+		at = name
 	}
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	if len(name) > longestHost {
+	if len(at) > longestHost {
 		return ""
 	}
-	return name
+	return lemma.HostName(at)
 }

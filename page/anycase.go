@@ -6,7 +6,7 @@ import (
 )
 
 // inAnyCase is a regular expression of Postgres that finds a text in any case. lower() and ~* of Postgres
-// know the letters of the database's locale only: in the recommended locale C these are those of ASCII.
+// know the characters of the database's locale only: in the recommended locale C these are those of ASCII.
 func inAnyCase(text string) string {
 	var out strings.Builder
 	for _, r := range text {
@@ -18,7 +18,7 @@ func inAnyCase(text string) string {
 		case len(folds) > 1:
 			out.WriteString("[" + string(folds) + "]")
 		case r < unicode.MaxASCII && !unicode.IsDigit(r):
-			out.WriteString("\\" + string(r)) // all letters of ASCII have two cases
+			out.WriteString("\\" + string(r)) // these characters of ASCII have two cases
 		default:
 			out.WriteRune(r)
 		}

@@ -37,11 +37,11 @@ func (s *Sender) recordReceipts(ctx context.Context, c *claim, w *window) {
 }
 
 // keepRefusals records deferrals as events: they are no outcome, but explain shows
-// them.
+// them. Of calls that were not made because of the recipient's server it records the first ones.
 func (s *Sender) keepRefusals(ctx context.Context, c *claim, w *window) error {
 	var deferrals []events.Event
 	for i, r := range w.receipts {
-		if r.Outcome == NotAccepted && !r.Provider {
+		if r.Outcome == NotAccepted && !r.Provider || r.spared() && c.refusals.of(w.rows[i]) < mostSpared {
 			deferrals = append(deferrals, events.Event{ProviderID: c.providerID, Source: events.SourceResponse,
 				OriginID: c.OriginID, BatchID: c.root, Ordinal: w.rows[i], Attempt: c.attempt,
 				Kind: events.Deferred, Code: r.Code, Detail: clip(r.Reason + ": " + r.Detail + retryNote(r)), OccurredAt: r.At})
@@ -60,7 +60,7 @@ func (s *Sender) count(ctx context.Context, c *claim, r run) error {
 	if r.failures == 0 && (!r.tokens || !c.probing) {
 		return nil
 	}
-	c.failing = r.failures > 0
+	c.failing = c.failing || r.failures > 0
 	before, m, err := s.recordFailures(ctx, c, r)
 	if err != nil {
 		return err

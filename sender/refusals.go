@@ -52,6 +52,9 @@ func (r *refusals) add(ordinal int16, until time.Time) {
 // a refusal: each time it waits longer, and it never fails for that.
 const mostSpared = 3
 
+// spared reports that a message was not called because of the server of its recipient.
+func (r Receipt) spared() bool { return r.Outcome == NotCalled && !r.Provider && r.RetryAfter > 0 }
+
 // spare notes that a row was not called because of the server of its recipient.
 func (r *refusals) spare(ordinal int16, until time.Time) {
 	r.add(ordinal, until)

@@ -92,6 +92,7 @@ func TestARowThatIsNotCalledBecauseOfItsServer(t *testing.T) {
 		t.Error(d)
 	}
 	b.WantCount(0, `select count(*) from provider_meters where opened_at is not null`)
+	b.WantCount(2, `select count(*) from provider_events where kind = 'deferred' and ordinal = 0 and detail like 'server_slow%'`)
 	b.carrier.down = nil
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 3})

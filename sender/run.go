@@ -33,10 +33,10 @@ func runOf(receipts []Receipt) run {
 		case one.Outcome == Accepted:
 			r = r.afterAcceptance()
 		case one.Outcome == NotCalled && !one.Provider:
-		case one.Outcome == Rejected && (one.Own || one.Reason == ReasonUnregistered):
-			r.tokens = r.tokens || one.Code != 0
 		case one.Outcome == NotCalled:
 			r.addProviderFailure(one)
+		case one.Outcome == Rejected && (one.Own || one.Reason == ReasonUnregistered):
+			r.tokens = r.tokens || one.Code != 0
 		default:
 			r.fail(one)
 		}

@@ -131,7 +131,7 @@ func (s *Sender) effect(r Receipt) string {
 		return "The message may have arrived: a campaign waits for the lease to expire, and then sends it once more, or orphans it " +
 			"under at_most_once."
 	case NotCalled:
-		if r.RetryAfter > 0 {
+		if r.spared() {
 			return "Nothing was sent, since the server was slow before: a campaign calls the message later."
 		}
 		return "Nothing was sent, since the time was over before the server was ready: a campaign calls the message again."

@@ -223,7 +223,7 @@ func (s *Sender) classify(c *claim, ordinal int16, r Receipt) (outcome, bool) {
 		}
 		c.free = append(c.free, ordinal)
 	case NotCalled:
-		if !r.Provider && r.RetryAfter > 0 { // the server of this recipient is left alone
+		if r.spared() {
 			s.metrics.putOff()
 			c.refusals.spare(ordinal, r.At.Add(max(s.spareFor(c, ordinal), r.wait())))
 		}

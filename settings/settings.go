@@ -27,7 +27,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/idna"
 
 	"lemma"
 	"lemma/loop"
@@ -213,13 +212,10 @@ func (s *Settings) claimHost(ctx context.Context) error {
 	if err != nil || to.Hostname() == "" {
 		return nil //nolint:nilerr // this process has none
 	}
-	host := strings.ToLower(strings.TrimSuffix(to.Hostname(), "."))
-	if ascii, err := idna.Lookup.ToASCII(host); err == nil {
-		host = ascii // as browsers send it
-	}
 	_, err = s.pool.Exec(ctx, `
 		insert into tracking_hosts (host, workspace_id) values ($1, null)
-		on conflict (host) do update set workspace_id = null where tracking_hosts.workspace_id is not null`, host)
+		on conflict (host) do update set workspace_id = null where tracking_hosts.workspace_id is not null`,
+		lemma.HostName(to.Hostname()))
 	return err
 }
 

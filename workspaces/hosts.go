@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,11 +20,10 @@ const mostHosts = 100
 // claimHost makes the host of a tracking URL one of the workspace, also later on: its links lead there.
 // That of a public URL stays of all.
 func claimHost(ctx context.Context, tx pgx.Tx, ws uuid.UUID, trackingURL string) error {
-	to, err := url.Parse(trackingURL)
-	if err != nil || to.Host == "" {
-		return nil //nolint:nilerr // empty: the public URL
+	name := hostOf(trackingURL)
+	if name == "" {
+		return nil
 	}
-	name := hostOf(to)
 	tag, err := tx.Exec(ctx, `
 		insert into tracking_hosts (host, workspace_id) values ($1, $2)
 		on conflict (host) do update set workspace_id = excluded.workspace_id where tracking_hosts.workspace_id = excluded.workspace_id`,
@@ -34,7 +32,7 @@ func claimHost(ctx context.Context, tx pgx.Tx, ws uuid.UUID, trackingURL string)
 		return lemma.Wrap(err, "claim a host")
 	}
 	if tag.RowsAffected() == 0 {
-		var ofAll bool
+		ofAll := false
 		err := tx.QueryRow(ctx, `select workspace_id is null from tracking_hosts where host = $1`, name).Scan(&ofAll)
 		if err != nil || ofAll {
 			return lemma.Wrap(err, "read the owner of a host")
@@ -53,7 +51,14 @@ func claimHost(ctx context.Context, tx pgx.Tx, ws uuid.UUID, trackingURL string)
 	return nil
 }
 
-func hostOf(u *url.URL) string { return strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")) }
+// hostOf is the host of a tracking URL; empty without one.
+func hostOf(trackingURL string) string {
+	to, err := url.Parse(trackingURL)
+	if err != nil {
+		return ""
+	}
+	return lemma.HostName(to.Hostname())
+}
 
 // Host is a host of tracking URLs, and the workspace to which it belongs: none for a public URL.
 type Host struct {
@@ -72,7 +77,7 @@ func Hosts(ctx context.Context, pool *pgxpool.Pool) ([]Host, error) {
 
 // ReleaseHost takes a host from its workspace, also out of its tracking URL, so that another can use it.
 func ReleaseHost(ctx context.Context, pool *pgxpool.Pool, name string) error {
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	name = lemma.HostName(name)
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		var id uuid.UUID
 		err := tx.QueryRow(ctx, `
@@ -83,9 +88,12 @@ func ReleaseHost(ctx context.Context, pool *pgxpool.Pool, name string) error {
 		if err != nil {
 			return fmt.Errorf("release host %s: %w", name, err)
 		}
-		_, err = tx.Exec(ctx, `
-			update workspaces set tracking_url = '', version = version + 1
-			where id = $1 and rtrim(lower(regexp_replace(tracking_url, '^https://([^:/]*)(:[0-9]+)?$', '\1')), '.') = $2`, id, name)
+		var now string
+		err = tx.QueryRow(ctx, `select tracking_url from workspaces where id = $1 for update`, id).Scan(&now)
+		if err != nil || hostOf(now) != name {
+			return lemma.Wrap(err, "read the tracking URL")
+		}
+		_, err = tx.Exec(ctx, `update workspaces set tracking_url = '', version = version + 1 where id = $1`, id)
 		return lemma.Wrap(err, "change the tracking URL")
 	})
 }

@@ -37,11 +37,12 @@ const (
 // keptFor is how long an answer can be replayed.
 const keptFor = 24 * time.Hour
 
-// MaxExcess is how many bytes of answers beyond Excess are kept of a workspace.
+// MaxExcess is how many bytes of excess the kept answers of a workspace have in all. The excess
+// of an answer are its bytes beyond proportional times its request.
 const MaxExcess = 1 << 30
 
-// SmallAnswer, in bytes, and answers below so many times their request do not count as
-// excess. Those of bulks are proportional.
+// SmallAnswer is the size in bytes up to which an answer has no excess. Answers to bulks, which
+// are proportional to their requests, have none either.
 const (
 	SmallAnswer  = 16 << 10
 	proportional = 8
@@ -72,8 +73,7 @@ type Answer struct {
 	excess *int
 }
 
-// WithExcess notes how many bytes the answer has beyond what its request, of so many bytes,
-// could have stored in another way.
+// WithExcess notes the excess of the answer to a request of so many bytes.
 func (a Answer) WithExcess(request int) Answer {
 	if n := len(a.Body) - proportional*request; n > 0 && len(a.Body) > SmallAnswer {
 		n = max(n, SmallAnswer) // so that few are summed up

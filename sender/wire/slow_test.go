@@ -133,29 +133,23 @@ func TestAFastServerMayBeSlowForOnce(t *testing.T) {
 // strangers.
 func TestFailedCallsAreNoCredit(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newSlowServers(6 * time.Second)
-		o := origin{"https", "push.example:443"}
-		enter(s, o)(failed)
-		enter(s, o)(left)
-		if len(s.credits) > 0 {
-			t.Errorf("credits %v", s.credits)
-		}
-		leave := enter(s, origin{"https", "other.example:443"})
-		time.Sleep(time.Millisecond)
-		leave(answered)
-		leave = enter(s, o)
-		time.Sleep(2 * time.Second)
-		leave(failed)
-		if enter(s, o) != nil {
-			t.Error("a server whose call failed slowly is called at once")
-		}
-		time.Sleep(firstPause)
-		enter(s, o)(failed)
-		if enter(s, o) == nil || enter(s, o) != nil {
-			t.Error("a failed probe ends the calls one at a time, or prevents them")
-		}
-	})
+	s := newSlowServers(6 * time.Second)
+	o := origin{"https", "push.example:443"}
+	enter(s, o)(failed)
+	enter(s, o)(left)
+	if len(s.credits) > 0 {
+		t.Errorf("credits %v", s.credits)
+	}
+	s.judge("other.example", answered, time.Millisecond, time.Now())
+	s.judge("push.example", failed, 2*time.Second, time.Now())
+	if enter(s, o) != nil {
+		t.Error("a server whose call failed slowly is called at once")
+	}
+	s.all["push.example"].until = time.Now()
+	enter(s, o)(failed)
+	if enter(s, o) == nil || enter(s, o) != nil {
+		t.Error("a failed probe ends the calls one at a time, or prevents them")
+	}
 }
 
 // TestRefusedCallsAreNoCredit calls a server that refuses connections, and one that answers.
