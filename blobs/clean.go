@@ -53,7 +53,7 @@ func (b *Blobs) Clean(ctx context.Context) (deleted int, err error) {
 // far as they were noted.
 func (b *Blobs) Uncleaned(ctx context.Context, tx pgx.Tx, ws uuid.UUID) (bytes int64, err error) {
 	err = tx.QueryRow(ctx, `
-		select coalesce(sum(bytes), 0)::bigint from blobs 
+		select coalesce(sum(bytes), 0)::bigint from blobs
 		where workspace_id = $1 and status = 'ended' and store = $3 and clean_at < ended_at + $2`, ws, again, b.At).Scan(&bytes)
 	return bytes, lemma.Wrap(err, "measure ended blobs")
 }

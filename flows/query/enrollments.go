@@ -116,7 +116,7 @@ func (f EnrollmentFilter) conditions(s *page.Statement[Enrollment]) error {
 	return nil
 }
 
-// mostMessages is how many notifications the steps of one answer have, or one step.
+// mostMessages is how many notifications the steps of an answer with several steps have.
 const mostMessages = 1000
 
 // Steps returns an enrollment and its steps after one, in order. They have at most
@@ -169,7 +169,7 @@ type StepNotification struct {
 	key uuid.UUID
 }
 
-// limited returns the first steps, with mostMessages.
+// limited returns the first steps, up to mostMessages, and at least one.
 func limited(steps []Step) []Step {
 	n := 0
 	for i, s := range steps {

@@ -38,7 +38,8 @@ func answerLate(receipts []sender.Receipt) (some bool) {
 // alone is the key of contexts of windows that call slow servers only.
 type alone struct{}
 
-// callsOf are the bounds of the calls of a window. Those to slow servers only leave three quarters to others.
+// callsOf are the bounds of the calls of a window. Windows to slow servers only leave three quarters of the
+// calls to others.
 func (c *Client) callsOf(ctx context.Context) []chan struct{} {
 	if isAlone(ctx) {
 		return []chan struct{}{c.lateCalls, c.calls}
