@@ -165,8 +165,8 @@ func (s *server) countAudience(ctx context.Context, c *call, _ none) (audienceCo
 	n, err := s.Audiences.Count(ctx, c.workspace(), c.id, lemma.Channel(c.query("channel")))
 	return audienceCounts{Rows: n.Rows, Sendable: n.Sendable, Truncated: n.Truncated, SkippedBy: present(map[string]int64{
 		notifications.MissingAddress: n.MissingAddress, notifications.InvalidAddress: n.InvalidAddress,
-		notifications.DuplicateAddress: n.DuplicateAddress,
-		notifications.TooManyAddresses: n.TooManyAddresses, notifications.Unsubscribed: n.Unsubscribed, notifications.InvalidKey: n.InvalidKey,
+		notifications.DuplicateAddress: n.DuplicateAddress, notifications.TooManyAddresses: n.TooManyAddresses,
+		notifications.RowTooLarge: n.RowTooLarge, notifications.Unsubscribed: n.Unsubscribed, notifications.InvalidKey: n.InvalidKey,
 	})}, ofSource(err)
 }
 

@@ -113,13 +113,15 @@ var errFound = errors.New("found")
 func (s *server) findRow(ctx context.Context, c *call, id uuid.UUID, key string, columns []string) (audience.Row, error) {
 	var found audience.Row
 	_, err := s.Audiences.Stream(ctx, c.workspace(), id, columns, func(row audience.Row) error {
-		if key != "" && row.Key != key {
+		if key != "" && row.Key != key || key == "" && row.TooLarge {
 			return nil
 		}
 		found = row
 		return errFound
 	})
 	switch {
+	case errors.Is(err, errFound) && found.TooLarge:
+		return found, lemma.Fault("/profile_key", "row_too_large", "the row of the profile is longer than Lemma reads")
 	case errors.Is(err, errFound):
 		return found, nil
 	case err != nil:

@@ -21,6 +21,7 @@ type Counts struct {
 	InvalidAddress   int64
 	DuplicateAddress int64
 	TooManyAddresses int64
+	RowTooLarge      int64
 	Unsubscribed     int64
 	InvalidKey       int64
 	Truncated        bool // after Options.MaxDistinct different addresses, repeated ones may count as sendable
@@ -107,6 +108,9 @@ func (c *Counts) add(r Row, to address.Address, k known) bool {
 	if to.Fault == address.Invalid {
 		text = "\x00" + to.Text // is no canonical form
 	}
+	if r.TooLarge && !r.OptedOut {
+		text = "\x01" + text // another row of the profile may be sendable
+	}
 	if k.rows.before(r.Key + "\x00" + text) {
 		return false
 	}
@@ -122,6 +126,8 @@ func (c *Counts) add(r Row, to address.Address, k known) bool {
 		c.InvalidKey++
 	case r.OptedOut:
 		c.Unsubscribed++
+	case r.TooLarge:
+		c.RowTooLarge++
 	case to.Fault == address.Missing:
 		c.MissingAddress++
 	case to.Fault == address.Invalid:

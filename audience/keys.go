@@ -40,7 +40,7 @@ func (o Options) eachKey(rows cursor, yield func(key []byte)) error {
 		if err != nil || !more {
 			return err
 		}
-		if err := counts.count(); err != nil {
+		if _, err := counts.count(); err != nil {
 			return err
 		}
 		if counts.values[0] != nil {

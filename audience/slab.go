@@ -13,14 +13,18 @@ import (
 // of the one before.
 type rowOffsets struct {
 	key, email, phone, push, payload int
-	optedOut                         bool
+	optedOut, tooLarge               bool
 }
 
 // maxSlab bounds a slab of large rows.
 const maxSlab = 4 << 20
 
-func (s *stream) add() {
-	var m rowOffsets
+// add adds a row. Of one that is too large the payload is missing, and addresses that came shortened.
+func (s *stream) add(tooLarge bool) {
+	m := rowOffsets{tooLarge: tooLarge}
+	if tooLarge {
+		s.run.wire().ClearMarks(s.values)
+	}
 	s.slab = appendKey(s.slab, s.values[0])
 	m.key = len(s.slab)
 	if s.own.email > 0 {
@@ -36,7 +40,11 @@ func (s *stream) add() {
 	}
 	m.push = len(s.slab)
 	m.optedOut = s.own.optOut > 0 && value.IsTrue(s.values[s.own.optOut])
-	s.payload(s.values[s.own.payload:])
+	payload := s.values[s.own.payload:]
+	if tooLarge {
+		payload = nil
+	}
+	s.payload(payload)
 	m.payload = len(s.slab)
 	s.offsets = append(s.offsets, m)
 }
@@ -58,7 +66,7 @@ func (s *stream) yieldRows(yield func(Row) error) error {
 	text, from := string(s.slab), 0
 	for _, m := range s.offsets {
 		row := Row{Key: text[from:m.key], Email: text[m.key:m.email], Phone: text[m.email:m.phone], Region: s.region,
-			Push: text[m.phone:m.push], OptedOut: m.optedOut, Payload: text[m.push:m.payload]}
+			Push: text[m.phone:m.push], OptedOut: m.optedOut, TooLarge: m.tooLarge, Payload: text[m.push:m.payload]}
 		if err := yield(row); err != nil {
 			return err
 		}

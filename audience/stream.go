@@ -28,6 +28,7 @@ type Row struct {
 	Region   string // of phone numbers in national form
 	Push     string // a token, or a JSON list of tokens
 	OptedOut bool
+	TooLarge bool   // it has more bytes than Options.MaxRowBytes: Payload is {}, and long addresses are missing
 	Payload  string // the requested columns as a JSON object
 }
 
@@ -82,6 +83,8 @@ func (r *Row) Addresses(to []address.Address, channel lemma.Channel) []address.A
 // others, as opted out. A row that is opted out in the first run only comes twice. Among
 // more than Options.MaxDistinct opted-out rows, some come twice as opted out.
 //
+// Rows that are too large come as such, so that one of them does not end the stream.
+//
 // read is the number of rows of the audience, and 0 with an error. An error of yield
 // ends the stream and is returned unchanged. Errors of the source are *lemma.Error with
 // a code of this package.
@@ -121,7 +124,8 @@ type selection struct {
 // streamRows runs the query once, and returns how many rows it has.
 func (a *Audiences) streamRows(r *run, x Audience, columns []string, which selection, yield func(Row) error) (rows int64, err error) {
 	s, names := a.newStream(r, x, columns)
-	s.which = which
+	s.which, s.large = which, true
+	r.wire().ShortenRows()
 	if s.cursor, err = r.open(r.ctx, x.SQL, names, 0); err != nil {
 		return 0, noLongerValid(err)
 	}
@@ -225,6 +229,7 @@ type stream struct {
 	own     ownColumns
 	region  string
 	which   selection
+	large   bool     // rows that are too large come as such, and are no error
 	names   [][]byte // `{"name":`, `,"name":` for each column of the payload
 	types   []value.Type
 	values  [][]byte // of one row: key, the other columns that the audience has of its own, payload
@@ -298,11 +303,12 @@ func (s *stream) fill() (bool, error) {
 		if err != nil || !more {
 			return false, err
 		}
-		if err := s.count(); err != nil {
+		tooLarge, err := s.count()
+		if err != nil {
 			return false, err
 		}
 		if s.selects() {
-			s.add()
+			s.add(tooLarge)
 		}
 		if s.cursor.pause() {
 			break
@@ -312,22 +318,23 @@ func (s *stream) fill() (bool, error) {
 }
 
 // count checks the limits.
-func (s *stream) count() error {
+func (s *stream) count() (tooLarge bool, err error) {
 	size := int64(0)
 	for _, v := range s.values {
 		size += int64(len(v))
 	}
 	s.seen++
 	s.bytes += size
+	tooLarge = size > s.options.MaxRowBytes || s.large && s.run.wire().Shortened(s.values)
 	switch {
-	case size > s.options.MaxRowBytes:
-		return overLimit("row %d has more than %d bytes", s.seen, s.options.MaxRowBytes)
+	case tooLarge && !s.large:
+		return true, overLimit("row %d has more than %d bytes", s.seen, s.options.MaxRowBytes)
 	case s.seen > s.options.MaxRows:
-		return overLimit("the audience has more than %d rows", s.options.MaxRows)
+		return tooLarge, overLimit("the audience has more than %d rows", s.options.MaxRows)
 	case s.bytes > s.options.MaxBytes:
-		return overLimit("the result has more than %d bytes", s.options.MaxBytes)
+		return tooLarge, overLimit("the result has more than %d bytes", s.options.MaxBytes)
 	}
-	return nil
+	return tooLarge, nil
 }
 
 // selects reports whether the stream yields the row.

@@ -198,8 +198,6 @@ func TestLimitsEndAStream(t *testing.T) {
 		"rows":            {func(o *Options) { o.MaxRows = 19 }, shopSQL, CodeLimit},
 		"exactly as many": {func(o *Options) { o.MaxRows = 20 }, shopSQL, "fine"},
 		"bytes":           {func(o *Options) { o.MaxBytes = 100 }, shopSQL, CodeLimit},
-		"bytes of a row":  {func(o *Options) { o.MaxRowBytes = 1000 }, "select 1 as id, repeat('x', 1200) as email", CodeLimit},
-		"a huge row":      {func(o *Options) {}, "select 1 as id, repeat('x', 100000000) as email", CodeLimit},
 		"endless rows": {func(o *Options) { o.MaxRows = 100_000 },
 			"select generate_series(1, 1e12::bigint) as id, 'x@example.com' as email", CodeLimit},
 	} {

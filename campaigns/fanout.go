@@ -265,6 +265,8 @@ func recipient(campaign uuid.UUID, channel lemma.Channel, r audience.Row, a addr
 		out.ProfileKey = lemma.Key("profile/1", r.Key).String()
 	case r.OptedOut:
 		out.Skip = notifications.Unsubscribed
+	case r.TooLarge:
+		out.Skip = notifications.RowTooLarge
 	default:
 		out.Skip = a.Fault
 	}

@@ -67,7 +67,8 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 	for reason, n := range map[string]int64{
 		notifications.MissingAddress: counts.MissingAddress, notifications.InvalidAddress: counts.InvalidAddress,
 		notifications.DuplicateAddress: counts.DuplicateAddress, notifications.TooManyAddresses: counts.TooManyAddresses,
-		notifications.Unsubscribed: counts.Unsubscribed, notifications.InvalidKey: counts.InvalidKey,
+		notifications.RowTooLarge: counts.RowTooLarge, notifications.Unsubscribed: counts.Unsubscribed,
+		notifications.InvalidKey: counts.InvalidKey,
 	} {
 		if n > 0 {
 			r.SkippedBy[reason] = n

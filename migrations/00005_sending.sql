@@ -46,7 +46,8 @@ create table notifications (
     address       text,
     payload       text,                       -- the columns that the template uses, a JSON object; text is cheaper than jsonb here
     skip_reason   text constraint notifications_skip_reason check (skip_reason in
-        ('missing_address', 'invalid_address', 'duplicate_address', 'too_many_addresses', 'unsubscribed', 'invalid_key', 'holdout')),
+        ('missing_address', 'invalid_address', 'duplicate_address', 'too_many_addresses', 'row_too_large', 'unsubscribed',
+        'invalid_key', 'holdout')),
     created_at    timestamptz not null default now(),
     enrollment_id uuid,                       -- null for a campaign
     content_id    uuid,                       -- of a skipped notification of a flow, or a direct one: the content that it would have had

@@ -890,7 +890,7 @@ create table notifications (
     metadata text,
     constraint notifications_pkey PRIMARY KEY (workspace_id, origin_id, key),
     constraint notifications_place CHECK ((((skip_reason IS NULL) AND (batch_id IS NOT NULL) AND (ordinal IS NOT NULL) AND (address IS NOT NULL)) OR ((skip_reason IS NOT NULL) AND (batch_id IS NULL) AND (ordinal IS NULL)))),
-    constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'too_many_addresses'::text, 'unsubscribed'::text, 'invalid_key'::text, 'holdout'::text])))
+    constraint notifications_skip_reason CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, 'too_many_addresses'::text, 'row_too_large'::text, 'unsubscribed'::text, 'invalid_key'::text, 'holdout'::text])))
 ) partition by RANGE (origin_id);
 
 create table notifications_default partition of notifications default;

@@ -24,6 +24,7 @@ const (
 	MissingAddress   = address.Missing     // null or blank
 	InvalidAddress   = address.Invalid     // not an address that the channel can carry
 	TooManyAddresses = address.TooMany     // a token after the first address.MaxTokens of its row
+	RowTooLarge      = "row_too_large"     // the row of the audience is longer than Lemma reads
 	DuplicateAddress = "duplicate_address" // another profile of the audience has the same address
 	Unsubscribed     = "unsubscribed"      // the audience's opted-out column is true, in this row or another of the profile
 	InvalidKey       = "invalid_key"       // the profile key is empty, longer than 255 bytes or has space around it

@@ -25,7 +25,10 @@ type Meter struct {
 	since  atomic.Int64 // bytes since the last progress
 	budget atomic.Int64 // bytes that the run may still read
 	broken atomic.Pointer[error]
-	ahead  *ahead // nil: since is counted here, otherwise where the driver reads
+	ahead  *ahead // nil: nothing is read ahead
+
+	mark      []byte      // in place of the values that are left out of rows; nil: rows are not shortened
+	shortened atomic.Bool // a row was
 }
 
 // ahead bounds what is read of a connection, and not used yet.
@@ -96,13 +99,25 @@ func (m *Meter) Read(p []byte) (int, error) {
 	if m.ahead != nil {
 		m.ahead.add(n)
 	}
-	switch {
-	case m.ahead == nil && m.since.Add(int64(n)) > m.limit:
-		return 0, m.Fail(ErrRowTooBig)
-	case m.budget.Add(-int64(n)) < 0:
+	if m.budget.Add(-int64(n)) < 0 {
 		return 0, m.Fail(ErrOverBudget)
 	}
 	return n, err
+}
+
+// use notes that what was read ahead is used.
+func (m *Meter) use() {
+	if m.ahead != nil {
+		m.ahead.free(false)
+	}
+}
+
+// pass counts bytes that the driver gets.
+func (m *Meter) pass(n int) error {
+	if m.since.Add(int64(n)) > m.limit {
+		return m.Fail(ErrRowTooBig)
+	}
+	return nil
 }
 
 // Close closes the connection.

@@ -31,7 +31,10 @@ type MySQL struct {
 	login   bool   // until the driver's first command
 	socket  bool   // a unix socket
 	frame   mysqlFrame
-	first   bool // the next packet begins a response
+	passed  passed
+	short   *mysqlRow // the current row, if it is shortened
+	behind  byte      // packets of the response that the driver does not get
+	first   bool      // the next packet begins a response
 	prepare *mysqlPrepare
 	result  mysqlResult
 }
@@ -41,6 +44,7 @@ type mysqlFrame struct {
 	header [4]byte // length of the body, sequence number
 	have   int     // bytes of header
 	left   int     // bytes of the body that are missing
+	full   bool    // the next packet has more of the same
 	body   []byte  // the part of it that is checked
 	wanted int     // length of that part
 }
@@ -54,6 +58,7 @@ func (w *MySQL) Columns(prepare func() error) ([]Column, error) {
 	w.prepare = answer
 	defer func() { w.prepare = nil }()
 	err := prepare()
+	w.result.prepared = typesOf(answer.columns)
 	return answer.columns, err
 }
 
@@ -117,11 +122,7 @@ func (w *MySQL) Read(p []byte) (int, error) {
 		w.pending = w.pending[n:]
 		return n, nil
 	}
-	n, err := w.Conn.Read(p)
-	if fault := w.scan(p[:n]); fault != nil {
-		return 0, w.Meter.Fail(fault)
-	}
-	return n, err
+	return w.passed.read(p, w.Conn, w.scan, w.Meter)
 }
 
 // Write records the command of the driver, since it determines how the response
@@ -131,8 +132,8 @@ func (w *MySQL) Write(p []byte) (int, error) {
 		return w.Conn.Write(p)
 	}
 	if p[3] == 0 { // a command: its number begins at 0
-		w.login, w.shift, w.first = false, 0, true
-		w.result.reset()
+		w.login, w.shift, w.first, w.behind = false, 0, true, 0
+		w.result.command(p[4])
 		if w.prepare != nil && p[4] == comPrepare {
 			w.prepare.begun = true
 		}
@@ -154,17 +155,12 @@ func (w *MySQL) Write(p []byte) (int, error) {
 	return w.Conn.Write(p)
 }
 
-const comPrepare = 0x16
-
 // scan splits the bytes into packets and checks each.
 func (w *MySQL) scan(p []byte) error {
 	f := &w.frame
 	for len(p) > 0 {
 		if f.left == 0 {
 			n := copy(f.header[f.have:], p)
-			if f.have < 4 && f.have+n == 4 {
-				p[n-1] -= w.shift
-			}
 			p = p[n:]
 			if f.have += n; f.have < len(f.header) {
 				return nil
@@ -182,38 +178,85 @@ func (w *MySQL) scan(p []byte) error {
 				}
 			}
 		}
-		p = p[n:]
 		f.left -= n
+		if err := w.pass(p[:n]); err != nil {
+			return err
+		}
+		p = p[n:]
 	}
 	return nil
 }
 
-// begin decides by the header how much of the packet is checked: all of it during a
-// login and while columns are collected, of the first packet of a response the ten bytes
-// that can be the number of columns of a result and whether their definitions follow, and
-// of others the first byte.
+// pass passes on a part of a packet, or at the end of a row that is shortened what is left of it.
+func (w *MySQL) pass(p []byte) error {
+	if w.short == nil {
+		w.passed.add(p)
+		return nil
+	}
+	w.short.add(p)
+	if w.frame.left > 0 {
+		return nil
+	}
+	if w.frame.full { // the row goes on in the next packet
+		w.behind++
+		return nil
+	}
+	row, err := w.short.packet()
+	if err != nil {
+		return err
+	}
+	row[3] = w.frame.header[3] - w.behind
+	w.passed.add(row)
+	w.short = nil
+	return nil
+}
+
+// begin decides by the header what happens to the packet.
 func (w *MySQL) begin() error {
 	f := &w.frame
 	f.have, f.body = 0, f.body[:0]
 	f.left = int(f.header[0]) | int(f.header[1])<<8 | int(f.header[2])<<16
+	f.full = f.left == mostInPacket
 	switch {
+	case w.short != nil: // the row goes on
+		f.wanted = 0
+		return nil
 	case f.left == 0:
 		return fmt.Errorf("%w: an empty packet", ErrMalformed)
-	case int64(f.left) > w.Meter.limit:
-		return ErrRowTooBig
 	case w.login && f.left > maxLoginPacket:
 		return errLoginTooLong
-	case w.login || w.prepare.collecting():
-		f.wanted = f.left
-	case w.prepare.collected():
-		f.wanted = 0
-	case w.first:
-		f.wanted = min(f.left, 10)
-	default:
-		f.wanted = 1
+	case int64(f.left) > w.Meter.limit:
+		if w.Meter.mark == nil || !w.result.inRows() {
+			return ErrRowTooBig
+		}
+		w.short = &mysqlRow{shortRow: w.Meter.shortRow(), types: w.result.types}
+	}
+	f.wanted = w.wanted()
+	if w.short == nil {
+		header := f.header
+		header[3] -= w.shift + w.behind
+		w.passed.add(header[:])
 	}
 	return nil
 }
+
+// wanted is how much of the packet is checked: all of it during a login and while columns are
+// collected, of the first packet of a response the ten bytes that can be the number of columns of a
+// result and whether their definitions follow, and of others the first byte.
+func (w *MySQL) wanted() int {
+	switch {
+	case w.login, w.prepare.collecting(), w.result.collecting():
+		return w.frame.left
+	case w.prepare.collected():
+		return 0
+	case w.first:
+		return min(w.frame.left, 10)
+	}
+	return 1
+}
+
+// mostInPacket is how much a packet has of something that goes on in the next one.
+const mostInPacket = 1<<24 - 1
 
 func (w *MySQL) check() error {
 	body := w.frame.body
@@ -225,8 +268,7 @@ func (w *MySQL) check() error {
 	case w.first:
 		return w.checkHead(body)
 	}
-	w.result.packet(body[0])
-	return nil
+	return w.result.packet(body)
 }
 
 // checkHead checks the first packet of a response. Another may follow one that

@@ -15,6 +15,14 @@ type Column struct {
 	Decimals byte // digits after the point that the server shows
 }
 
+func typesOf(columns []Column) []byte {
+	types := make([]byte, len(columns))
+	for i, c := range columns {
+		types[i] = c.Type
+	}
+	return types
+}
+
 func readColumn(body []byte) (Column, error) {
 	cut := fmt.Errorf("%w: a column of a result is cut", ErrMalformed)
 	var name []byte

@@ -13,6 +13,10 @@ type mysqlResult struct {
 	mark        bool // the packet after the definitions is missing
 	rows        int
 	open, ended bool
+
+	binary   bool   // of a prepared statement
+	prepared []byte // the types of the columns of the statement that was prepared last
+	types    []byte // of this result
 }
 
 // Capabilities of a login that determine the packets of a result. MariaDB has its own in
@@ -33,7 +37,18 @@ func (r *mysqlResult) login(answer []byte) {
 	r.cached = capabilities&clientLongPassword == 0 && binary.LittleEndian.Uint32(answer[4+28:])&clientCacheMetadata != 0
 }
 
-// reset begins another response.
+// Commands that return rows.
+const (
+	comPrepare = 0x16
+	comExecute = 0x17
+)
+
+// command begins another response.
+func (r *mysqlResult) command(kind byte) {
+	r.binary = kind == comExecute
+	r.reset()
+}
+
 func (r *mysqlResult) reset() {
 	r.definitions, r.mark, r.rows, r.open, r.ended = 0, false, 0, false, false
 }
@@ -46,23 +61,46 @@ func (r *mysqlResult) begin(columns int, rest []byte) {
 	if !r.cached || len(rest) == 0 || rest[0] == 1 {
 		r.definitions = columns
 	}
+	r.types = r.types[:0]
+	if r.definitions == 0 && len(r.prepared) == columns {
+		r.types = append(r.types, r.prepared...)
+	}
 }
 
-// packet has the first byte of another packet of the response. A row of a text result
-// would begin with 0xfe only if its first value had 16 MB.
-func (r *mysqlResult) packet(kind byte) {
+// collecting is true for the definitions of a result whose rows can be shortened.
+func (r *mysqlResult) collecting() bool { return r.binary && r.open && r.definitions > 0 }
+
+// inRows reports whether the next packet is a row whose form is known, or ends them.
+func (r *mysqlResult) inRows() bool {
+	return r.binary && r.open && r.definitions == 0 && !r.mark && len(r.types) > 0
+}
+
+// packet has another packet of the response: a definition as a whole if it is collected, and of others
+// the first byte. A row of a text result would begin with 0xfe only if its first value had 16 MB.
+func (r *mysqlResult) packet(body []byte) error {
 	switch {
-	case !r.open || kind == 0xff:
+	case !r.open || body[0] == 0xff:
 		r.open = false
 	case r.definitions > 0:
-		r.definitions--
+		return r.definition(body)
 	case r.mark:
 		r.mark = false
-	case kind != 0xfe:
+	case body[0] != 0xfe:
 		r.rows++
 	default:
 		r.open, r.ended = false, true
 	}
+	return nil
+}
+
+func (r *mysqlResult) definition(body []byte) error {
+	r.definitions--
+	if !r.binary {
+		return nil
+	}
+	column, err := readColumn(body)
+	r.types = append(r.types, column.Type)
+	return err
 }
 
 // complete reports whether the server ended the result after so many rows.

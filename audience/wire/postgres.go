@@ -26,13 +26,15 @@ const (
 type Postgres struct {
 	reader io.Reader
 	meter  *Meter
+	passed passed
 
-	header   [5]byte // kind, length with itself (section 55.1 of the manual)
-	have     int     // bytes of header
-	left     int     // bytes of the body that are missing
-	body     []byte  // the part of it that is checked, if it arrives in pieces
-	wanted   int     // length of that part, 0 once it is checked
-	columns  int     // of the last description
+	header   [5]byte      // kind, length with itself (section 55.1 of the manual)
+	have     int          // bytes of header
+	left     int          // bytes of the body that are missing
+	body     []byte       // the part of it that is checked, if it arrives in pieces
+	wanted   int          // length of that part, 0 once it is checked
+	columns  int          // of the last description
+	short    *postgresRow // the current message, if it is shortened
 	statuses map[string]int
 	sum      int
 }
@@ -45,18 +47,10 @@ func NewPostgres(r io.Reader, m *Meter) *Postgres {
 }
 
 func (f *Postgres) Read(p []byte) (int, error) {
-	f.meter.ahead.free(false)
-	n, err := f.reader.Read(p)
-	if f.meter.since.Add(int64(n)) > f.meter.limit {
-		return 0, f.meter.Fail(ErrRowTooBig)
-	}
-	if fault := f.scan(p[:n]); fault != nil {
-		return 0, f.meter.Fail(fault)
-	}
-	return n, err
+	return f.passed.read(p, f.reader, f.scan, f.meter)
 }
 
-// scan splits the bytes into messages, and checks the part of each that begin wants.
+// scan splits the bytes into messages, checks the part of each that begin wants, and passes them on.
 func (f *Postgres) scan(p []byte) error {
 	for len(p) > 0 {
 		if f.left == 0 {
@@ -75,10 +69,29 @@ func (f *Postgres) scan(p []byte) error {
 				return err
 			}
 		}
-		p = p[n:]
 		f.left -= n
+		if err := f.pass(p[:n]); err != nil {
+			return err
+		}
+		p = p[n:]
 	}
 	return nil
+}
+
+// pass passes on a part of a body, or at the end of a row that is shortened what is left of it.
+func (f *Postgres) pass(p []byte) error {
+	if f.short == nil {
+		f.passed.add(p)
+		return nil
+	}
+	f.short.add(p)
+	if f.left > 0 {
+		return nil
+	}
+	row, err := f.short.message()
+	f.passed.add(row)
+	f.short = nil
+	return err
 }
 
 func (f *Postgres) begin() error {
@@ -87,13 +100,17 @@ func (f *Postgres) begin() error {
 	if length < 4 {
 		return fmt.Errorf("%w: a message of %d bytes", ErrMalformed, length)
 	}
-	if length > f.meter.limit {
-		if f.header[0] == 'D' {
-			return ErrRowTooBig
-		}
-		return fmt.Errorf("%w: a message %q of %d bytes", ErrMalformed, f.header[0], length) // such as the greeting of a mail server
-	}
 	f.left, f.body = int(length)-4, f.body[:0]
+	switch {
+	case length <= f.meter.limit:
+		f.passed.add(f.header[:])
+	case f.header[0] != 'D':
+		return fmt.Errorf("%w: a message %q of %d bytes", ErrMalformed, f.header[0], length) // such as the greeting of a mail server
+	case f.meter.mark == nil:
+		return ErrRowTooBig
+	default:
+		f.short = &postgresRow{shortRow: f.meter.shortRow()}
+	}
 	return f.want()
 }
 

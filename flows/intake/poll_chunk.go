@@ -2,8 +2,11 @@ package intake
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -45,8 +48,7 @@ func (c *chunk) add(row audience.Row) {
 		c.pending = append(c.pending, o)
 		return
 	}
-	person := execution.Profile{Row: row}
-	is, err := c.condition.EvalInTurn(c.ws, graph.Vars{Trigger: o.Data(), Profile: person.Columns(), Now: c.start})
+	is, err := decide(c.condition, c.ws, row, o.Data(), c.start)
 	if is && err == nil {
 		c.pending = append(c.pending, o)
 		return
@@ -58,6 +60,15 @@ func (c *chunk) add(row audience.Row) {
 		no.refuse(enrollment.Filtered, "the trigger's condition is false")
 	}
 	c.refused = append(c.refused, no)
+}
+
+// decide evaluates a trigger's condition for a row of the audience.
+func decide(condition *graph.Condition, ws uuid.UUID, row audience.Row, trigger map[string]any, now time.Time) (bool, error) {
+	if row.TooLarge && condition.Uses().Profile {
+		return false, errors.New("the row of the profile is too large to be read")
+	}
+	person := execution.Profile{Row: row}
+	return condition.EvalInTurn(ws, graph.Vars{Trigger: trigger, Profile: person.Columns(), Now: now})
 }
 
 // occurrence is the trigger of a profile of the audience. Its key contains the uniqueness

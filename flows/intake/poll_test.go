@@ -150,6 +150,27 @@ func TestAnAudienceWithSeveralRowsOfAProfile(t *testing.T) {
 	b.WantCount(5, `select count(*) from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered'`, b.Workspace, flow)
 }
 
+// A condition cannot be decided for a profile whose row is longer than Lemma reads. The others enroll.
+func TestAnAudienceWithARowThatIsTooLarge(t *testing.T) {
+	b := setup(t, 10)
+	b.ExecDB(`update customers set country = repeat('x', 2000000) where id = 'c3'`)
+	flow := b.Live(flowstest.Polled("once", "profile.country != 'nowhere'"))
+	plan, err := b.Plan(t.Context(), b.Workspace, flow, 1, flows.InFlight{})
+	b.Must(err)
+	if plan.Enrolls == nil || *plan.Enrolls != 9 {
+		t.Errorf("the plan has %v, want 9", plan.Enrolls)
+	}
+	for _, enrolled := range []int64{9, 0} {
+		b.MakePollsDue()
+		b.PollOne()
+		if r := b.polledRow(flow); *r.Rows != 10 || *r.Enrolled != enrolled || r.Refused[enrollment.ConditionError] != 1 || r.Failures != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	b.WantCount(1, `select count(*) from refusals where workspace_id = $1 and flow_id = $2 and profile_key = 'c3'
+		and reason = 'condition_error' and detail like '%too large%'`, b.Workspace, flow)
+}
+
 // A source that fails delays only its own flow, longer each time, and the counts explain
 // it. It recovers by itself.
 func TestAnAudienceThatCannotBeRead(t *testing.T) {

@@ -63,9 +63,7 @@ func (c *forecastChunk) add(ctx context.Context, row audience.Row) error {
 		return nil
 	}
 	if c.condition != nil {
-		person := execution.Profile{Row: row}
-		is, err := c.condition.EvalInTurn(c.ws, graph.Vars{Trigger: enrollment.TriggerData("", "", c.now, nil), Profile: person.Columns(),
-			Now: c.now})
+		is, err := decide(c.condition, c.ws, row, enrollment.TriggerData("", "", c.now, nil), c.now)
 		if !is || err != nil {
 			return nil //nolint:nilerr // a condition that cannot be evaluated excludes the profile
 		}
