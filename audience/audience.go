@@ -13,7 +13,6 @@ package audience
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 
 	"lemma/audience/sqltext"
 	"lemma/audience/wire"
+	"lemma/dial"
 	"lemma/secrets"
 	"lemma/slots"
 )
@@ -96,7 +96,7 @@ type Audiences struct {
 // New returns Audiences. box encrypts the DSNs of data sources. After lookups, Close
 // closes the idle connections.
 func New(pool *pgxpool.Pool, box *secrets.Box, options Options) *Audiences {
-	return &Audiences{pool: pool, box: box, options: options.withDefaults(), resolve: net.DefaultResolver.LookupNetIP,
+	return &Audiences{pool: pool, box: box, options: options.withDefaults(), resolve: dial.Resolver.LookupNetIP,
 		reads:   newSlots(limitsOfReads, options.Metrics),
 		lookups: newSlots(limitsOfReads, options.Metrics), counts: newSlots(limitsOfCounts, options.Metrics),
 		idle: newIdle()}

@@ -155,6 +155,22 @@ func TestSettingsThatAreKept(t *testing.T) {
 	}
 }
 
+// A server returns more privileges than a statement asked for: to compare the names of thousands would
+// take seconds.
+func TestMorePrivilegesThanWereAskedFor(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	source, err := wire.Parse(Postgres, b.DSN, b.rules())
+	b.Must(err)
+	s, err := b.connectPostgres(t.Context(), source, b.readSpan())
+	b.Must(err)
+	defer s.close()
+	for n, want := range map[int]string{mostPrivileges: "fine", mostPrivileges + 1: CodeMalformed} {
+		_, err := s.(*pgSession).findings(t.Context(), "%s", fmt.Sprintf("select 'f' || i, '' from generate_series(1, %d) i", n))
+		wantCode(t, err, want)
+	}
+}
+
 // TestPowersThatAnErrorShows has a role with more powers than an error should have.
 func TestPowersThatAnErrorShows(t *testing.T) {
 	t.Parallel()

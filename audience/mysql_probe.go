@@ -28,6 +28,13 @@ var (
 	privilege  = regexp.MustCompile(`[^,(]+(?:\([^)]*\))?`)
 )
 
+// maxGrant bounds the text of one grant, in bytes. To parse it takes up to 0.1 us a byte, so that
+// a byte of it counts as several of maxCatalog.
+const (
+	maxGrant = 128 << 10
+	textCost = 4
+)
+
 // maxPrivileges bounds the privileges of one grant. Servers have about a hundred.
 const maxPrivileges = 1000
 
@@ -189,6 +196,12 @@ func (m *mysqlSession) show(ctx context.Context, statement string, kept *int) ([
 	}
 	list := make([]grant, len(lines))
 	for i, line := range lines {
+		if len(line[0]) > maxGrant {
+			return nil, refused(nil, "the source has a grant that is too long")
+		}
+		if *kept += textCost * len(line[0]); *kept > maxCatalog {
+			return nil, overLimit("the source's catalog is too big")
+		}
 		g := parseGrant(line[0])
 		unknown := g.role == "" && g.scope == "" && strings.HasPrefix(strings.ToUpper(line[0]), "GRANT")
 		if unknown || len(g.privileges) > maxPrivileges {

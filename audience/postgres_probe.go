@@ -2,6 +2,7 @@ package audience
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,11 +44,7 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 	r := role{version: "PostgreSQL " + sqltext.Printable(string(rows[0][0]))}
 	for _, row := range rows {
 		if power := string(row[4]); power != "" {
-			f := finding{text: sqltext.Printable(power)}
-			if statement := sqltext.Statement(string(row[5])); statement != "" {
-				f.revoke = []string{statement}
-			}
-			r.powers = append(r.powers, f)
+			r.powers = append(r.powers, powerOf(power, string(row[5]), len(r.powers)))
 		}
 	}
 	if len(r.powers) > 0 {
@@ -61,6 +58,19 @@ func (p *pgSession) probe(ctx context.Context) (role, error) {
 	}
 	r.writes, err = p.findings(ctx, "can write to %s", pgWrites)
 	return r, err
+}
+
+// powerOf is a power of a role, with the statement that takes it away. Those that an error does not
+// show are only counted.
+func powerOf(power, revoke string, found int) (f finding) {
+	if found >= maxFindings {
+		return f
+	}
+	f.text = sqltext.Printable(power)
+	if statement := sqltext.Statement(revoke); statement != "" {
+		f.revoke = []string{statement}
+	}
+	return f
 }
 
 func (p *pgSession) risks(ctx context.Context) ([]finding, error) {
@@ -78,12 +88,18 @@ func (p *pgSession) risks(ctx context.Context) ([]finding, error) {
 	return append(append(found, more...), filtered...), err
 }
 
+// mostPrivileges is the largest limit of the statements that findings runs.
+const mostPrivileges = 200
+
 // findings runs a statement that returns, for each privilege of the role, the name of
 // its object and the statement that revokes it, or an empty text.
 func (p *pgSession) findings(ctx context.Context, format, statement string) ([]finding, error) {
 	rows, err := p.query(ctx, statement)
 	if err != nil || len(rows) == 0 {
 		return nil, err
+	}
+	if len(rows) > mostPrivileges {
+		return nil, malformed(errors.New("more privileges than were asked for"))
 	}
 	var f finding
 	var names []string

@@ -215,7 +215,7 @@ func (d Dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	}
 	resolve := d.Resolve
 	if resolve == nil {
-		resolve = net.DefaultResolver.LookupNetIP
+		resolve = Resolver.LookupNetIP
 	}
 	addresses, err := resolve(ctx, "ip", host)
 	if err == nil && len(addresses) == 0 {

@@ -12,6 +12,10 @@ const maxMessage = 500
 
 // Printable returns a message or a name of a source as one valid line of bounded length.
 func Printable(message string) string {
+	long := len(message) > 8*maxMessage
+	if long { // the rest is not looked at: it takes time
+		message = message[:8*maxMessage]
+	}
 	message = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
@@ -23,7 +27,10 @@ func Printable(message string) string {
 		for !utf8.RuneStart(message[cut]) {
 			cut--
 		}
-		message = message[:cut] + "…"
+		message, long = message[:cut], true
+	}
+	if long {
+		message += "…"
 	}
 	return message
 }

@@ -75,14 +75,15 @@ func TestStatementsForAdministrators(t *testing.T) {
 		"revoke insert on t from r\n":                "revoke insert on t from r ",
 		"grant all on t to public":                   "", "drop owned by app": "",
 		"alter table t owner to app": "alter table t owner to app", `alter role "odd name" superuser`: "",
-		`alter role "odd name" nosuperuser nocreaterole`: `alter role "odd name" nosuperuser nocreaterole`,
-		`revoke insert on t from r \! touch x`:           "",
-		`revoke insert on t from r\`:                     "",
-		"revoke insert on t from r; drop table t":        "",
-		"revoke insert on t from r -- x":                 "",
-		"revoke insert on t from r /* x":                 "",
-		"revoke insert on t from r\n\\! touch x":         "",
-		"revoke " + strings.Repeat("x", maxMessage+1):    "",
+		`alter role "odd name" nosuperuser nocreaterole`:   `alter role "odd name" nosuperuser nocreaterole`,
+		`revoke insert on t from r \! touch x`:             "",
+		`revoke insert on t from r\`:                       "",
+		"revoke insert on t from r; drop table t":          "",
+		"revoke insert on t from r -- x":                   "",
+		"revoke insert on t from r /* x":                   "",
+		"revoke insert on t from r\n\\! touch x":           "",
+		"revoke " + strings.Repeat("x", maxMessage+1):      "",
+		"revoke a " + strings.Repeat("\xff", 8*maxMessage): "", // invalid bytes become one character
 	} {
 		if got := Statement(text); got != want {
 			t.Errorf("%q: %q instead of %q", text, got, want)

@@ -68,7 +68,9 @@ const (
 	mostParts  = 10
 	mostPart   = 64 << 10
 	mostFields = 500
+	mostHeader = 64 << 10
 	mostBlocks = 100
+	mostDate   = 200
 	mostType   = 2000 // bytes of a Content-Type: to parse thousands of parameters takes long
 )
 
@@ -140,6 +142,10 @@ type mailReport struct {
 type field struct{ name, value string }
 
 func read(body []byte) (*mailReport, error) {
+	content, ok := afterHeader(body)
+	if !ok {
+		return nil, fmt.Errorf("the header of the mail is too long: %w", sender.ErrUnreadable)
+	}
 	text, err := mail.ReadMessage(bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("not a mail: %w", sender.ErrUnreadable)
@@ -148,10 +154,56 @@ func read(body []byte) (*mailReport, error) {
 	if err != nil || media != "multipart/report" || params["boundary"] == "" {
 		return nil, fmt.Errorf("not a delivery status notification or a complaint: %w", sender.ErrUnreadable)
 	}
+	if !haveShortHeaders(content, params["boundary"]) {
+		return nil, fmt.Errorf("the header of a part is too long: %w", sender.ErrUnreadable)
+	}
 	m := &mailReport{}
-	m.date, _ = text.Header.Date() // without one, the time of arrival
+	if len(text.Header.Get("Date")) <= mostDate {
+		m.date, _ = text.Header.Date() // without one, the time of arrival
+	}
 	m.addAll(multipart.NewReader(text.Body, params["boundary"]))
 	return m, nil
+}
+
+// afterHeader returns what follows a header, if it has at most mostFields fields and mostHeader bytes.
+// Packages mail and multipart read any number, which takes milliseconds.
+func afterHeader(text []byte) (content []byte, ok bool) {
+	fields, size := 0, 0
+	for len(text) > 0 {
+		var line []byte
+		line, text = nextLine(text)
+		if len(line) == 0 {
+			break
+		}
+		if line[0] != ' ' && line[0] != '\t' {
+			fields++
+		}
+		if size += len(line); fields > mostFields || size > mostHeader {
+			return nil, false
+		}
+	}
+	return text, true
+}
+
+func nextLine(text []byte) (line, rest []byte) {
+	line, rest, _ = bytes.Cut(text, []byte("\n"))
+	return bytes.TrimSuffix(line, []byte("\r")), rest
+}
+
+// haveShortHeaders looks at the headers of the parts.
+func haveShortHeaders(content []byte, boundary string) bool {
+	for len(content) > 0 {
+		line, rest := nextLine(content)
+		ok := true
+		if string(bytes.TrimRight(line, " \t")) == "--"+boundary {
+			rest, ok = afterHeader(rest)
+		}
+		if !ok {
+			return false
+		}
+		content = rest
+	}
+	return true
 }
 
 func mediaType(text string) (media string, params map[string]string, err error) {
