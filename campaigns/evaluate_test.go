@@ -73,8 +73,9 @@ func (b *bundle) decidedOnce(c Campaign, winner int) {
 		where o.id = $3 and o.subject is not distinct from v.subject`, it.ID, winner, *it.rolloutID); n != 1 {
 		b.T.Error("the rollout's content is not that of the winner")
 	}
-	if n := b.Count(`select count(*) from river_job where kind = 'campaign_fanout' and args->>'campaign_id' = $1::text`, c.ID); n < 2 {
-		b.T.Errorf("%d jobs of fan-outs", n)
+	if n := b.Count(`select count(*) from river_job j join iterations i on i.id = $2
+		where j.kind = 'campaign_fanout' and j.args->>'campaign_id' = $1::text and j.created_at >= i.decided_at`, c.ID, it.ID); n != 1 {
+		b.T.Errorf("%d jobs of fan-outs since the decision", n)
 	}
 }
 

@@ -112,7 +112,8 @@ func TestSourcesThatHangDoNotDelayOthers(t *testing.T) {
 	b.Must(pgx.BeginFunc(context.Background(), b.Pool, func(tx pgx.Tx) error { // many jobs before those of the other workspace
 		for range 20 {
 			for _, id := range hung {
-				if err := b.enqueue(context.Background(), tx, b.Workspace, id); err != nil {
+				_, err := b.Campaigns.jobs.InsertTx(context.Background(), tx, FanoutArgs{b.Workspace, id}, &river.InsertOpts{Queue: QueueFanout})
+				if err != nil {
 					return err
 				}
 			}

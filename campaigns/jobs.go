@@ -2,6 +2,7 @@ package campaigns
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"lemma"
@@ -27,8 +28,25 @@ type FanoutArgs struct {
 func (FanoutArgs) Kind() string { return "campaign_fanout" }
 
 func (c *Campaigns) enqueue(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
-	_, err := c.jobs.InsertTx(ctx, tx, FanoutArgs{workspaceID, id}, &river.InsertOpts{Queue: QueueFanout, MaxAttempts: 5})
-	return lemma.Wrap(err, "enqueue fan-out of %s", id)
+	return c.enqueueIn(ctx, tx, ref{workspaceID, id}, 0)
+}
+
+// enqueueIn inserts a job in place of one that has not begun: a campaign has one, however often it is
+// paused and resumed. Beside one that runs there is another, since that may have looked already.
+func (c *Campaigns) enqueueIn(ctx context.Context, tx pgx.Tx, r ref, after time.Duration) error {
+	_, err := tx.Exec(ctx, `
+		delete from river_job
+		where kind = $1 and args @> jsonb_build_object('campaign_id', $2::uuid)
+			and state in ('available', 'scheduled', 'retryable', 'pending')`, FanoutArgs{}.Kind(), r.ID)
+	if err != nil {
+		return fmt.Errorf("delete the job of fan-out %s: %w", r.ID, err)
+	}
+	opts := &river.InsertOpts{Queue: QueueFanout, MaxAttempts: 5}
+	if after > 0 {
+		opts.ScheduledAt = time.Now().Add(after)
+	}
+	_, err = c.jobs.InsertTx(ctx, tx, FanoutArgs{r.WorkspaceID, r.ID}, opts)
+	return lemma.Wrap(err, "enqueue fan-out of %s", r.ID)
 }
 
 type worker struct {
@@ -36,8 +54,11 @@ type worker struct {
 	campaigns *Campaigns
 }
 
-// Work runs the fan-out, and snoozes the job until it must run again.
+// Work runs fan-outs whose turn it is, and its own, and snoozes the job until that must run again.
 func (w *worker) Work(ctx context.Context, job *river.Job[FanoutArgs]) error {
+	if err := w.campaigns.serve(ctx); err != nil { // of another campaign: no reason to delay this one
+		w.campaigns.failed("fan-out of another job")(err)
+	}
 	again, err := w.campaigns.Fanout(ctx, job.Args.WorkspaceID, job.Args.CampaignID)
 	if err == nil && again > 0 {
 		return river.JobSnooze(again)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"lemma"
@@ -81,8 +82,12 @@ func (l *Ledger) openUpTo(ctx context.Context, tx pgx.Tx, r Release, most int) e
 	if err != nil {
 		return fmt.Errorf("open batches of %s: %w", r.OriginID, err)
 	}
-	return l.Enqueue(ctx, tx, jobs)
+	return l.Enqueue(ctx, tx, slices.DeleteFunc(jobs, func(j Job) bool { return j.After > hasJob }))
 }
+
+// hasJob is when a batch is due that still has the job which was inserted with it: each resume would add
+// another. One without a job, since its worker crashed, is enqueued by the sweep when it is due.
+const hasJob = 5 * time.Minute
 
 // unhold opens the first batches by id. One that is due later keeps its enqueued_at, from which a
 // send_offset counts. A range, and no join by ids, since a plan of a join may

@@ -67,6 +67,20 @@ func TestASmallResumeHasNoRelease(t *testing.T) {
 	f.wantRelease(2, 0, 0)
 }
 
+// A batch that is due later still has its job, so that repeated pauses and resumes leave no others.
+func TestResumesOfBatchesThatAreDueLater(t *testing.T) {
+	f := paused(t, 5)
+	f.SetPages(10, 10)
+	f.Exec(`update batches set due_at = now() + interval '1 hour' where id > (select id from batches order by id limit 1)`)
+	for range 3 {
+		f.inTx(f.unhold)
+		f.inTx(f.hold)
+	}
+	f.inTx(f.unhold)
+	f.WantCount(5, `select count(*) from batches where gate = 'open' and resumed_at is not null`)
+	f.WantCount(4, `select count(*) from river_job`) // of the one that is due, whose jobs run at once
+}
+
 // A pause between two pages: no later page opens anything.
 func TestAPauseEndsTheRelease(t *testing.T) {
 	f := paused(t, 5)
