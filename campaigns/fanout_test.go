@@ -191,17 +191,48 @@ func TestSettleWaitsForTheChunk(t *testing.T) {
 	}
 }
 
-// An internal error that persists fails the campaign.
-func TestAPersistentErrorFailsTheCampaign(t *testing.T) {
+// An internal error that persists pauses the campaign, also after a resume. Without it a resume continues.
+func TestAPersistentErrorPausesTheCampaign(t *testing.T) {
 	b := setup(t, 10)
 	c := b.sent()
 	b.Exec(`alter table notifications add constraint refuses check (profile_key <> '3')`)
-	for range internalRetries + 1 {
+	for range 2 {
+		for i := range internalRetries + 1 {
+			if got := b.get(c.ID); got.Status == Paused {
+				t.Fatalf("paused after %d failures", i)
+			}
+			b.fanout(c.ID)
+			b.Exec(`update fanouts set retry_at = now() where workspace_id = $1`, b.Workspace)
+		}
+		if got := b.get(c.ID); got.Status != Paused || got.StatusReason != "internal" || got.StatusDetail == "" {
+			t.Fatalf("%s (%s: %s)", got.Status, got.StatusReason, got.StatusDetail)
+		}
+		_, err := b.Resume(t.Context(), b.Workspace, c.ID, uuid.Nil)
+		b.Must(err)
+	}
+	b.Exec(`alter table notifications drop constraint refuses`)
+	b.fanout(c.ID)
+	if got := b.get(c.ID); got.FannedOutAt == nil || got.Counts.Pending != 10 {
+		t.Errorf("%s with %d pending", got.Status, got.Counts.Pending)
+	}
+}
+
+// While the disk of Lemma's database is full a fan-out is repeated, however long that lasts.
+func TestAFanoutWaitsForTheDatabase(t *testing.T) {
+	b := setup(t, 10)
+	c := b.sent()
+	b.Exec(`create function full_disk() returns trigger language plpgsql as $$
+		begin raise exception 'could not extend file' using errcode = '53100'; end $$`)
+	b.Exec(`create trigger full_disk before insert on notifications execute function full_disk()`)
+	for range internalRetries + 5 {
 		b.fanout(c.ID)
+		b.WantCount(1, `select count(*) from fanouts where retry_at < now() + interval '61 seconds' and leased_by is null`)
 		b.Exec(`update fanouts set retry_at = now() where workspace_id = $1`, b.Workspace)
 	}
-	if got := b.get(c.ID); got.Status != Failed || got.StatusReason != "internal" || got.Counts.Pending != 0 {
-		t.Errorf("%s (%s: %s)", got.Status, got.StatusReason, got.StatusDetail)
+	b.Exec(`drop trigger full_disk on notifications`)
+	b.fanout(c.ID)
+	if got := b.get(c.ID); got.Status != Sending || got.FannedOutAt == nil || got.Counts.Pending != 10 {
+		t.Errorf("%s (%s) with %d pending", got.Status, got.StatusReason, got.Counts.Pending)
 	}
 }
 

@@ -237,9 +237,8 @@ func (c *Campaigns) countProfiles(ctx context.Context, l lease) (profiles *int64
 }
 
 // sourceFailed decides what a failed run means. A source that does not answer
-// is tried again a few times in a row, an error of Lemma's own more often. A run
-// that wrote a chunk begins the count anew. Everything else, and what still fails
-// then, fails the campaign closed, with the reason.
+// is tried again a few times in a row. A run that wrote a chunk begins the count anew. Everything
+// else of a source, and what still fails then, fails the campaign closed, with the reason.
 func (c *Campaigns) sourceFailed(ctx context.Context, l lease, cause error) (time.Duration, error) {
 	kind := lemma.KindOf(cause)
 	var ofSource, internal int
@@ -256,9 +255,8 @@ func (c *Campaigns) sourceFailed(ctx context.Context, l lease, cause error) (tim
 			"error", cause)
 		return c.retryLater(ctx, l, release{after: after, sourceFailed: true})
 	}
-	if kind == lemma.Internal && internal < internalRetries {
-		c.log.Error("fan-out failed and will be retried", "campaign_id", l.campaignID, "failures", internal+1, "error", cause)
-		return c.retryLater(ctx, l, release{after: c.cfg.RetryFor, internalFailed: true})
+	if kind == lemma.Internal {
+		return c.internalFailed(ctx, l, internal+1, cause)
 	}
 	reason := reasonOf(cause)
 	c.log.Error("campaign failed", "campaign_id", l.campaignID, "reason", reason, "error", cause)
@@ -272,10 +270,6 @@ func (c *Campaigns) retryLater(ctx context.Context, l lease, r release) (time.Du
 	}
 	return r.after, nil
 }
-
-// internalRetries bounds the retries after an internal error, such as a restart of
-// Postgres.
-const internalRetries = 20
 
 func reasonOf(err error) string {
 	var e *lemma.Error

@@ -35,20 +35,25 @@ func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID
 		if err := lockForVerb(ctx, tx, id); err != nil {
 			return err
 		}
-		err := move(ctx, tx, workspaceID, id, pause,
-			`status = 'paused', paused_at = now(), status_reason = $4, status_detail = nullif($5, '')`,
-			cause.Reason, cause.Detail, cause.Seen())
-		if err != nil {
-			return err
-		}
-		if err := c.ledger.Hold(ctx, tx, workspaceID, id); err != nil {
-			return err
-		}
-		if err := recordEvent(ctx, tx, workspaceID, id, eventsout.CampaignPaused, cause.Reason, cause.Detail); err != nil {
+		if err := c.haltIn(ctx, tx, workspaceID, id, cause); err != nil {
 			return err
 		}
 		return recordRequest(ctx, tx, workspaceID, id, pause, request)
 	})
+}
+
+// haltIn pauses a campaign in the caller's transaction, which has the lock of verbs.
+func (c *Campaigns) haltIn(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID, cause lifecycle.Cause) error {
+	err := move(ctx, tx, workspaceID, id, pause,
+		`status = 'paused', paused_at = now(), status_reason = $4, status_detail = nullif($5, '')`,
+		cause.Reason, cause.Detail, cause.Seen())
+	if err != nil {
+		return err
+	}
+	if err := c.ledger.Hold(ctx, tx, workspaceID, id); err != nil {
+		return err
+	}
+	return recordEvent(ctx, tx, workspaceID, id, eventsout.CampaignPaused, cause.Reason, cause.Detail)
 }
 
 // Resume continues a paused campaign: it opens the gate of its batches. An audience
