@@ -119,10 +119,14 @@ func (o occurrences) convert(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 	return lemma.Wrap(err, "find conversions")
 }
 
-// evidenceAt is when evidence first proved the acceptance of the notification n of workspace $1.
-const evidenceAt = `
+// evidenceAt is when evidence first proved the acceptance of the notification n of workspace $1. What comes
+// after it was settled or resolved changes nothing: its conversions were looked for then.
+func evidenceAt(settled string) string {
+	return `
 				select min(least(p.occurred_at, p.recorded_at)) from provider_events p
-				where p.workspace_id = $1 and p.origin_id = n.origin_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal and p.kind = 'accepted'`
+				where p.workspace_id = $1 and p.origin_id = n.origin_id and p.batch_id = n.batch_id and p.ordinal = n.ordinal
+					and p.kind = 'accepted' and p.recorded_at <= ` + settled
+}
 
 // acceptedAt selects when the notification n of workspace $1 was accepted: null before, if it
 // has converted, and if a condition is false. One that was settled by evidence, or orphaned and
@@ -132,10 +136,10 @@ func acceptedAt(condition string) string {
 			select case when ` + condition + ` and (select e.conversions from engagements e
 				where e.workspace_id = $1 and e.origin_id = n.origin_id and e.key = n.key and e.conversions > 0) is null
 			then coalesce((
-				select min(case a.basis when 'evidence' then least(a.at, (` + evidenceAt + `)) else a.at end) from attempts a
+				select min(case a.basis when 'evidence' then least(a.at, (` + evidenceAt("a.at") + `)) else a.at end) from attempts a
 				where a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'
 			), (
-				select least(x.at, (` + evidenceAt + `)) from resolutions x
+				select least(x.at, (` + evidenceAt("x.at") + `)) from resolutions x
 				where x.workspace_id = $1 and x.origin_id = n.origin_id and x.key = n.key and x.resolution = 'sent'
 			)) end as at`
 }

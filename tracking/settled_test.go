@@ -21,9 +21,9 @@ func (b *bundle) settle(accepted, settled time.Time) {
 	b.T.Helper()
 	b.Exec(`delete from attempts where workspace_id = $1`, b.Workspace)
 	b.Exec(`insert into provider_events (workspace_id, origin_id, id, provider_id, source, source_event_id, batch_id, ordinal, kind,
-			occurred_at)
-		select workspace_id, origin_id, gen_random_uuid(), $2, 'webhook', key, batch_id, ordinal, 'accepted', $3
-		from notifications where workspace_id = $1`, b.Workspace, b.provider, accepted)
+			occurred_at, recorded_at)
+		select workspace_id, origin_id, gen_random_uuid(), $2, 'webhook', key, batch_id, ordinal, 'accepted', $3, $4
+		from notifications where workspace_id = $1`, b.Workspace, b.provider, accepted, settled)
 	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
 		select workspace_id, batch_id, ordinal, 1, 'accepted', true, 'evidence', $2 from notifications where workspace_id = $1`,
 		b.Workspace, settled)
@@ -82,12 +82,12 @@ func TestOrphanedNotificationsConvert(t *testing.T) {
 	b.Exec(`insert into attempts (workspace_id, batch_id, ordinal, attempt, outcome, final, basis, at)
 		select workspace_id, batch_id, ordinal, 1, 'unknown', true, 'reaper', $2 from notifications where workspace_id = $1`, b.Workspace, called)
 	b.convert(time.Minute)
-	for profile, by := range []string{"evidence", "evidence", "no evidence", "a person", "evidence", "a person", "not sent"} {
+	for profile, by := range []string{"evidence", "evidence", "no evidence", "a person", "evidence", "a person", "not sent", "later"} {
 		resolution, key := "sent", (*uuid.UUID)(nil)
 		switch by {
 		case "no evidence":
 			continue
-		case "a person":
+		case "a person", "later":
 			key = &b.provider
 		case "not sent":
 			resolution = "not_sent"
@@ -95,13 +95,18 @@ func TestOrphanedNotificationsConvert(t *testing.T) {
 		b.Exec(`insert into resolutions (workspace_id, origin_id, key, resolution, api_key_id, at)
 			select workspace_id, origin_id, key, $3, $4::uuid, $5 from notifications where workspace_id = $1 and profile_key = $2`,
 			b.Workspace, strconv.Itoa(profile), resolution, key, resolved)
-		if by == "evidence" {
+		if by == "evidence" || by == "later" { // after a person has resolved it
+			recorded := resolved
+			if by == "later" {
+				recorded = resolved.Add(time.Second)
+			}
 			b.Exec(`insert into provider_events (workspace_id, origin_id, id, provider_id, source, source_event_id, batch_id, ordinal, kind,
-				occurred_at)
-				select workspace_id, origin_id, gen_random_uuid(), $3, 'webhook', key, batch_id, ordinal, 'accepted', $4
-				from notifications where workspace_id = $1 and profile_key = $2`, b.Workspace, strconv.Itoa(profile), b.provider, called)
+				occurred_at, recorded_at)
+				select workspace_id, origin_id, gen_random_uuid(), $3, 'webhook', key, batch_id, ordinal, 'accepted', $4, $5
+				from notifications where workspace_id = $1 and profile_key = $2`, b.Workspace, strconv.Itoa(profile), b.provider, called, recorded)
 		}
 	}
+	b.triggerEvent(7, "bought", called.Add(time.Minute), resolved.Add(time.Minute)) // before the resolution, received later
 	for profile := 4; profile < 7; profile++ {
 		b.triggerEvent(profile, "bought", resolved.Add(time.Minute), resolved.Add(time.Minute))
 	}
@@ -109,7 +114,7 @@ func TestOrphanedNotificationsConvert(t *testing.T) {
 	b.Must(b.queueDue(t.Context()))
 	b.WantCount(3, `select count(*) from settlement_queue`) // those by evidence
 	b.convert(time.Minute)
-	for profile, want := range []int{0, 1, 0, 0, 1, 1, 0} {
+	for profile, want := range []int{0, 1, 0, 0, 1, 1, 0, 0} {
 		b.WantCount(want, `select count(*) from engagements where key = $1 and conversions = 1`, keyOf(profile))
 	}
 	b.WantCount(0, `select count(*) from settlement_queue`)
@@ -134,6 +139,7 @@ func TestAProfileWithManyEventsIsReadInParts(t *testing.T) {
 			b.Exec(`update notifications set profile_key = '0' where key = $1`, keyOf(1))
 			b.Exec(`update attempts a set at = at - interval '1 second' from notifications n
 				where n.profile_key = '0' and a.batch_id = n.batch_id and a.ordinal = n.ordinal`)
+			b.Exec(`update provider_events set recorded_at = recorded_at - interval '1 second'`)
 			b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, occurred_at, received_at)
 				select $1, gen_random_uuid(), '0', 'bought', $2::timestamptz - interval '1 hour', `+c.at+` from generate_series(1, $3::int) i`,
 				b.Workspace, accepted, 5*settledEvents/2)
