@@ -206,6 +206,33 @@ func TestDueCampaignsAreStartedFairly(t *testing.T) {
 	}
 }
 
+// Due campaigns wait for a lock of their audience, which is being changed. Those of other workspaces start.
+func TestDueCampaignsOfOthersDoNotWait(t *testing.T) {
+	b := setup(t, 1)
+	other := b.another(pgtest.Workspace(t, b.Pool), 1)
+	ids := map[uuid.UUID]*bundle{}
+	for range 10 {
+		ids[b.draft().ID] = b
+	}
+	ids[other.draft().ID] = other
+	for id, of := range ids {
+		_, err := of.Schedule(t.Context(), of.Workspace, id, time.Now().Add(time.Hour), uuid.Nil)
+		b.Must(err)
+	}
+	b.Exec(`update campaigns set scheduled_at = now()`)
+	lock, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	_, err = lock.Exec(t.Context(), `select from audiences where workspace_id = $1 for update`, b.Workspace)
+	b.Must(err)
+	if n, err := b.FireDue(t.Context()); n != 1 || err != nil {
+		t.Errorf("%d campaigns were started, %v", n, err)
+	}
+	b.Must(lock.Rollback(t.Context()))
+	if n, err := b.FireDue(t.Context()); n != 10 || err != nil {
+		t.Errorf("%d campaigns were started then, %v", n, err)
+	}
+}
+
 // A fan-out whose job cannot be inserted does not stop the others from being enqueued.
 func TestASweepWithAFanoutThatFails(t *testing.T) {
 	b := setup(t, 10)

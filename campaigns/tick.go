@@ -11,6 +11,7 @@ import (
 
 	"lemma"
 	"lemma/loop"
+	"lemma/pgerr"
 )
 
 // Loop starts campaigns that are due, completes those that have ended, enqueues
@@ -44,6 +45,13 @@ func (c *Campaigns) Tick(ctx context.Context) error {
 	return errors.Join(fired, settled)
 }
 
+// fireWait is how long the start of a campaign waits for a lock, such as that of its audience, which is being
+// changed. Then the campaigns of its workspace are left to the next tick: others do not wait with them.
+const (
+	fireWait         = "200ms"
+	lockNotAvailable = "55P03" // lock_not_available
+)
+
 type ref struct{ WorkspaceID, ID uuid.UUID }
 
 // FireDue starts campaigns whose scheduled time has come, by the clock of the
@@ -56,12 +64,22 @@ func (c *Campaigns) FireDue(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("find due campaigns: %w", err)
 	}
-	fired := 0
+	fired, waits := 0, map[uuid.UUID]bool{}
 	err = loop.Each(ctx, due, func(r ref) error {
-		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error { return c.start(ctx, tx, r.WorkspaceID, r.ID, fire) })
+		if waits[r.WorkspaceID] {
+			return nil
+		}
+		err := pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `select set_config('lock_timeout', $1, true)`, fireWait); err != nil {
+				return err
+			}
+			return c.start(ctx, tx, r.WorkspaceID, r.ID, fire)
+		})
 		switch {
 		case err == nil:
 			fired++
+		case pgerr.Is(err, lockNotAvailable):
+			waits[r.WorkspaceID] = true
 		case lemma.KindOf(err) != lemma.WrongStatus: // otherwise it was started or postponed meanwhile
 			return fmt.Errorf("start campaign %s: %w", r.ID, err)
 		}

@@ -253,6 +253,21 @@ func TestMissingColumns(t *testing.T) {
 	}
 }
 
+// Of many versions the first are checked.
+func TestMissingColumnsOfManyVersions(t *testing.T) {
+	b := setup(t, 1)
+	for range 22 {
+		b.Live(flowstest.Polled("once", "profile.country == 'DE'"))
+	}
+	b.Must(flowstest.Second(b.Deps.Audiences.Update(bg, b.Workspace, b.Audience, nil,
+		audience.Patch{SQL: new("select id, email, name, opted_out from customers")}, nil)))
+	missing, err := b.MissingColumns(bg, b.Workspace, b.Audience)
+	b.Must(err)
+	if len(missing) != 21 || !strings.HasPrefix(missing[20], "2 versions of flows were not checked") {
+		t.Errorf("%q", missing)
+	}
+}
+
 // When an audience moves to another data source, so do the branches that query the
 // audience's source.
 func TestAnAudienceMovesToAnotherSource(t *testing.T) {

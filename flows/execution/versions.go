@@ -105,16 +105,6 @@ func (e *Evaluator) NewRoute(ctx context.Context, g *graph.Graph, ws, flow uuid.
 	return r, nil
 }
 
-// SendsOver reports whether a node sends over one of some channels.
-func (r *Route) SendsOver(channels []lemma.Channel) bool {
-	for _, s := range r.sends {
-		if slices.Contains(channels, s.Channel) {
-			return true
-		}
-	}
-	return false
-}
-
 // ColumnsOf are the columns of its audience that a version's own text reads: those that it
 // names, or all.
 func ColumnsOf(g *graph.Graph, a *audience.Audience) []string {
