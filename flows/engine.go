@@ -80,7 +80,11 @@ func (f *Flows) runOnce(ctx context.Context, where enrollment.Shard) (n int, cla
 	f.hook.At("claimed")
 	n, err = f.advance(ctx, t)
 	rest := time.Duration(0)
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case enrollment.Locked(err): // by another transaction: the enrollments stay due
+		rest, err = restAfterError, nil
+		f.metrics.Conflicts.Add(float64(n))
+	case err != nil && ctx.Err() == nil:
 		rest = restAfterError
 		f.metrics.Failed("shard")
 	}
@@ -144,7 +148,7 @@ func (t *shardLease) where() enrollment.Shard {
 	return enrollment.Shard{Workspace: t.ws, Flow: t.flow, Number: t.shard}
 }
 
-// restAfterError delays a shard after an error, so that others are advanced first.
+// restAfterError delays a shard after an error, or if it is locked, so that others are advanced first.
 const restAfterError = 2 * time.Second
 
 // releaseShard ends the lease, also during a shutdown.
@@ -179,7 +183,7 @@ func (f *Flows) moveChunk(ctx context.Context, t *shardLease, chunk []*execution
 	switch {
 	case err == nil, errors.Is(err, errNotMoving):
 		return nil
-	case ctx.Err() != nil, ofConnection(err), f.pool.Ping(ctx) != nil: // not the chunk's fault
+	case ctx.Err() != nil, enrollment.Locked(err), ofConnection(err), f.pool.Ping(ctx) != nil: // not the chunk's fault
 		return err
 	case len(chunk) > 1:
 		f.metrics.Failed("chunk")

@@ -10,6 +10,8 @@ import (
 
 	"lemma"
 	"lemma/flows"
+	"lemma/flows/enrollment"
+	"lemma/flows/flowstest"
 	"lemma/pgtest"
 )
 
@@ -51,6 +53,55 @@ func TestSlowSourcesOfAWorkspaceDelayNoOther(t *testing.T) {
 	stop()
 	unlock()
 	<-ended
+}
+
+// Another transaction of a workspace has locked its enrollments, or a flow, for long. A worker leaves them, and
+// so does the loop that moves enrollments.
+func TestLockedEnrollmentsAreLeft(t *testing.T) {
+	for name, lock := range map[string]string{
+		"the enrollments": `select from enrollments where workspace_id = $1 and $2::uuid is not null for update`,
+		"the flow":        `select pg_advisory_xact_lock(` + enrollment.FlowLockSQL("$2::uuid") + `) where $1::uuid is not null`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 3)
+			flow := b.Live(flowstest.TwoMessages)
+			b.RecordEvent("c1", "go")
+			tx, err := b.Pool.Begin(bg)
+			b.Must(err)
+			_, err = tx.Exec(bg, lock, b.Workspace, flow)
+			b.Must(err)
+			n, err := b.RunOnce(bg)
+			if n != 1 || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
+			if n, err := b.RunOnce(bg); n != 0 || err != nil { // it rests
+				t.Errorf("%d at once again, %v", n, err)
+			}
+			b.WantCount(1, `select count(*) from enrollments where status = 'active' and blocked_reason is null and step = 0`)
+			b.Must(tx.Rollback(bg))
+			b.Exec(`update flow_shards set retry_at = now()`)
+			b.Settle()
+			b.WantCount(0, `select count(*) from enrollments where step = 0`)
+		})
+	}
+}
+
+func TestAMoveOfLockedEnrollmentsWaits(t *testing.T) {
+	b := setup(t, 3)
+	flow := b.Live(flowstest.TwoMessages)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.PublishNext(flow, flowstest.TwoMessagesOtherwise, flows.InFlight{Mode: "move", Map: map[string]*string{"nudge": new("other")}})
+	tx, err := b.Pool.Begin(bg)
+	b.Must(err)
+	_, err = tx.Exec(bg, `select from enrollments where workspace_id = $1 for update`, b.Workspace)
+	b.Must(err)
+	b.Must(b.MoveAround(bg))
+	b.WantCount(1, `select count(*) from flow_moves where finished_at is null and leased_by is null and retry_at > now()`)
+	b.Must(tx.Rollback(bg))
+	b.Exec(`update flow_moves set retry_at = now()`)
+	b.Must(b.MoveAround(bg))
+	b.WantCount(1, `select count(*) from flow_moves where finished_at is not null and moved = 1`)
 }
 
 // holds takes places of queries to a source, until they are released.

@@ -92,6 +92,9 @@ func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 		if err != nil && ctx.Err() == nil {
 			rest = restAfterError
 		}
+		if enrollment.Locked(err) {
+			err = nil // those of others go on meanwhile
+		}
 		err = errors.Join(err, f.releaseMove(*o, rest))
 	}()
 	begun := time.Now()
@@ -187,6 +190,9 @@ func (f *Flows) moveAway(ctx context.Context, o *moveLease, chunk []pgtype.UUID)
 	var moved relocated
 	err = enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		moved = relocated{by: o.by()}
+		if err := enrollment.WaitBriefly(ctx, tx); err != nil {
+			return err
+		}
 		tag, err := tx.Exec(ctx, `
 			update flow_moves set lease_until = now() + $5
 			where workspace_id = $1 and flow_id = $2 and id = $3 and leased_by = $4 and finished_at is null`, o.ws, o.flow, o.id, o.token,

@@ -265,6 +265,9 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 func (f *Flows) archiveAll(ctx context.Context, empties []flowRef) error {
 	return loop.Each(ctx, empties, func(r flowRef) error {
 		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+			if err := enrollment.WaitBriefly(ctx, tx); err != nil {
+				return err
+			}
 			if _, err := lockForVerb(ctx, tx, r.WorkspaceID, r.ID, empty, nil); err != nil {
 				return err
 			}
@@ -280,7 +283,7 @@ func (f *Flows) archiveAll(ctx context.Context, empties []flowRef) error {
 			}
 			return endVerb(ctx, tx, r.WorkspaceID, r.ID, wasArchived, nil, map[string]any{"was": Draining})
 		})
-		if err != nil && lemma.KindOf(err) != lemma.WrongStatus { // another process archived it, or it was resumed
+		if err != nil && lemma.KindOf(err) != lemma.WrongStatus && !enrollment.Locked(err) { // another process archived it, or it was resumed
 			return fmt.Errorf("archive flow %s: %w", r.ID, err)
 		}
 		return nil

@@ -57,6 +57,25 @@ func ShareFlow(ctx context.Context, tx pgx.Tx, flow uuid.UUID) error {
 	return lemma.Wrap(err, "lock flow %s", flow)
 }
 
+// lockWait is how long workers and loops, which serve all workspaces, wait for a lock: a long transaction of
+// one, such as that of a bulk of events, does not hold up the others. They do it again later.
+const lockWait = "500ms"
+
+// ShareFlowBriefly is ShareFlow for a worker. No lock of the transaction is waited for longer than lockWait.
+func ShareFlowBriefly(ctx context.Context, tx pgx.Tx, flow uuid.UUID) error {
+	_, err := tx.Exec(ctx, `select set_config('lock_timeout', $2, true), pg_advisory_xact_lock_shared($1)`, flowLock(flow), lockWait)
+	return lemma.Wrap(err, "lock flow %s", flow)
+}
+
+// WaitBriefly bounds how long a transaction waits for a lock to lockWait.
+func WaitBriefly(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `select set_config('lock_timeout', $1, true)`, lockWait)
+	return lemma.Wrap(err, "bound the wait for locks")
+}
+
+// Locked reports an error of a transaction that has waited for a lock for too long (lock_not_available).
+func Locked(err error) bool { return pgerr.Is(err, "55P03") }
+
 // flowLock is the random half of an id. Flows with the same half only wait for each other.
 func flowLock(id uuid.UUID) int64 { return int64(binary.BigEndian.Uint64(id[8:])) }
 

@@ -34,7 +34,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Blocked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_blocked_total",
 			Help: "How often due enrollments were blocked, by blocked_reason."}, []string{"blocked_reason"}),
 		Conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_conflicts_total",
-			Help: "Enrollments that another transaction moved between the read and the update of a worker."}),
+			Help: "Enrollments that another transaction moved between the read and the update of a worker, or held locked."}),
 		Cancelled: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_cancelled_total",
 			Help: "Messages of archived flows that were cancelled, by the reason of their provider."}, []string{"reason"}),
 		Sources: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_source_queries_refused_total",
