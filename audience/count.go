@@ -73,7 +73,7 @@ func (a *Audiences) Sample(
 		return Counts{}, nil, err
 	}
 	c.Profiles = min(profiles.count(), c.Sendable)
-	c.Truncated = known.rows.full || known.addresses.full || known.optedOut.full
+	c.Truncated = known.rows.full || known.addresses.full || known.optedOut.full || known.skipped.full
 	return c, sample.rows(), nil
 }
 
@@ -82,9 +82,10 @@ type known struct {
 	rows      *seen // profile and address
 	addresses *seen // in the canonical form, of rows that are sendable or opted out
 	optedOut  *seen // profiles
+	skipped   *seen // profile and address
 }
 
-func newKnown(limit int) known { return known{newSeen(limit), newSeen(limit), newSeen(limit)} }
+func newKnown(limit int) known { return known{newSeen(limit), newSeen(limit), newSeen(limit), newSeen(limit)} }
 
 // at is the row with one address.
 func (r Row) at(channel lemma.Channel, text string) Row {
@@ -108,13 +109,30 @@ func (c *Counts) add(r Row, to address.Address, k known) bool {
 	if to.Fault == address.Invalid {
 		text = "\x00" + to.Text // is no canonical form
 	}
-	if r.TooLarge && !r.OptedOut {
-		text = "\x01" + text // another row of the profile may be sendable
-	}
-	if k.rows.before(r.Key + "\x00" + text) {
+	recipient := r.Key + "\x00" + text
+	if r.TooLarge && !r.OptedOut && IsKey(r.Key) { // another row of the recipient may be sendable
+		if !k.skipped.before(recipient) {
+			c.Rows++
+			c.RowTooLarge++
+		}
 		return false
 	}
+	if k.rows.before(recipient) {
+		return false
+	}
+	before := *c
 	c.Rows++
+	if c.count(r, to, k) {
+		return true
+	}
+	if k.skipped.before(recipient) { // as a row that is too large
+		*c = before
+	}
+	return false
+}
+
+// count counts a recipient, and reports whether it is sendable.
+func (c *Counts) count(r Row, to address.Address, k known) bool {
 	if r.OptedOut {
 		k.optedOut.before(r.Key)
 		if to.Canonical != "" {
@@ -126,8 +144,6 @@ func (c *Counts) add(r Row, to address.Address, k known) bool {
 		c.InvalidKey++
 	case r.OptedOut:
 		c.Unsubscribed++
-	case r.TooLarge:
-		c.RowTooLarge++
 	case to.Fault == address.Missing:
 		c.MissingAddress++
 	case to.Fault == address.Invalid:

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/audience/wire"
 )
 
 // largeRows are rows of which those of profiles 2, 3, 5 and 6 are too large.
@@ -59,6 +61,31 @@ func testLargeRows(t *testing.T, b bundle, sql string) {
 func TestRowsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	testLargeRows(t, setup(t, dev), fmt.Sprintf(largeRows, "repeat('x', size)", "false", "true"))
+}
+
+// After rows that are too large few are asked for at a time, since they take long.
+func TestFetchesOfRowsThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	b := setup(t, dev)
+	source, err := wire.Parse(Postgres, b.DSN, b.rules())
+	b.Must(err)
+	s, err := b.connectPostgres(t.Context(), source, span{time.Minute, time.Minute, 1 << 40})
+	b.Must(err)
+	defer s.close()
+	s.wire().ShortenRows()
+	rows, err := s.open(t.Context(), "select repeat('x', 1500000) as bio from generate_series(1, 520) i", []string{"bio"}, 0)
+	b.Must(err)
+	c := rows.(*pgCursor)
+	for n, values := 0, make([][]byte, 1); ; n++ {
+		more, err := c.next(values)
+		b.Must(err)
+		if !more {
+			break
+		}
+		if n == fetchFirst && c.size > 1 {
+			t.Fatalf("%d rows are asked for", c.size)
+		}
+	}
 }
 
 // Of many rows that are too large the bytes of the wire are bounded.

@@ -116,6 +116,7 @@ func (c *pgCursor) take(dst [][]byte) error {
 	if c.rows++; c.rows > c.size {
 		return malformed(errors.New("more rows than were asked for"))
 	}
+	c.bytes += c.session.meter.LeftOut() // it takes as long as what is kept
 	for _, v := range values {
 		c.bytes += len(v)
 	}

@@ -17,7 +17,10 @@ func TestRowsThatAreTooLarge(t *testing.T) {
 		('1', 'one@shop.example', 'x', false), ('2', 'two@shop.example', repeat('x', 3000000), false),
 		('3', 'two@shop.example', 'x', false), ('4', 'four@shop.example', repeat('x', 3000000), true),
 		('5', 'four@shop.example', 'x', false), ('6', repeat('six', 1000000), 'x', false),
-		('7', 'seven@shop.example', repeat('x', 3000000), false), ('7', 'seven@shop.example', 'x', false)`)
+		('7', 'seven@shop.example', repeat('x', 3000000), false), ('7', 'seven@shop.example', 'x', false),
+		('8', 'eight@shop.example', repeat('x', 1100000), false), ('8', 'eight@shop.example', 'x', true),
+		('9', 'four@shop.example', repeat('x', 3000000), false), ('9', 'four@shop.example', 'x', false),
+		('91', null, repeat('x', 3000000), false), ('91', null, 'x', false)`)
 	tpl, err := b.deps.Templates.Create(t.Context(), b.Workspace,
 		message.NewTemplate{ID: lemma.NewID(), Name: "long", Content: message.Content{Subject: "Hi {{ phone }}", Text: "t"}})
 	b.Must(err)
@@ -25,7 +28,8 @@ func TestRowsThatAreTooLarge(t *testing.T) {
 	c, p, rows := b.send(lemma.Email)
 	want := []string{"1 one@shop.example ", "2 two@shop.example row_too_large", "3 two@shop.example ",
 		"4 four@shop.example unsubscribed", "5 four@shop.example duplicate_address", "6  row_too_large",
-		"7 seven@shop.example ", "7 seven@shop.example row_too_large"}
+		"7 seven@shop.example ", "7 seven@shop.example row_too_large",
+		"8 eight@shop.example unsubscribed", "9 four@shop.example row_too_large", "91  row_too_large"}
 	slices.Sort(rows)
 	if diff := cmp.Diff(want, rows); diff != "" {
 		t.Error(diff)

@@ -29,6 +29,7 @@ type Meter struct {
 
 	mark      []byte      // in place of the values that are left out of rows; nil: rows are not shortened
 	shortened atomic.Bool // a row was
+	leftOut   int         // bytes of rows; the driver reads and asks for it
 }
 
 // ahead bounds what is read of a connection, and not used yet.

@@ -90,6 +90,7 @@ func (f *Postgres) pass(p []byte) error {
 	}
 	row, err := f.short.message()
 	f.passed.add(row)
+	f.meter.leftOut += f.short.out
 	f.short = nil
 	return err
 }

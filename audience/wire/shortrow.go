@@ -8,7 +8,7 @@ import (
 )
 
 // What the driver gets of a row that is too long: values that are not longer than keptValue, as long as
-// they have keptRow bytes together.
+// they have keptRow bytes together, and those that are not longer than a mark.
 const (
 	keptValue = 64 << 10
 	keptRow   = 128 << 10
@@ -53,7 +53,15 @@ type shortRow struct {
 	left  int    // bytes of the current value that are missing
 	keeps bool   // the current value
 	kept  int    // bytes of values
+	out   int    // bytes of values that are left out
 	wrong bool   // it has more than its columns
+}
+
+// LeftOut is how many bytes of rows were left out since the last call.
+func (m *Meter) LeftOut() int {
+	n := m.leftOut
+	m.leftOut = 0
+	return n
 }
 
 // shortRow begins such a row.
@@ -72,8 +80,10 @@ func (r *shortRow) fill(p []byte, n int) (rest []byte, whole bool) {
 // begin begins a value of n bytes, and reports whether it is kept.
 func (r *shortRow) begin(n int) bool {
 	r.left = n
-	if r.keeps = n <= keptValue && r.kept+n <= keptRow; r.keeps {
+	if r.keeps = n <= len(r.mark) || n <= keptValue && r.kept+n <= keptRow; r.keeps {
 		r.kept += n
+	} else {
+		r.out += n
 	}
 	return r.keeps
 }

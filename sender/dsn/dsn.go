@@ -195,7 +195,8 @@ func haveShortHeaders(content []byte, boundary string) bool {
 	for len(content) > 0 {
 		line, rest := nextLine(content)
 		ok := true
-		if string(bytes.TrimRight(line, " \t")) == "--"+boundary {
+		after, is := bytes.CutPrefix(line, []byte("--"+boundary))
+		if is && len(bytes.TrimLeft(after, " \t")) == 0 {
 			rest, ok = afterHeader(rest)
 		}
 		if !ok {

@@ -244,6 +244,12 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s with thousands of parameters: %+v, %v", kind, got, err)
 		}
 	}
+	spaced := strings.ReplaceAll(strings.Replace(mail, `boundary="4F1A/mx.example.test"`, `boundary="4F1A/mx.example.test "`, 1),
+		"--4F1A/mx.example.test", "--4F1A/mx.example.test ")
+	const status = "Content-Type: message/delivery-status"
+	if _, err := receive(strings.Replace(spaced, status, strings.Repeat("A:\n", 600)+status, 1)); !errors.Is(err, sender.ErrUnreadable) {
+		t.Errorf("many fields behind a boundary that ends in a space: %v", err)
+	}
 	for what, header := range map[string]string{"fields": strings.Repeat("A:\n", 450),
 		"bytes":        "A: " + strings.Repeat("x", 60_000) + "\n",
 		"folded lines": "A: x\n" + strings.Repeat(" x\n", 15_000)} {
