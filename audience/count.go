@@ -85,7 +85,9 @@ type known struct {
 	skipped   *seen // profile and address
 }
 
-func newKnown(limit int) known { return known{newSeen(limit), newSeen(limit), newSeen(limit), newSeen(limit)} }
+func newKnown(limit int) known {
+	return known{newSeen(limit), newSeen(limit), newSeen(limit), newSeen(limit)}
+}
 
 // at is the row with one address.
 func (r Row) at(channel lemma.Channel, text string) Row {
