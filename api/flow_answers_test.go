@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -282,6 +283,40 @@ func TestAnAudienceThatIsNeededMeanwhile(t *testing.T) {
 		if got := <-used; got.status > 202 {
 			t.Errorf("%s: %d %s", path, got.status, got.body)
 		}
+	}
+}
+
+// A campaign, or a version of a flow, that begins while its audience loses the addresses of its channel is refused.
+func TestAnAudienceThatLosesItsAddressesMeanwhile(t *testing.T) {
+	for path, c := range map[string]struct {
+		body any
+		code string
+	}{
+		"/v1/campaigns/%[1]s/send":           {nil, "invalid"},
+		"/v1/campaigns/%[1]s/schedule":       {object{"at": "2126-01-01T00:00:00Z"}, "invalid"},
+		"/v1/flows/%[2]s/versions/2/publish": {object{"in_flight": object{"mode": "stay"}}, "names_what_is_gone"},
+	} {
+		t.Run(path, func(t *testing.T) {
+			b := setup(t)
+			w := b.world()
+			b.do("POST", "/v1/flows/"+w.flow+"/versions", object{"definition": w.definition(nil)}).is(201)
+			held, err := b.Pool.Begin(t.Context())
+			b.Must(err)
+			_, err = held.Exec(t.Context(), `select from audiences for update`)
+			b.Must(err)
+			_, err = held.Exec(t.Context(), `update audiences set email_column = null, phone_column = 'name'`)
+			b.Must(err)
+			used := make(chan answered)
+			go func() { used <- b.do("POST", fmt.Sprintf(path, w.campaign, w.flow), c.body) }()
+			pgtest.WaitForLocks(t, b.Pool, 1)
+			b.Must(held.Commit(t.Context()))
+			if got := <-used; got.status < 400 || got.problem.Code != c.code {
+				t.Errorf("%s: %d %s", path, got.status, got.body)
+			}
+			if got := b.do("GET", "/v1/campaigns/"+w.campaign, nil); got.text("status") != "draft" {
+				t.Errorf("the campaign is %s", got.text("status"))
+			}
+		})
 	}
 }
 

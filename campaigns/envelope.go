@@ -60,6 +60,10 @@ func addressed(aud audience.Audience, channel lemma.Channel) error {
 	if aud.AddressColumn(channel) != "" {
 		return nil
 	}
+	return unaddressed(channel)
+}
+
+func unaddressed(channel lemma.Channel) error {
 	return lemma.Fault("/audience_id", "wrong_channel", "must be an audience with addresses for %s, the channel of the template", channel)
 }
 

@@ -38,12 +38,9 @@ func (c *Campaigns) start(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.U
 	if err != nil {
 		return err
 	}
-	// A change of the audience that a campaign in progress does not allow happens before, or finds it.
-	_, err = tx.Exec(ctx, `
-		select from campaigns c join audiences a on a.workspace_id = c.workspace_id and a.id = c.audience_id
-		where c.workspace_id = $1 and c.id = $2 for key share of a`, workspaceID, id)
-	if err != nil {
-		return fmt.Errorf("lock the audience of %s: %w", id, err)
+	// One that is started by its schedule without addresses fails with its fan-out, which shows the reason.
+	if err := lockAudience(ctx, tx, workspaceID, id); err != nil && (v != fire || lemma.KindOf(err) != lemma.Invalid) {
+		return err
 	}
 	_, err = tx.Exec(ctx, `
 		insert into fanouts (workspace_id, campaign_id) values ($1, $2)
@@ -72,7 +69,35 @@ func (c *Campaigns) Schedule(ctx context.Context, workspaceID, id uuid.UUID, at 
 	if err := c.checkSendable(ctx, workspaceID, id, schedule, at); err != nil {
 		return c.done(ctx, workspaceID, id, request, err)
 	}
-	return c.move(ctx, workspaceID, id, schedule, request, `status = 'scheduled', scheduled_at = $4`, at)
+	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
+		if err := move(ctx, tx, workspaceID, id, schedule, `status = 'scheduled', scheduled_at = $4`, at); err != nil {
+			return err
+		}
+		if err := lockAudience(ctx, tx, workspaceID, id); err != nil {
+			return err
+		}
+		return recordRequest(ctx, tx, workspaceID, id, schedule, request)
+	})
+	return c.done(ctx, workspaceID, id, request, err)
+}
+
+// lockAudience locks the audience of a campaign that begins, and checks that it still has addresses of the
+// channel: a change of it that a campaign in progress does not allow happens before, or finds the campaign.
+func lockAudience(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) error {
+	var channel lemma.Channel
+	var has bool
+	err := tx.QueryRow(ctx, `
+		select t.channel, case t.channel when 'email' then a.email_column when 'sms' then a.phone_column else a.push_column end is not null
+		from campaigns c join audiences a on a.workspace_id = c.workspace_id and a.id = c.audience_id
+		join templates t on t.workspace_id = c.workspace_id and t.id = c.template_id
+		where c.workspace_id = $1 and c.id = $2 for key share of a`, workspaceID, id).Scan(&channel, &has)
+	if err != nil {
+		return fmt.Errorf("lock the audience of %s: %w", id, err)
+	}
+	if !has {
+		return unaddressed(channel)
+	}
+	return nil
 }
 
 // Unschedule makes a scheduled campaign a draft again.

@@ -48,11 +48,37 @@ func (p publication) use(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	err := tx.SendBatch(ctx, batch).Close()
-	return using.Explain(err, fmt.Sprintf("write what version %d uses", p.version))
+	if err != nil {
+		return using.Explain(err, fmt.Sprintf("write what version %d uses", p.version))
+	}
+	return p.checkAddresses(ctx, tx)
 }
 
-var using = pgerr.Rules{pgerr.ForeignKey: {Kind: lemma.Conflict, Code: "names_what_is_gone",
-	Message: "something that the version names was deleted: validate the version to see what"}}
+// checkAddresses checks that the audience, which is locked, has addresses of the channels over which the version
+// sends: it may have been changed since the version was validated.
+func (p publication) checkAddresses(ctx context.Context, tx pgx.Tx) error {
+	var lacks bool
+	err := tx.QueryRow(ctx, `
+		select exists (
+			select from flow_uses u join audiences a on a.workspace_id = u.workspace_id and a.id = u.audience_id
+			join flow_uses s on s.workspace_id = u.workspace_id and s.flow_id = u.flow_id and s.version = u.version
+			join templates t on t.workspace_id = s.workspace_id and t.id = s.template_id
+			where u.workspace_id = $1 and u.flow_id = $2 and u.version = $3
+				and case t.channel when 'email' then a.email_column when 'sms' then a.phone_column else a.push_column end is null
+		)`, p.ws, p.flow, p.version).Scan(&lacks)
+	if err != nil {
+		return fmt.Errorf("check the addresses of version %d: %w", p.version, err)
+	}
+	if lacks {
+		return gone
+	}
+	return nil
+}
+
+var gone = &lemma.Error{Kind: lemma.Conflict, Code: "names_what_is_gone",
+	Message: "something that the version names was deleted: validate the version to see what"}
+
+var using = pgerr.Rules{pgerr.ForeignKey: gone}
 
 // idOf parses an id of the API; any other text is null.
 func idOf(prefix, text string) pgtype.UUID {
