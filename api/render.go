@@ -112,20 +112,25 @@ var errFound = errors.New("found")
 
 func (s *server) findRow(ctx context.Context, c *call, id uuid.UUID, key string, columns []string) (audience.Row, error) {
 	var found audience.Row
+	tooLarge := false
 	_, err := s.Audiences.Stream(ctx, c.workspace(), id, columns, func(row audience.Row) error {
-		if key != "" && row.Key != key || key == "" && row.TooLarge {
+		if key != "" && row.Key != key {
+			return nil
+		}
+		if row.TooLarge { // another may be none
+			tooLarge = key != ""
 			return nil
 		}
 		found = row
 		return errFound
 	})
 	switch {
-	case errors.Is(err, errFound) && found.TooLarge:
-		return found, lemma.Fault("/profile_key", "row_too_large", "the row of the profile is longer than Lemma reads")
 	case errors.Is(err, errFound):
 		return found, nil
 	case err != nil:
 		return found, sourced(err)
+	case tooLarge:
+		return found, lemma.Fault("/profile_key", "row_too_large", "the row of the profile is longer than Lemma reads")
 	case key != "":
 		return found, lemma.Fault("/profile_key", "unknown_profile", "the audience has no profile with this key")
 	}

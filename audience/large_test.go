@@ -2,6 +2,7 @@ package audience
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,14 @@ func testLargeRows(t *testing.T, b bundle, sql string) {
 	c, err := b.Audiences.Count(t.Context(), b.Workspace, x.ID, "")
 	if want := (Counts{Rows: 7, Sendable: 5, Profiles: 5, Unsubscribed: 1, RowTooLarge: 1}); c != want || err != nil {
 		t.Errorf("%+v, %v", c, err) // a count does not read the column that is long
+	}
+	got = nil // of a lookup, on a connection that is used again
+	b.Must(b.CurrentEach(t.Context(), b.Workspace, x.ID, []string{"5", "6", "7"}, func(r Row) error { got = append(got, r.clone()); return nil }))
+	slices.SortFunc(got, func(a, b Row) int { return strings.Compare(a.Key, b.Key) })
+	want = []Row{{Key: "5", Email: "five@example.com", OptedOut: true, Payload: "{}"}, {Key: "6", TooLarge: true, Payload: "{}"},
+		{Key: "7", Email: "seven@example.com", Payload: "{}"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 	_, err = b.Lookup(t.Context(), b.Workspace, x.ID, []string{"bio"}, []string{"1", "2"}, 1<<20)
 	wantCode(t, err, CodeLimit)

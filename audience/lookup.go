@@ -100,6 +100,16 @@ func (f *Found) addMore(first Row, others []Row, row Row) {
 // The lookups for callers (see ForCaller) at a time are bounded. Others wait, and are
 // refused with CodeOverloaded after slots.Wait.
 func (a *Audiences) LookupEach(ctx context.Context, ws, id uuid.UUID, columns, keys []string, yield func(Row) error) error {
+	return a.lookupEach(ctx, ws, id, columns, keys, false, yield)
+}
+
+// CurrentEach is LookupEach without a payload. Rows that are too large come as such: one of them does not
+// hide those of other profiles.
+func (a *Audiences) CurrentEach(ctx context.Context, ws, id uuid.UUID, keys []string, yield func(Row) error) error {
+	return a.lookupEach(ctx, ws, id, nil, keys, true, yield)
+}
+
+func (a *Audiences) lookupEach(ctx context.Context, ws, id uuid.UUID, columns, keys []string, large bool, yield func(Row) error) error {
 	if len(keys) > MaxLookup {
 		return fmt.Errorf("look up %d profiles: must be at most %d", len(keys), MaxLookup)
 	}
@@ -112,10 +122,14 @@ func (a *Audiences) LookupEach(ctx context.Context, ws, id uuid.UUID, columns, k
 		return err
 	}
 	return a.withConnection(ctx, source, func(r *run, c *connection) error {
+		if large {
+			r.wire().ShortenRows()
+		}
 		s, err := a.openLookup(r, c, x, columns, asked)
 		if err != nil {
 			return err
 		}
+		s.large = large
 		return noLongerValid(s.each(func(row Row) error {
 			if !set[row.Key] {
 				return nil

@@ -26,12 +26,27 @@ func (c *Campaigns) internalFailed(ctx context.Context, l lease, n int, cause er
 	}
 	after := min(c.cfg.RetryFor<<min(n-1, 10), internalPause)
 	c.log.Error("fan-out failed and will be retried", "campaign_id", l.campaignID, "failures", n, "after", after, "error", cause)
-	return c.retryLater(ctx, l, release{after: after, internalFailed: true})
+	again, err := c.retryLater(ctx, l, release{after: after, internalFailed: true})
+	if again > 0 && err == nil {
+		err = c.showFailing(ctx, l)
+	}
+	return again, err
+}
+
+// showFailing records on the campaign that its fan-out fails and is repeated.
+func (c *Campaigns) showFailing(ctx context.Context, l lease) error {
+	_, err := c.pool.Exec(ctx, `
+		update campaigns set status_reason = $3, status_detail = $4
+		where workspace_id = $1 and id = $2 and status in ('preparing', 'sending') and status_reason is null`,
+		l.workspaceID, l.campaignID, lemma.Internal, "the fan-out fails because of an error of Lemma, or of its database, and is repeated; see its log")
+	return lemma.Wrap(err, "show the failure of fan-out %s", l.campaignID)
 }
 
 // ofDatabase reports an error of the state of Lemma's own database, and not of the statement: away, out of
-// resources, or an error of its files (class 58).
-func ofDatabase(err error) bool { return pgerr.Away(err) || pgerr.Is(err, "58") }
+// resources, or an error of its files (class 58). One that takes too long, or waits for a lock, may do so each time.
+func ofDatabase(err error) bool {
+	return pgerr.Away(err) && !pgerr.Is(err, "57014", "55P03") || pgerr.Is(err, "58")
+}
 
 // pauseFailing pauses a campaign whose fan-out fails, if the run still holds the lease, as fail does. A
 // resume begins the count anew.

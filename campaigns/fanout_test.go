@@ -191,29 +191,40 @@ func TestSettleWaitsForTheChunk(t *testing.T) {
 	}
 }
 
-// An internal error that persists pauses the campaign, also after a resume. Without it a resume continues.
+// An internal error that persists pauses the campaign, also after a resume. Without it a resume continues. So does
+// a statement that takes too long each time.
 func TestAPersistentErrorPausesTheCampaign(t *testing.T) {
-	b := setup(t, 10)
-	c := b.sent()
-	b.Exec(`alter table notifications add constraint refuses check (profile_key <> '3')`)
-	for range 2 {
-		for i := range internalRetries + 1 {
-			if got := b.get(c.ID); got.Status == Paused {
-				t.Fatalf("paused after %d failures", i)
+	for name, c := range map[string]struct{ breaks, mends string }{
+		"a constraint": {`alter table notifications add constraint refuses check (profile_key <> '3')`,
+			`alter table notifications drop constraint refuses`},
+		"a timeout": {`create function refuses() returns trigger language plpgsql as $$
+				begin raise exception 'canceling statement due to statement timeout' using errcode = '57014'; end $$;
+			create trigger refuses before insert on notifications execute function refuses()`, `drop trigger refuses on notifications`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 10)
+			id := b.sent().ID
+			b.Exec(c.breaks)
+			for range 2 {
+				for i := range internalRetries + 1 {
+					if got := b.get(id); got.Status == Paused {
+						t.Fatalf("paused after %d failures", i)
+					}
+					b.fanout(id)
+					b.Exec(`update fanouts set retry_at = now()`)
+				}
+				if got := b.get(id); got.Status != Paused || got.StatusReason != "internal" || got.StatusDetail == "" {
+					t.Fatalf("%s (%s: %s)", got.Status, got.StatusReason, got.StatusDetail)
+				}
+				_, err := b.Resume(t.Context(), b.Workspace, id, uuid.Nil)
+				b.Must(err)
 			}
-			b.fanout(c.ID)
-			b.Exec(`update fanouts set retry_at = now() where workspace_id = $1`, b.Workspace)
-		}
-		if got := b.get(c.ID); got.Status != Paused || got.StatusReason != "internal" || got.StatusDetail == "" {
-			t.Fatalf("%s (%s: %s)", got.Status, got.StatusReason, got.StatusDetail)
-		}
-		_, err := b.Resume(t.Context(), b.Workspace, c.ID, uuid.Nil)
-		b.Must(err)
-	}
-	b.Exec(`alter table notifications drop constraint refuses`)
-	b.fanout(c.ID)
-	if got := b.get(c.ID); got.FannedOutAt == nil || got.Counts.Pending != 10 {
-		t.Errorf("%s with %d pending", got.Status, got.Counts.Pending)
+			b.Exec(c.mends)
+			b.fanout(id)
+			if got := b.get(id); got.FannedOutAt == nil || got.Counts.Pending != 10 {
+				t.Errorf("%s with %d pending", got.Status, got.Counts.Pending)
+			}
+		})
 	}
 }
 
@@ -229,9 +240,12 @@ func TestAFanoutWaitsForTheDatabase(t *testing.T) {
 		b.WantCount(1, `select count(*) from fanouts where retry_at < now() + interval '61 seconds' and leased_by is null`)
 		b.Exec(`update fanouts set retry_at = now() where workspace_id = $1`, b.Workspace)
 	}
+	if got := b.get(c.ID); got.StatusReason != "internal" || got.StatusDetail == "" {
+		t.Errorf("meanwhile %s (%s)", got.Status, got.StatusReason)
+	}
 	b.Exec(`drop trigger full_disk on notifications`)
 	b.fanout(c.ID)
-	if got := b.get(c.ID); got.Status != Sending || got.FannedOutAt == nil || got.Counts.Pending != 10 {
+	if got := b.get(c.ID); got.Status != Sending || got.StatusReason != "" || got.FannedOutAt == nil || got.Counts.Pending != 10 {
 		t.Errorf("%s (%s) with %d pending", got.Status, got.StatusReason, got.Counts.Pending)
 	}
 }

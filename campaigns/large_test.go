@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/audience"
 	"lemma/message"
 )
 
@@ -35,4 +36,13 @@ func TestRowsThatAreTooLarge(t *testing.T) {
 		t.Error(diff)
 	}
 	b.agree(c, p, rows)
+	b.ExecDB(`update people set email = repeat('x', 3000000) where id = '1'`) // before the call
+	var again []string
+	_, err = b.Recheck(t.Context(), b.Workspace, c.ID, []string{"1", "3"}, func(r audience.Row) error {
+		again = append(again, r.Key+" "+r.Email)
+		return nil
+	})
+	if slices.Sort(again); err != nil || !slices.Equal(again, []string{"1 ", "3 two@shop.example"}) {
+		t.Errorf("%q, %v", again, err)
+	}
 }

@@ -102,7 +102,7 @@ func (c *Campaigns) acquire(ctx context.Context, tx pgx.Tx, l lease) (run int, e
 	}
 	_, err = tx.Exec(ctx, `
 		update campaigns set status_reason = null, status_detail = null
-		where workspace_id = $1 and id = $2 and status_reason = $3`, l.workspaceID, l.campaignID, queued)
+		where workspace_id = $1 and id = $2 and status_reason = any($3)`, l.workspaceID, l.campaignID, []string{queued, string(lemma.Internal)})
 	return run, err
 }
 

@@ -33,7 +33,7 @@ func (c *Campaigns) Recheck(
 		return false, fmt.Errorf("find audience of campaign %s: %w", id, err)
 	}
 	for some := range slices.Chunk(profiles, audience.MaxLookup) {
-		if err = c.audiences.LookupEach(ctx, workspaceID, audienceID, nil, some, yield); err != nil {
+		if err = c.audiences.CurrentEach(ctx, workspaceID, audienceID, some, yield); err != nil {
 			return true, errors.Join(err, c.unchecked(workspaceID, id, err))
 		}
 	}

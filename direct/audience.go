@@ -145,7 +145,7 @@ func (d *Direct) Recheck(ctx context.Context, ws, content uuid.UUID, profiles []
 		return false, err
 	}
 	for some := range slices.Chunk(profiles, audience.MaxLookup) {
-		if err = d.Audiences.LookupEach(ctx, ws, of.UUID, nil, some, yield); err != nil {
+		if err = d.Audiences.CurrentEach(ctx, ws, of.UUID, some, yield); err != nil {
 			break
 		}
 	}

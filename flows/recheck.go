@@ -38,7 +38,7 @@ func (f *Flows) Recheck(ctx context.Context, ws, content uuid.UUID, profiles []s
 	}
 	err = f.Execution.Sources.Query(ctx, a.DataSourceID, func() error {
 		for some := range slices.Chunk(profiles, audience.MaxLookup) {
-			if err := f.audiences.LookupEach(ctx, ws, id, nil, some, yield); err != nil {
+			if err := f.audiences.CurrentEach(ctx, ws, id, some, yield); err != nil {
 				return err
 			}
 		}

@@ -86,7 +86,8 @@ func (l *Ledger) openUpTo(ctx context.Context, tx pgx.Tx, r Release, most int) e
 }
 
 // hasJob is when a batch is due that still has the job which was inserted with it: each resume would add
-// another. One without a job, since its worker crashed, is enqueued by the sweep when it is due.
+// another. One without a job, since its worker crashed or put it off while it was held, is enqueued by the sweep when
+// it is due.
 const hasJob = 5 * time.Minute
 
 // unhold opens the first batches by id. One that is due later keeps its enqueued_at, from which a

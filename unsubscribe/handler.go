@@ -166,14 +166,14 @@ func (p *Pages) unsubscribe(ctx context.Context, v visit, topic uuid.UUID, by st
 	})
 }
 
-// unsubscribeFrom counts the message if the recipient unsubscribes from its topic.
+// unsubscribeFrom counts the message if the recipient unsubscribes from a topic, also another than its own.
 func (p *Pages) unsubscribeFrom(ctx context.Context, v visit, topics []uuid.UUID) error {
 	return fence.Transact(ctx, p.Pool, func(tx pgx.Tx) error {
 		from, err := suppression.UnsubscribeFrom(ctx, tx, v.workspace, v.reader, topics)
 		if err == nil && len(from) == 0 {
 			err = fence.ErrUnchanged
 		}
-		if err != nil || !slices.Contains(from, v.topic) {
+		if err != nil {
 			return err
 		}
 		return tracking.Unsubscribed(ctx, tx, v.workspace, tracking.Notification{Origin: v.origin, Key: v.key})

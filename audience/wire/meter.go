@@ -147,8 +147,12 @@ func (m *Meter) Why() error {
 // Progress restarts the count for limit.
 func (m *Meter) Progress() { m.since.Store(0) }
 
-// Allow begins a run with a budget of bytes.
-func (m *Meter) Allow(budget int64) { m.budget.Store(budget) }
+// Allow begins a run with a budget of bytes. Rows are not shortened in it.
+func (m *Meter) Allow(budget int64) {
+	m.budget.Store(budget)
+	m.mark, m.leftOut = nil, 0
+	m.shortened.Store(false)
+}
 
 // BoundTo closes the connection when ctx ends, since drivers sometimes read without
 // a deadline: the rest of a result, or the response to a login. release removes the

@@ -178,7 +178,7 @@ func afterHeader(text []byte) (content []byte, ok bool) {
 		if line[0] != ' ' && line[0] != '\t' {
 			fields++
 		}
-		if size += len(line); fields > mostFields || size > mostHeader {
+		if size += len(line) + 1; fields > mostFields || size > mostHeader {
 			return nil, false
 		}
 	}
