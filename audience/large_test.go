@@ -55,7 +55,10 @@ func testLargeRows(t *testing.T, b bundle, sql string) {
 		t.Errorf("%+v, %v", c, err) // a count does not read the column that is long
 	}
 	got = nil // of a lookup, on a connection that is used again
-	b.Must(b.CurrentEach(t.Context(), b.Workspace, x.ID, []string{"5", "6", "7"}, func(r Row) error { got = append(got, r.clone()); return nil }))
+	b.Must(b.CurrentEach(t.Context(), b.Workspace, x.ID, []string{"5", "6", "7"}, func(r Row) error {
+		got = append(got, r.clone())
+		return nil
+	}))
 	slices.SortFunc(got, func(a, b Row) int { return strings.Compare(a.Key, b.Key) })
 	want = []Row{{Key: "5", Email: "five@example.com", OptedOut: true, Payload: "{}"}, {Key: "6", TooLarge: true, Payload: "{}"},
 		{Key: "7", Email: "seven@example.com", Payload: "{}"}}

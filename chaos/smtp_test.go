@@ -62,7 +62,7 @@ var table = []serverCase{
 	{"held-before", catcher.Rcpt, []catcher.Fault{hang}, wantOutcome{"sent", "", "accepted", "", 1, 1}},
 
 	// Rejected: not retried.
-	{"rejected-rcpt", catcher.Rcpt, []catcher.Fault{noSuch}, wantOutcome{"failed", "recipient_rejected", "rejected", "", 0, 0}},
+	{"rejected-rcpt", catcher.Rcpt, []catcher.Fault{noSuch}, wantOutcome{"failed", "recipient_unknown", "rejected", "", 0, 0}},
 	{"rejected-dot", catcher.Dot, []catcher.Fault{spam}, wantOutcome{"failed", "message_rejected", "rejected", "", 1, 0}},
 }
 

@@ -23,7 +23,8 @@ var expected = []want{
 			`NULLABLE address, batch_id, ordinal, skip_reason`},
 	{"notifications", "notifications_skip_reason", "skip reasons are a closed list",
 		`CHECK ((skip_reason = ANY (ARRAY['missing_address'::text, 'invalid_address'::text, 'duplicate_address'::text, ` +
-			`'too_many_addresses'::text, 'row_too_large'::text, 'unsubscribed'::text, 'invalid_key'::text, 'holdout'::text]))) NULLABLE skip_reason`},
+			`'too_many_addresses'::text, 'row_too_large'::text, 'unsubscribed'::text, 'invalid_key'::text, ` +
+			`'holdout'::text]))) NULLABLE skip_reason`},
 
 	{"opt_outs", "opt_outs_pkey", "an opt-out is marked once",
 		`PRIMARY KEY (workspace_id, origin_id, id)`},

@@ -84,6 +84,10 @@ const ReasonUnsubscribed = "recipient_unsubscribed"
 // token any more. The token is then suppressed.
 const ReasonUnregistered = "token_unregistered"
 
+// ReasonUnknownRecipient is the reason of a rejection because the address does not exist, or takes no
+// messages any more. It is then suppressed, as after a report of a bounce.
+const ReasonUnknownRecipient = "recipient_unknown"
+
 // MostRetryAfter is the longest wait that a carrier can ask for.
 const MostRetryAfter = 15 * time.Minute
 

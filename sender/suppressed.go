@@ -74,6 +74,8 @@ func (w *window) leave(ended []outcome) {
 var suppressedFor = map[string]string{
 	ReasonUnsubscribed: suppression.Unsubscribed,
 	ReasonUnregistered: suppression.TokenUnregistered,
+
+	ReasonUnknownRecipient: suppression.HardBounce,
 }
 
 // suppressRejected suppresses the addresses that the carrier has rejected for good, in one

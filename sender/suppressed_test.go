@@ -125,7 +125,7 @@ func TestASuppressionBeforeASecondAttempt(t *testing.T) {
 // no marketing from the next origin either.
 func TestARecipientThatUnsubscribedAtTheCarrierIsSuppressed(t *testing.T) {
 	for reason, cause := range map[string]string{ReasonUnsubscribed: suppression.Unsubscribed,
-		ReasonUnregistered: suppression.TokenUnregistered, "recipient_rejected": ""} {
+		ReasonUnregistered: suppression.TokenUnregistered, ReasonUnknownRecipient: suppression.HardBounce, "recipient_rejected": ""} {
 		t.Run(reason, func(t *testing.T) {
 			b := setup(t)
 			b.insert(4, 4, 2)

@@ -119,7 +119,7 @@ func TestNoSecretIsInTheAnswerOfAProviderTest(t *testing.T) {
 			answer := b.test(t, "smtp", fmt.Sprintf(`{"host":%q,"port":%s,"tls":"none","username":"lemma"}`, host, port),
 				map[string]any{"password": password})
 			b.clean(t, answer, password)
-			b.shows(t, answer, `"outcome":"rejected"`, `"reason":"recipient_rejected"`, `"failure_of":"message"`, "220 echoer",
+			b.shows(t, answer, `"outcome":"rejected"`, `"reason":"recipient_unknown"`, `"failure_of":"message"`, "220 echoer",
 				"RCPT TO:<ada@shop.example>", map[string]string{"PLAIN": "AUTH PLAIN [redacted]", "LOGIN": "AUTH LOGIN"}[mechanism])
 		})
 	}

@@ -207,30 +207,6 @@ func TestLinksOutliveRotation(t *testing.T) {
 	}
 }
 
-// A recipient unsubscribes on the page from the topic of another message: it counts, and is reported. Saved again it is
-// not.
-func TestTheTopicOfAnotherMessage(t *testing.T) {
-	f := setup(t)
-	news, offers := f.topic("News"), f.topic("Offers")
-	for _, of := range []uuid.UUID{news, uuid.Nil} {
-		path := f.path(f.ws, of)
-		form := f.get(path).form(t, "topics")
-		form["on"] = []string{lemma.FormatID(lemma.PrefixTopic, news)}
-		for range 2 {
-			f.post(path, form)
-		}
-		if n := pgtest.One[int](t, f.pool, `select count(*) from tracking_queue where type = 'unsubscribed'`); n != 1 {
-			t.Errorf("%d are counted", n)
-		}
-		pgtest.Exec(t, f.pool, `delete from tracking_queue`)
-		form["on"] = form["shown"]
-		f.post(path, form)
-		if f.causes(f.ws, offers) != nil {
-			t.Error("the topic is not subscribed to again")
-		}
-	}
-}
-
 // The forms of the page set topics, unsubscribe from everything, and reverse that.
 func TestPage(t *testing.T) {
 	f := setup(t)

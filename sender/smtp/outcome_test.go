@@ -45,8 +45,10 @@ func TestOutcomes(t *testing.T) {
 		{"mail refused for good", "MAIL", "550 5.7.1 not you", result{sender.NotAccepted, true, 550, "sender_rejected"}, 0},
 		{"too large for mail", "MAIL", "552 5.3.4 too large", result{sender.Rejected, false, 552, "message_too_large"}, 0},
 		{"recipient refused for now", "RCPT", "450 4.2.0 greylisted", result{sender.NotAccepted, false, 450, "recipient_refused"}, 0},
-		{"recipient refused for good", "RCPT", "550-5.1.1 no\r\n550 5.1.1 such user",
-			result{sender.Rejected, false, 550, "recipient_rejected"}, 0},
+		{"recipient refused for good", "RCPT", "550 5.7.1 not to them", result{sender.Rejected, false, 550, "recipient_rejected"}, 0},
+		{"recipient refused without a status code", "RCPT", "550 no such user", result{sender.Rejected, false, 550, "recipient_rejected"}, 0},
+		{"recipient unknown", "RCPT", "550-5.1.1 no\r\n550 5.1.1 such user", result{sender.Rejected, false, 550, "recipient_unknown"}, 0},
+		{"data refused with the code of an address", "DATA", "550 5.1.1 no", result{sender.Rejected, false, 550, "data_rejected"}, 0},
 		{"data refused for now", "DATA", "451 4.3.0 later", result{sender.NotAccepted, false, 451, "data_refused"}, 0},
 		{"data refused for good", "DATA", "554 5.6.0 never", result{sender.Rejected, false, 554, "data_rejected"}, 0},
 		{"message refused for now", "body", "451 4.3.0 later", result{sender.NotAccepted, false, 451, "message_refused"}, 1},
@@ -223,7 +225,7 @@ func TestRefusedRecipientInAGroup(t *testing.T) {
 				return ""
 			}})
 			got := carrierTo(t, s, "").Send(t.Context(), messages(2))
-			if got[0].Reason != "recipient_rejected" || got[1].Outcome != sender.Accepted {
+			if got[0].Reason != "recipient_unknown" || got[1].Outcome != sender.Accepted {
 				t.Errorf("%+v", got)
 			}
 			if want := "5.1.1 no user <[address]> here"; got[0].Detail != want {

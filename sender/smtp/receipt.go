@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma/sender"
+	"lemma/sender/report"
 )
 
 // stage is the command of a message that was answered last, or is to be answered.
@@ -75,6 +76,9 @@ func broken(at stage, reason string) sender.Receipt {
 func (c *carrier) receiptFor(at stage, a reply, to string) sender.Receipt {
 	r := classify(at, a.code)
 	r.At = time.Now()
+	if at == atRcpt && r.Outcome == sender.Rejected && report.OfAddress(string(enhanced.Find(a.text))) {
+		r.Reason = sender.ReasonUnknownRecipient
+	}
 	if r.Outcome == sender.Accepted {
 		r.CarrierID = carrierID(c.redact.Bytes(a.text))
 	} else {
