@@ -307,7 +307,7 @@ func (f *Flows) every(ctx context.Context, period time.Duration, what string, do
 // moveAround carries out open moves until none has enrollments left to move.
 func (f *Flows) moveAround(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if n, err := f.MoveOnce(ctx); err != nil || n == 0 {
+		if _, next, err := f.moveOnce(ctx); err != nil || !next {
 			return err
 		}
 	}

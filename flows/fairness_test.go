@@ -86,6 +86,18 @@ func TestLockedEnrollmentsAreLeft(t *testing.T) {
 	}
 }
 
+// Moves without enrollments end at once, all in one tick: those behind them do not wait.
+func TestMovesWithoutEnrollmentsEndAtOnce(t *testing.T) {
+	b := setup(t, 1)
+	for range 5 {
+		flow := b.Live(flowstest.TwoMessages)
+		b.PublishNext(flow, flowstest.TwoMessagesOtherwise, flows.InFlight{Mode: "exit"})
+	}
+	b.WantCount(5, `select count(*) from flow_moves where finished_at is null`)
+	b.Must(b.MoveAround(bg))
+	b.WantCount(0, `select count(*) from flow_moves where finished_at is null`)
+}
+
 func TestAMoveOfLockedEnrollmentsWaits(t *testing.T) {
 	b := setup(t, 3)
 	flow := b.Live(flowstest.TwoMessages)

@@ -81,9 +81,16 @@ func (f *Flows) othersMove(ctx context.Context, ws uuid.UUID) (wait bool) {
 // other workspaces. It returns the number of enrollments that it took over. The move is finished when
 // a query finds none left.
 func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
+	n, _, err = f.moveOnce(ctx)
+	return n, err
+}
+
+// moveOnce is MoveOnce. next reports that another move may be claimed at once: this one has moved
+// enrollments, has ended, or rests.
+func (f *Flows) moveOnce(ctx context.Context) (n int, next bool, err error) {
 	o, err := f.claimMove(ctx)
 	if err != nil || o == nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer func() {
 		rest := time.Duration(0)
@@ -91,34 +98,34 @@ func (f *Flows) MoveOnce(ctx context.Context) (n int, err error) {
 			rest = restAfterError
 		}
 		if enrollment.Locked(err) {
-			err = nil // those of others go on meanwhile
+			next, err = true, nil // those of others go on meanwhile
 		}
 		err = errors.Join(err, f.releaseMove(*o, rest))
 	}()
 	begun := time.Now()
 	left, err := f.leftBehind(ctx, *o, chunksAtOnce*f.cfg.Chunk)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if len(left) == 0 {
-		return 0, f.finishMove(ctx, *o)
+		return 0, true, f.finishMove(ctx, *o)
 	}
 	for chunk := range slices.Chunk(left, f.cfg.Chunk) {
 		f.hook.At("move: found")
 		done, ours, err := f.moveAway(ctx, o, chunk)
 		n += done
 		if err != nil || !ours {
-			return n, err
+			return n, n > 0, err
 		}
 		if time.Since(begun) > f.moveTime && f.othersMove(ctx, o.ws) {
-			return n, nil
+			return n, true, nil
 		}
 	}
 	if n == 0 && o.stranded > 0 { // unreachable by the guards: every node is mapped
 		f.log.Error("a move cannot move enrollments", "flow_id", o.flow, "move_id", o.id, "enrollments", o.stranded)
-		return 0, f.finishMove(ctx, *o)
+		return 0, true, f.finishMove(ctx, *o)
 	}
-	return n, nil
+	return n, n > 0, nil
 }
 
 // leftBehind finds enrollments that are not moved yet.

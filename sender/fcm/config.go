@@ -99,7 +99,7 @@ func (s *settings) readAccount(f *form.Form, raw json.RawMessage, o wire.Operato
 	s.account = serviceAccount{email: file.Email, keyID: file.KeyID, key: readKey(file.Key),
 		tokenURI: o.Endpoint(f, at+"/token_uri", file.TokenURI)}
 	if s.account.key == nil {
-		f.Fault(at+"/private_key", "invalid_key", "must be an RSA key of 2048 to 4096 bits (PEM, PKCS #8)")
+		f.Fault(at+"/private_key", "invalid_key", "must be an RSA key of 2048 to 4096 bits and two primes (PEM, PKCS #8)")
 	}
 	if _, domain, ok := strings.Cut(file.Email, "@"); !ok || !form.IsName(domain) || len(file.Email) > 300 {
 		f.Fault(at+"/client_email", "required", "must be the email address of the service account")
@@ -125,7 +125,7 @@ func readKey(text string) *rsa.PrivateKey {
 		return nil
 	}
 	key, ok := parsed.(*rsa.PrivateKey)
-	if !ok || key.N.BitLen() < leastRSA || key.N.BitLen() > mostRSA {
+	if !ok || key.N.BitLen() < leastRSA || key.N.BitLen() > mostRSA || len(key.Primes) != 2 { // with more a signature takes longer
 		return nil
 	}
 	return key

@@ -19,13 +19,18 @@ import (
 func TestSizesOfKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		p, q uint // exponents
-		want bool
-	}{{607, 1279, false}, {1279, 2203, true}, {607, 3217, true}, {2203, 2281, false}, {4253, 4423, false}} {
-		key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{E: 65537}, Primes: []*big.Int{mersenne(c.p), mersenne(c.q)}}
-		key.N = new(big.Int).Mul(key.Primes[0], key.Primes[1])
-		one := big.NewInt(1)
-		phi := new(big.Int).Mul(new(big.Int).Sub(key.Primes[0], one), new(big.Int).Sub(key.Primes[1], one))
+		exponents []uint
+		want      bool
+	}{{[]uint{607, 1279}, false}, {[]uint{1279, 2203}, true}, {[]uint{607, 3217}, true}, {[]uint{2203, 2281}, false},
+		{[]uint{4253, 4423}, false}, {[]uint{521, 607, 1279}, false}} {
+		key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{E: 65537, N: big.NewInt(1)}}
+		one, phi := big.NewInt(1), big.NewInt(1)
+		for _, exponent := range c.exponents {
+			prime := mersenne(exponent)
+			key.Primes = append(key.Primes, prime)
+			key.N = new(big.Int).Mul(key.N, prime)
+			phi.Mul(phi, new(big.Int).Sub(prime, one))
+		}
 		key.D = new(big.Int).ModInverse(big.NewInt(65537), phi)
 		der, err := x509.MarshalPKCS8PrivateKey(key)
 		if err != nil {
