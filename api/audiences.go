@@ -109,9 +109,6 @@ func (s *server) updateAudience(ctx context.Context, c *call, in audiencePatch) 
 		return audienceBody{}, ofSource(err)
 	}
 	shown := showAudience(changed)
-	if p.SQL == nil && p.DataSourceID == nil { // no column is gone
-		return shown, nil
-	}
 	shown.Warnings, err = s.FlowReader.MissingColumns(ctx, c.workspace(), c.id)
 	if len(shown.Warnings) > 0 && !c.key.Has("flows:read") {
 		shown.Warnings = []string{"flows read what is not there any more; which is for keys with flows:read to see"}

@@ -20,9 +20,9 @@ import (
 // Send starts a campaign now. It returns when that is committed; the fan-out
 // follows.
 func (c *Campaigns) Send(ctx context.Context, workspaceID, id, request uuid.UUID) (Campaign, error) {
-	err := c.CheckSend(ctx, workspaceID, id)
+	now, err := c.now(ctx)
 	if err == nil {
-		err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
+		err = c.startChecked(ctx, workspaceID, id, send, now, func(tx pgx.Tx) error {
 			if err := c.start(ctx, tx, workspaceID, id, send); err != nil {
 				return err
 			}
@@ -30,6 +30,32 @@ func (c *Campaigns) Send(ctx context.Context, workspaceID, id, request uuid.UUID
 		})
 	}
 	return c.done(ctx, workspaceID, id, request, err)
+}
+
+// startChecked checks a campaign, and applies a verb by which it begins in a transaction of work, unless the campaign was
+// changed in between. Then it is checked again.
+func (c *Campaigns) startChecked(ctx context.Context, workspaceID, id uuid.UUID, v verb, at time.Time, work func(pgx.Tx) error) error {
+	const tries = 3
+	for range tries {
+		checked, err := c.checkSendable(ctx, workspaceID, id, v, at)
+		if err != nil {
+			return err
+		}
+		c.at(ctx, "checked", id)
+		same := false
+		err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
+			err := tx.QueryRow(ctx, `select version = $3 from campaigns where workspace_id = $1 and id = $2 for update`,
+				workspaceID, id, checked).Scan(&same)
+			if err != nil || !same {
+				return lemma.Wrap(err, "lock campaign %s", id)
+			}
+			return work(tx)
+		})
+		if err != nil || same {
+			return err
+		}
+	}
+	return lemma.Changed("campaign")
 }
 
 // start moves a campaign to preparing and enqueues its fan-out, in the transaction of the caller.
@@ -66,10 +92,7 @@ func (c *Campaigns) Schedule(ctx context.Context, workspaceID, id uuid.UUID, at 
 	if !at.After(now) {
 		return c.done(ctx, workspaceID, id, request, lemma.Fault("/at", "in_the_past", "must be in the future; use send to send now"))
 	}
-	if err := c.checkSendable(ctx, workspaceID, id, schedule, at); err != nil {
-		return c.done(ctx, workspaceID, id, request, err)
-	}
-	err = fence.Transact(ctx, c.pool, func(tx pgx.Tx) error {
+	err = c.startChecked(ctx, workspaceID, id, schedule, at, func(tx pgx.Tx) error {
 		if err := move(ctx, tx, workspaceID, id, schedule, `status = 'scheduled', scheduled_at = $4`, at); err != nil {
 			return err
 		}
@@ -123,7 +146,8 @@ func (c *Campaigns) CheckSend(ctx context.Context, workspaceID, id uuid.UUID) er
 	if err != nil {
 		return err
 	}
-	return c.checkSendable(ctx, workspaceID, id, send, now)
+	_, err = c.checkSendable(ctx, workspaceID, id, send, now)
+	return err
 }
 
 // now is the time of the database, which starts scheduled campaigns.
@@ -134,25 +158,25 @@ func (c *Campaigns) now(ctx context.Context) (at time.Time, err error) {
 
 // checkSendable finds errors of a send at a time before it begins: a status that does not
 // allow it, a deadline that has passed by then, a provider or an audience of another
-// channel, and variables that the audience does not have.
-func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb, at time.Time) error {
+// channel, and variables that the audience does not have. It returns the version that it checked.
+func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID, v verb, at time.Time) (version int, err error) {
 	now, err := c.Get(ctx, workspaceID, id)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := table.Check(now.Status, v); err != nil {
-		return err
+		return 0, err
 	}
 	if now.SendDeadline != nil && !now.SendDeadline.After(at) {
-		return lemma.Fault("/send_deadline", "in_the_past", "must be after the start, %s", at.UTC().Format(time.RFC3339))
+		return 0, lemma.Fault("/send_deadline", "in_the_past", "must be after the start, %s", at.UTC().Format(time.RFC3339))
 	}
 	if err := c.checkCarried(ctx, workspaceID, now.Channel, now.ProviderID, now.AudienceID); err != nil {
-		return err
+		return 0, err
 	}
 	if _, err = c.content(ctx, now); err != nil {
-		return err
+		return 0, err
 	}
-	return c.checkExperiment(ctx, now, &at)
+	return now.Version, c.checkExperiment(ctx, now, &at)
 }
 
 // checkExperiment finds errors of a campaign's experiment that its other fields, or the

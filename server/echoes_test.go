@@ -80,7 +80,7 @@ func repeatingMail(t *testing.T, password string, rejects bool) (host string, po
 			case verb == "RCPT":
 				echo = echoes[numberOf(line)](password)
 				if rejects {
-					fmt.Fprintf(conn, "550 5.1.1 %s\r\n", echo)
+					fmt.Fprintf(conn, "550 5.7.1 %s\r\n", echo)
 					continue
 				}
 				fmt.Fprintf(conn, "250 ok\r\n")

@@ -97,7 +97,7 @@ func (in *Intake) PollOnce(ctx context.Context) (bool, error) {
 // PollDue starts the polls that are due, and does not wait: an audience may be large, or
 // its source slow.
 func (in *Intake) PollDue(ctx context.Context) error {
-	for !in.polls.full() {
+	for ctx.Err() == nil && !in.polls.full() {
 		p, err := in.claimPoll(ctx)
 		if err != nil || p == nil {
 			return err
@@ -106,14 +106,21 @@ func (in *Intake) PollDue(ctx context.Context) error {
 			return in.releasePoll(*p)
 		}
 		in.polls.running.Go(func() {
-			defer in.polls.leave(p.ws)
-			if err := lemma.Recovered(func() error { return in.poll(ctx, *p) }); err != nil && ctx.Err() == nil {
-				in.metrics.Failed("poll audiences")
-				in.log.Error("poll audience", "flow_id", p.flow, "error", err)
+			in.pollOne(ctx, *p)
+			if err := in.PollDue(ctx); err != nil && ctx.Err() == nil { // the next of the workspace
+				in.log.Error("poll audiences", "error", err)
 			}
 		})
 	}
 	return nil
+}
+
+func (in *Intake) pollOne(ctx context.Context, p poll) {
+	defer in.polls.leave(p.ws)
+	if err := lemma.Recovered(func() error { return in.poll(ctx, p) }); err != nil && ctx.Err() == nil {
+		in.metrics.Failed("poll audiences")
+		in.log.Error("poll audience", "flow_id", p.flow, "error", err)
+	}
 }
 
 // claimPoll is one statement: a poll of a live flow, due, not leased, and of a workspace

@@ -150,6 +150,17 @@ func TestAnAudienceWithSeveralRowsOfAProfile(t *testing.T) {
 	b.WantCount(5, `select count(*) from refusals where workspace_id = $1 and flow_id = $2 and reason = 'filtered'`, b.Workspace, flow)
 }
 
+// All polls of a workspace that are due are done in one tick, one after the other.
+func TestPollsOfAWorkspaceFollowEachOther(t *testing.T) {
+	b := setup(t, 3)
+	for range 5 {
+		b.Live(flowstest.Polled("once", ""))
+	}
+	b.Must(b.PollDue(context.Background()))
+	b.Intake.Wait()
+	b.WantCount(5, `select count(*) from flow_polls where last_at is not null and leased_by is null`)
+}
+
 // A condition cannot be decided for a profile whose row is longer than Lemma reads. The others enroll.
 func TestAnAudienceWithARowThatIsTooLarge(t *testing.T) {
 	b := setup(t, 10)

@@ -6,9 +6,6 @@ import "lemma/events"
 // that the address does not work.
 var addressCodes = map[string]bool{"5.1.0": true, "5.1.1": true, "5.1.2": true, "5.1.3": true, "5.1.6": true, "5.1.10": true, "5.2.1": true}
 
-// OfAddress reports whether an enhanced status code states that the address does not work.
-func OfAddress(status string) bool { return addressCodes[status] }
-
 // Failure is the type of a failed delivery by the enhanced status code of the
 // recipient's server:
 //

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"lemma/sender"
-	"lemma/sender/report"
 )
 
 // stage is the command of a message that was answered last, or is to be answered.
@@ -76,7 +75,7 @@ func broken(at stage, reason string) sender.Receipt {
 func (c *carrier) receiptFor(at stage, a reply, to string) sender.Receipt {
 	r := classify(at, a.code)
 	r.At = time.Now()
-	if at == atRcpt && r.Outcome == sender.Rejected && report.OfAddress(string(enhanced.Find(a.text))) {
+	if at == atRcpt && r.Outcome == sender.Rejected && isUnknown(a.text) {
 		r.Reason = sender.ReasonUnknownRecipient
 	}
 	if r.Outcome == sender.Accepted {
@@ -85,6 +84,18 @@ func (c *carrier) receiptFor(at stage, a reply, to string) sender.Receipt {
 		r.Detail = sender.Detail(c.redact, string(a.text), to)
 	}
 	return r
+}
+
+// isUnknown reports whether a refusal at RCPT is definitely about a recipient that does not exist (RFC 3463, 3.2;
+// RFC 7505). Servers refuse senders there, too: Postfix by 5.1.0, others also by 5.1.1. 5.1.2 may be a fault of
+// names, and 5.2.1 is also for those that get too many messages at the moment.
+func isUnknown(text []byte) bool {
+	switch string(enhanced.Find(text)) {
+	case "5.1.1", "5.1.6", "5.1.10":
+		lower := bytes.ToLower(text)
+		return !bytes.Contains(lower, []byte("sender")) && !bytes.Contains(lower, []byte("relay"))
+	}
+	return false
 }
 
 // carrierID finds the server's id of an accepted message. Postfix writes "queued as

@@ -19,7 +19,7 @@
 //	MAIL 552                                    rejected       no        message_too_large
 //	MAIL 5xx                                    not accepted   yes       sender_rejected; definite
 //	RCPT 4xx                                    not accepted   no        recipient_refused
-//	RCPT 5xx with a code of report.OfAddress    rejected       no        recipient_unknown: it is suppressed
+//	RCPT 5xx with 5.1.1, 5.1.6 or 5.1.10        rejected       no        recipient_unknown: it is suppressed
 //	RCPT 5xx                                    rejected       no        recipient_rejected
 //	DATA 4xx                                    not accepted   no        data_refused
 //	DATA 5xx                                    rejected       no        data_rejected
