@@ -236,6 +236,10 @@ func (f *Flows) tryChunk(ctx context.Context, t *shardLease, chunk []*execution.
 	return nil
 }
 
+// routeTime is how long versions are compiled for one chunk. The enrollments of others are left to the next ones, so
+// that many large versions of a workspace do not hold a worker for long.
+const routeTime = 200 * time.Millisecond
+
 // readDue reads the next chunk of a shard: the enrollments that have been due longest.
 func (f *Flows) readDue(ctx context.Context, t *shardLease) ([]*execution.Execution, error) {
 	found, err := f.readDueRows(ctx, t)
@@ -243,8 +247,11 @@ func (f *Flows) readDue(ctx context.Context, t *shardLease) ([]*execution.Execut
 		return nil, fmt.Errorf("read due enrollments: %w", err)
 	}
 	var chunk []*execution.Execution
-	routes := map[int]*execution.Route{}
+	routes, begun := map[int]*execution.Route{}, time.Now()
 	for _, d := range found {
+		if routes[d.Version] == nil && len(routes) > 0 && time.Since(begun) > f.routeTime {
+			continue
+		}
 		if t.pauseEnded != nil {
 			d.Release(*t.pauseEnded, *t.caughtUp)
 		}

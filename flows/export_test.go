@@ -95,3 +95,6 @@ func UseOf(definition json.RawMessage) error {
 func (f *Flows) RecheckFailed(ws, flow uuid.UUID, version int, cause error) error {
 	return f.recheckFailed(versionRef{ws, flow, version}, cause)
 }
+
+// SetRouteTime changes how long versions are compiled for one chunk.
+func (f *Flows) SetRouteTime(d time.Duration) { f.routeTime = d }

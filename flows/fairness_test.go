@@ -86,6 +86,31 @@ func TestLockedEnrollmentsAreLeft(t *testing.T) {
 	}
 }
 
+// Versions of due enrollments that take long to compile are compiled for several chunks, so that a worker is free for
+// others in between.
+func TestAChunkCompilesFewVersions(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit time.Duration
+		want  []int
+	}{"no time": {-1, []int{2, 1, 0}}, "much time": {time.Hour, []int{3, 0, 0}}} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 3)
+			flow := b.Live(flowstest.TwoMessages)
+			b.RecordEvent("c1", "go")
+			b.RecordEvent("c2", "go")
+			b.PublishNext(flow, flowstest.TwoMessagesOtherwise, flows.InFlight{Mode: "stay"})
+			b.RecordEvent("c3", "go")
+			b.Exec(`update enrollments set shard = 0`)
+			b.SetRouteTime(c.limit)
+			for _, n := range c.want {
+				if got, err := b.RunOnce(bg); got != n || err != nil {
+					t.Errorf("%d enrollments in a chunk, want %d, %v", got, n, err)
+				}
+			}
+		})
+	}
+}
+
 // Moves without enrollments end at once, all in one tick: those behind them do not wait.
 func TestMovesWithoutEnrollmentsEndAtOnce(t *testing.T) {
 	b := setup(t, 1)

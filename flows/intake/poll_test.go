@@ -157,7 +157,7 @@ func TestPollsOfAWorkspaceFollowEachOther(t *testing.T) {
 		b.Live(flowstest.Polled("once", ""))
 	}
 	b.Must(b.PollDue(context.Background()))
-	b.Intake.Wait()
+	b.Wait()
 	b.WantCount(5, `select count(*) from flow_polls where last_at is not null and leased_by is null`)
 }
 
