@@ -102,7 +102,11 @@ func refusedAmong(all []*execution.Execution) (ids []uuid.UUID) {
 // resumed after its enrollments were read, their profiles may have opted out in between.
 // Resumes are compared for equality, so that it does not matter whether the clock was set back.
 func (f *Flows) lockMoving(ctx context.Context, tx pgx.Tx, t *shardLease) error {
-	if err := enrollment.ShareFlowBriefly(ctx, tx, t.flow); err != nil {
+	share := enrollment.ShareFlow
+	if t.briefly {
+		share = enrollment.ShareFlowBriefly
+	}
+	if err := share(ctx, tx, t.flow); err != nil {
 		return err
 	}
 	var status Status

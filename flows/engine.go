@@ -49,6 +49,7 @@ type shardLease struct {
 	shard    int16
 	token    string
 	now      time.Time // the database's
+	briefly  bool      // its worker waits for no lock for long
 
 	// Of the last pause before the enrollments were read; nil: none.
 	pauseEnded, caughtUp *time.Time // caughtUp: all that became due in it had been released, or will be
@@ -78,11 +79,14 @@ func (f *Flows) runOnce(ctx context.Context, where enrollment.Shard) (n int, cla
 		return 0, false, err
 	}
 	f.hook.At("claimed")
+	briefly, leave := f.working.enter(t.ws)
+	defer leave()
+	t.briefly = briefly
 	n, err = f.advance(ctx, t)
 	rest := time.Duration(0)
 	switch {
-	case enrollment.Locked(err): // by another transaction: the enrollments stay due
-		rest, err = restAfterError, nil
+	case t.briefly && enrollment.Locked(err): // by another transaction: the enrollments stay due
+		rest, err = restLocked, nil
 		f.metrics.Conflicts.Add(float64(n))
 	case err != nil && ctx.Err() == nil:
 		rest = restAfterError
@@ -148,8 +152,11 @@ func (t *shardLease) where() enrollment.Shard {
 	return enrollment.Shard{Workspace: t.ws, Flow: t.flow, Number: t.shard}
 }
 
-// restAfterError delays a shard after an error, or if it is locked, so that others are advanced first.
-const restAfterError = 2 * time.Second
+// restAfterError delays a shard after an error, and restLocked one that is locked, so that others are advanced first.
+const (
+	restAfterError = 2 * time.Second
+	restLocked     = 500 * time.Millisecond
+)
 
 // releaseShard ends the lease, also during a shutdown.
 func (f *Flows) releaseShard(t shardLease, rest time.Duration) error {
@@ -183,7 +190,7 @@ func (f *Flows) moveChunk(ctx context.Context, t *shardLease, chunk []*execution
 	switch {
 	case err == nil, errors.Is(err, errNotMoving):
 		return nil
-	case ctx.Err() != nil, enrollment.Locked(err), ofConnection(err), f.pool.Ping(ctx) != nil: // not the chunk's fault
+	case ctx.Err() != nil, t.briefly && enrollment.Locked(err), ofConnection(err), f.pool.Ping(ctx) != nil: // not the chunk's fault
 		return err
 	case len(chunk) > 1:
 		f.metrics.Failed("chunk")

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma"
@@ -55,8 +56,8 @@ func TestSlowSourcesOfAWorkspaceDelayNoOther(t *testing.T) {
 	<-ended
 }
 
-// Another transaction of a workspace has locked its enrollments, or a flow, for long. A worker leaves them, and
-// so does the loop that moves enrollments.
+// Another transaction of a workspace has locked its enrollments, or a flow, for long. The last worker that is free for
+// others leaves them.
 func TestLockedEnrollmentsAreLeft(t *testing.T) {
 	for name, lock := range map[string]string{
 		"the enrollments": `select from enrollments where workspace_id = $1 and $2::uuid is not null for update`,
@@ -70,6 +71,9 @@ func TestLockedEnrollmentsAreLeft(t *testing.T) {
 			b.Must(err)
 			_, err = tx.Exec(bg, lock, b.Workspace, flow)
 			b.Must(err)
+			for range 3 { // of four workers
+				b.EnterWorker(b.Workspace)
+			}
 			n, err := b.RunOnce(bg)
 			if n != 1 || err != nil {
 				t.Errorf("%d, %v", n, err)
@@ -121,6 +125,39 @@ func TestMovesWithoutEnrollmentsEndAtOnce(t *testing.T) {
 	b.WantCount(5, `select count(*) from flow_moves where finished_at is null`)
 	b.Must(b.MoveAround(bg))
 	b.WantCount(0, `select count(*) from flow_moves where finished_at is null`)
+}
+
+// A worker waits for enrollments that are locked if others are free for other workspaces: else a workspace whose
+// events lock them all the time would stand still.
+func TestAWorkerWaitsForLockedEnrollments(t *testing.T) {
+	b := setup(t, 3)
+	b.Live(flowstest.TwoMessages)
+	b.RecordEvent("c1", "go")
+	tx, err := b.Pool.Begin(bg)
+	b.Must(err)
+	_, err = tx.Exec(bg, `select from enrollments where workspace_id = $1 for update`, b.Workspace)
+	b.Must(err)
+	done := make(chan error)
+	go func() { n, err := b.RunOnce(bg); b.T.Logf("%d enrollments", n); done <- err }()
+	pgtest.WaitForLocks(t, b.Pool, 1)
+	b.Must(tx.Rollback(bg))
+	b.Must(<-done)
+	b.WantCount(0, `select count(*) from enrollments where step = 0`)
+}
+
+// The last quarter of the workers, one at least, is free for others.
+func TestWorkersOfAWorkspace(t *testing.T) {
+	for workers, most := range map[int]int{1: 1, 2: 1, 3: 2, 4: 3, 8: 6} {
+		f := flows.New(flows.Deps{}, flows.Config{Workers: workers})
+		for i := range workers {
+			if briefly := f.EnterWorker(uuid.UUID{1}); briefly != (i >= most) {
+				t.Errorf("worker %d of %d: %v", i+1, workers, briefly)
+			}
+		}
+		if f.EnterWorker(uuid.UUID{2}) && workers > 1 {
+			t.Errorf("%d workers: another workspace waits briefly", workers)
+		}
+	}
 }
 
 func TestAMoveOfLockedEnrollmentsWaits(t *testing.T) {

@@ -148,9 +148,10 @@ func (f *Flows) leftBehind(ctx context.Context, o moveLease, limit int) ([]pgtyp
 // later move has replaced this one.
 func (f *Flows) moveAway(ctx context.Context, o *moveLease, chunk []pgtype.UUID) (n int, ours bool, err error) {
 	var moved relocated
+	others := f.othersMove(ctx, o.ws)
 	err = enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		moved = relocated{by: o.by()}
-		if err := enrollment.WaitBriefly(ctx, tx); err != nil {
+		if err := enrollment.WaitBriefly(ctx, tx, others); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `

@@ -265,7 +265,7 @@ func (f *Flows) archiveDrained(ctx context.Context) error {
 func (f *Flows) archiveAll(ctx context.Context, empties []flowRef) error {
 	return loop.Each(ctx, empties, func(r flowRef) error {
 		err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
-			if err := enrollment.WaitBriefly(ctx, tx); err != nil {
+			if err := enrollment.WaitBriefly(ctx, tx, true); err != nil {
 				return err
 			}
 			if _, err := lockForVerb(ctx, tx, r.WorkspaceID, r.ID, empty, nil); err != nil {

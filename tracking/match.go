@@ -119,7 +119,11 @@ func (o occurrences) convert(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 	return lemma.Wrap(err, "find conversions")
 }
 
-// evidenceAt is when evidence first proved the acceptance of the notification n of workspace $1. What comes
+// settling is how long a transaction may have run that settles a notification by evidence, and has read it since its
+// begin. Its conversions are looked for after that time.
+const settling = `interval '1 minute'`
+
+// evidenceAt is when evidence first proved the acceptance of the notification n of workspace $1. What is recorded
 // after it was settled or resolved changes nothing: its conversions were looked for then.
 func evidenceAt(settled string) string {
 	return `
@@ -136,10 +140,10 @@ func acceptedAt(condition string) string {
 			select case when ` + condition + ` and (select e.conversions from engagements e
 				where e.workspace_id = $1 and e.origin_id = n.origin_id and e.key = n.key and e.conversions > 0) is null
 			then coalesce((
-				select min(case a.basis when 'evidence' then least(a.at, (` + evidenceAt("a.at") + `)) else a.at end) from attempts a
+				select min(case a.basis when 'evidence' then least(a.at, (` + evidenceAt("a.at + "+settling) + `)) else a.at end) from attempts a
 				where a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'
 			), (
-				select least(x.at, (` + evidenceAt("x.at") + `)) from resolutions x
+				select least(x.at, (` + evidenceAt("x.at + case when x.api_key_id is null then "+settling+" else interval '0' end") + `)) from resolutions x
 				where x.workspace_id = $1 and x.origin_id = n.origin_id and x.key = n.key and x.resolution = 'sent'
 			)) end as at`
 }

@@ -97,8 +97,11 @@ func TestOrphanedNotificationsConvert(t *testing.T) {
 			b.Workspace, strconv.Itoa(profile), resolution, key, resolved)
 		if by == "evidence" || by == "later" { // after a person has resolved it
 			recorded := resolved
-			if by == "later" {
+			switch {
+			case by == "later":
 				recorded = resolved.Add(time.Second)
+			case profile == 1: // while the transaction that resolved it ran
+				recorded = resolved.Add(10 * time.Second)
 			}
 			b.Exec(`insert into provider_events (workspace_id, origin_id, id, provider_id, source, source_event_id, batch_id, ordinal, kind,
 				occurred_at, recorded_at)

@@ -61,15 +61,21 @@ func ShareFlow(ctx context.Context, tx pgx.Tx, flow uuid.UUID) error {
 // one, such as that of a bulk of events, does not hold up the others. They do it again later.
 const lockWait = "500ms"
 
-// ShareFlowBriefly is ShareFlow for a worker. No lock of the transaction is waited for longer than lockWait.
+// ShareFlowBriefly is ShareFlow for a worker that others need. No lock of the transaction is waited for longer
+// than lockWait.
 func ShareFlowBriefly(ctx context.Context, tx pgx.Tx, flow uuid.UUID) error {
 	_, err := tx.Exec(ctx, `select set_config('lock_timeout', $2, true), pg_advisory_xact_lock_shared($1)`, flowLock(flow), lockWait)
 	return lemma.Wrap(err, "lock flow %s", flow)
 }
 
-// WaitBriefly bounds how long a transaction waits for a lock to lockWait.
-func WaitBriefly(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, `select set_config('lock_timeout', $1, true)`, lockWait)
+// WaitBriefly bounds how long a transaction waits for a lock: to lockWait, or to ten times as much if no other needs the
+// caller.
+func WaitBriefly(ctx context.Context, tx pgx.Tx, others bool) error {
+	wait := lockWait
+	if !others {
+		wait = "5s"
+	}
+	_, err := tx.Exec(ctx, `select set_config('lock_timeout', $1, true)`, wait)
 	return lemma.Wrap(err, "bound the wait for locks")
 }
 
