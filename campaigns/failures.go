@@ -37,7 +37,8 @@ func (c *Campaigns) internalFailed(ctx context.Context, l lease, n int, cause er
 func (c *Campaigns) showFailing(ctx context.Context, l lease) error {
 	_, err := c.pool.Exec(ctx, `
 		update campaigns set status_reason = $3, status_detail = $4
-		where workspace_id = $1 and id = $2 and status in ('preparing', 'sending') and status_reason is null`,
+		where workspace_id = $1 and id = $2 and status in ('preparing', 'sending') and status_reason is null
+			and exists (select from fanouts where workspace_id = $1 and campaign_id = $2 and leased_by is null and retry_at > now())`,
 		l.workspaceID, l.campaignID, lemma.Internal,
 		"the fan-out fails because of an error of Lemma, or of its database, and is repeated; see its log")
 	return lemma.Wrap(err, "show the failure of fan-out %s", l.campaignID)

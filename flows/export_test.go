@@ -99,8 +99,8 @@ func (f *Flows) RecheckFailed(ws, flow uuid.UUID, version int, cause error) erro
 // SetRouteTime changes how long versions are compiled for one chunk.
 func (f *Flows) SetRouteTime(d time.Duration) { f.routeTime = d }
 
-// EnterWorker counts a worker of a workspace.
-func (f *Flows) EnterWorker(ws uuid.UUID) (briefly bool) {
-	briefly, _ = f.working.enter(ws)
+// EnterWorker begins the work of a worker.
+func (f *Flows) EnterWorker() (briefly bool) {
+	briefly, _ = f.patience.enter()
 	return briefly
 }

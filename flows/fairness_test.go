@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lemma"
@@ -72,7 +71,7 @@ func TestLockedEnrollmentsAreLeft(t *testing.T) {
 			_, err = tx.Exec(bg, lock, b.Workspace, flow)
 			b.Must(err)
 			for range 3 { // of four workers
-				b.EnterWorker(b.Workspace)
+				b.EnterWorker()
 			}
 			n, err := b.RunOnce(bg)
 			if n != 1 || err != nil {
@@ -145,17 +144,14 @@ func TestAWorkerWaitsForLockedEnrollments(t *testing.T) {
 	b.WantCount(0, `select count(*) from enrollments where step = 0`)
 }
 
-// The last quarter of the workers, one at least, is free for others.
-func TestWorkersOfAWorkspace(t *testing.T) {
+// A quarter of the workers, one at least, waits for no lock for long.
+func TestWorkersThatWait(t *testing.T) {
 	for workers, most := range map[int]int{1: 1, 2: 1, 3: 2, 4: 3, 8: 6} {
 		f := flows.New(flows.Deps{}, flows.Config{Workers: workers})
 		for i := range workers {
-			if briefly := f.EnterWorker(uuid.UUID{1}); briefly != (i >= most) {
+			if briefly := f.EnterWorker(); briefly != (i >= most) {
 				t.Errorf("worker %d of %d: %v", i+1, workers, briefly)
 			}
-		}
-		if f.EnterWorker(uuid.UUID{2}) && workers > 1 {
-			t.Errorf("%d workers: another workspace waits briefly", workers)
 		}
 	}
 }

@@ -76,7 +76,8 @@ func (p publication) checkAddresses(ctx context.Context, tx pgx.Tx) error {
 }
 
 var gone = &lemma.Error{Kind: lemma.Conflict, Code: "names_what_is_gone",
-	Message: "something that the version names was deleted: validate the version to see what"}
+	Message: "something that the version names was deleted, or its audience has no addresses of a channel any more: " +
+		"validate the version to see what"}
 
 var using = pgerr.Rules{pgerr.ForeignKey: gone}
 

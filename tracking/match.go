@@ -123,6 +123,9 @@ func (o occurrences) convert(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error
 // begin. Its conversions are looked for after that time.
 const settling = `interval '1 minute'`
 
+// resolved is until when evidence counts for a resolution x: one by a person was not made by evidence.
+const resolved = `case when x.api_key_id is null then x.at + ` + settling + ` else x.at end`
+
 // evidenceAt is when evidence first proved the acceptance of the notification n of workspace $1. What is recorded
 // after it was settled or resolved changes nothing: its conversions were looked for then.
 func evidenceAt(settled string) string {
@@ -143,7 +146,7 @@ func acceptedAt(condition string) string {
 				select min(case a.basis when 'evidence' then least(a.at, (` + evidenceAt("a.at + "+settling) + `)) else a.at end) from attempts a
 				where a.workspace_id = $1 and a.batch_id = n.batch_id and a.ordinal = n.ordinal and a.outcome = 'accepted'
 			), (
-				select least(x.at, (` + evidenceAt("x.at + case when x.api_key_id is null then "+settling+" else interval '0' end") + `)) from resolutions x
+				select least(x.at, (` + evidenceAt(resolved) + `)) from resolutions x
 				where x.workspace_id = $1 and x.origin_id = n.origin_id and x.key = n.key and x.resolution = 'sent'
 			)) end as at`
 }
