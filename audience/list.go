@@ -198,6 +198,9 @@ func (x Audience) Channels() []lemma.Channel {
 		func(c lemma.Channel) bool { return x.AddressColumn(c) == "" })
 }
 
+// AddressColumnSQL is AddressColumn in SQL, of an audience a for the channel of a template t; null if there is none.
+const AddressColumnSQL = `case t.channel when 'email' then a.email_column when 'sms' then a.phone_column else a.push_column end`
+
 // AddressColumn is the column with the addresses of a channel; empty if there is none.
 func (x Audience) AddressColumn(channel lemma.Channel) string {
 	switch channel {

@@ -58,6 +58,17 @@ type fanoutState struct {
 	Queued      int     // campaigns of the workspace that wait for a limit
 }
 
+// The audiences that are being read, of the workspace of a campaign c and of the data source of its audience a.
+const (
+	readInWorkspace = `(select count(*) from fanouts o
+				where o.workspace_id = c.workspace_id and o.leased_by is not null and o.lease_until >= now())`
+	readOfSource = `(select count(*) from fanouts o
+				join campaigns oc on oc.workspace_id = o.workspace_id and oc.id = o.campaign_id
+				join audiences oa on oa.workspace_id = oc.workspace_id and oa.id = oc.audience_id
+				where o.workspace_id = c.workspace_id and o.leased_by is not null and o.lease_until >= now()
+					and oa.data_source_id = a.data_source_id)`
+)
+
 type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
@@ -66,12 +77,7 @@ func (c *Campaigns) readState(ctx context.Context, q querier, l lease) (fanoutSt
 	rows, _ := q.Query(ctx, `
 		select c.status in ('preparing', 'sending') and f.finished_at is null, coalesce(f.lease_until >= now(), false),
 			greatest(extract(epoch from f.retry_at - now()), 0)::float8,
-			(select count(*) from fanouts o where o.workspace_id = $1 and o.leased_by is not null and o.lease_until >= now())::int,
-			(select count(*) from fanouts o
-				join campaigns oc on oc.workspace_id = o.workspace_id and oc.id = o.campaign_id
-				join audiences oa on oa.workspace_id = oc.workspace_id and oa.id = oc.audience_id
-				where o.workspace_id = $1 and o.leased_by is not null and o.lease_until >= now()
-					and oa.data_source_id = a.data_source_id)::int,
+			`+readInWorkspace+`::int, `+readOfSource+`::int,
 			(select count(*) from campaigns oc
 				where oc.workspace_id = $1 and oc.status in ('preparing', 'sending') and oc.status_reason = $3)::int
 		from campaigns c

@@ -32,8 +32,8 @@ func (c *Campaigns) Send(ctx context.Context, workspaceID, id, request uuid.UUID
 	return c.done(ctx, workspaceID, id, request, err)
 }
 
-// startChecked checks a campaign, and applies a verb by which it begins in a transaction of work, unless the campaign was
-// changed in between. Then it is checked again.
+// startChecked checks a campaign, and does work in a transaction, which applies the verb. If the campaign was changed in
+// between it is checked again, a few times.
 func (c *Campaigns) startChecked(ctx context.Context, workspaceID, id uuid.UUID, v verb, at time.Time, work func(pgx.Tx) error) error {
 	const tries = 3
 	for range tries {
@@ -55,7 +55,7 @@ func (c *Campaigns) startChecked(ctx context.Context, workspaceID, id uuid.UUID,
 			return err
 		}
 	}
-	return lemma.Changed("campaign")
+	return &lemma.Error{Kind: lemma.Conflict, Message: "the campaign was changed while it was checked: try again"}
 }
 
 // start moves a campaign to preparing and enqueues its fan-out, in the transaction of the caller.
@@ -110,7 +110,7 @@ func lockAudience(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) err
 	var channel lemma.Channel
 	var has bool
 	err := tx.QueryRow(ctx, `
-		select t.channel, case t.channel when 'email' then a.email_column when 'sms' then a.phone_column else a.push_column end is not null
+		select t.channel, `+audience.AddressColumnSQL+` is not null
 		from campaigns c join audiences a on a.workspace_id = c.workspace_id and a.id = c.audience_id
 		join templates t on t.workspace_id = c.workspace_id and t.id = c.template_id
 		where c.workspace_id = $1 and c.id = $2 for key share of a`, workspaceID, id).Scan(&channel, &has)

@@ -49,3 +49,22 @@ func TestADraftThatIsChangedBeforeItsStart(t *testing.T) {
 		})
 	}
 }
+
+// A draft that is changed after each check is not sent.
+func TestADraftThatIsChangedAgainAndAgain(t *testing.T) {
+	b := setup(t, 1)
+	id := b.draft().ID
+	checks := 0
+	b.Hook = func(_ context.Context, at string, _ uuid.UUID) {
+		if at == "checked" {
+			checks++
+			b.Exec(`update campaigns set version = version + 1 where id = $1`, id)
+		}
+	}
+	if _, err := b.Send(t.Context(), b.Workspace, id, uuid.Nil); lemma.KindOf(err) != lemma.Conflict {
+		t.Errorf("%v", err)
+	}
+	if got := b.get(id); got.Status != Draft || checks != 3 {
+		t.Errorf("%s after %d checks", got.Status, checks)
+	}
+}

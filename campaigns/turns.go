@@ -57,13 +57,7 @@ func (c *Campaigns) inTurn(ctx context.Context) (next ref, err error) {
 			join audiences a on a.workspace_id = c.workspace_id and a.id = c.audience_id
 			where c.workspace_id = w.workspace_id and c.status in ('preparing', 'sending')
 			  and f.finished_at is null and f.leased_by is null and f.retry_at <= now()
-			  and (select count(*) from fanouts o
-				where o.workspace_id = w.workspace_id and o.leased_by is not null and o.lease_until >= now()) < $1
-			  and (select count(*) from fanouts o
-				join campaigns oc on oc.workspace_id = o.workspace_id and oc.id = o.campaign_id
-				join audiences oa on oa.workspace_id = oc.workspace_id and oa.id = oc.audience_id
-				where o.workspace_id = w.workspace_id and o.leased_by is not null and o.lease_until >= now()
-				  and oa.data_source_id = a.data_source_id) < $2
+			  and `+readInWorkspace+` < $1 and `+readOfSource+` < $2
 			order by c.id limit 1
 		) n limit 1`, c.cfg.PerWorkspace, c.cfg.PerSource).Scan(&next.WorkspaceID, &next.ID)
 	if errors.Is(err, pgx.ErrNoRows) {

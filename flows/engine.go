@@ -79,7 +79,7 @@ func (f *Flows) runOnce(ctx context.Context, where enrollment.Shard) (n int, cla
 		return 0, false, err
 	}
 	f.hook.At("claimed")
-	briefly, leave := f.patience.enter()
+	briefly, leave := f.lockWaits.enter()
 	defer leave()
 	t.briefly = briefly
 	n, err = f.advance(ctx, t)

@@ -101,6 +101,6 @@ func (f *Flows) SetRouteTime(d time.Duration) { f.routeTime = d }
 
 // EnterWorker begins the work of a worker.
 func (f *Flows) EnterWorker() (briefly bool) {
-	briefly, _ = f.patience.enter()
+	briefly, _ = f.lockWaits.enter()
 	return briefly
 }

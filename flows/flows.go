@@ -189,7 +189,7 @@ type Flows struct {
 	forgetPage int           // rows; forgetPage
 	moveTime   time.Duration // moveTime
 	routeTime  time.Duration // routeTime
-	patience   patience
+	lockWaits  lockWaits
 	eraseTime  time.Duration // eraseTime
 
 	drained  atomic.Pointer[flowRef] // the last draining flow that was read; nil: begin with the first

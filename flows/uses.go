@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/audience"
 	"lemma/flows/graph"
 	"lemma/pgerr"
 )
@@ -64,7 +65,7 @@ func (p publication) checkAddresses(ctx context.Context, tx pgx.Tx) error {
 			join flow_uses s on s.workspace_id = u.workspace_id and s.flow_id = u.flow_id and s.version = u.version
 			join templates t on t.workspace_id = s.workspace_id and t.id = s.template_id
 			where u.workspace_id = $1 and u.flow_id = $2 and u.version = $3
-				and case t.channel when 'email' then a.email_column when 'sms' then a.phone_column else a.push_column end is null
+				and `+audience.AddressColumnSQL+` is null
 		)`, p.ws, p.flow, p.version).Scan(&lacks)
 	if err != nil {
 		return fmt.Errorf("check the addresses of version %d: %w", p.version, err)
