@@ -60,7 +60,7 @@ var mayImport = map[string][]string{
 		"flows/execution", "audience", "pgerr"},
 	"flows": {"cache", "clock", "fence", "loop", "mail", "page", "pgerr", "lifecycle", "flows/graph", "flows/enrollment",
 		"flows/admission", "migrations",
-		"flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "suppression", "webhooks"},
+		"flows/execution", "flows/intake", "notifications", "audience", "message", "providers", "slots", "suppression", "webhooks"},
 	"flows/query": {"clock", "page", "lifecycle", "flows", "flows/graph", "flows/enrollment", "flows/execution", "flows/intake",
 		"notifications", "audience", "webhooks"},
 	"flows/flowstest": {"flows", "flows/enrollment", "flows/intake", "flows/query", "notifications", "audience", "message", "pgerr",

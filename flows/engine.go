@@ -30,7 +30,9 @@ func (f *Flows) Loop(ctx context.Context) {
 	all.Go(func() { f.every(ctx, tickEvery, "move enrollments between versions", f.moveAround) })
 	all.Go(func() { f.every(ctx, tickEvery, "poll audiences", f.Intake.PollDue) })
 	all.Go(func() { f.every(ctx, tickEvery, "archive drained flows", f.archiveDrained) })
-	all.Go(func() { f.every(ctx, tickEvery, "retry data sources", f.retrySources) })
+	all.Go(func() {
+		f.every(ctx, tickEvery, retrying, func(ctx context.Context) error { f.retryInBackground(ctx, &all); return nil })
+	})
 	all.Go(func() {
 		f.every(ctx, time.Hour, "forget events", func(ctx context.Context) error { _, err := f.Forget(ctx); return err })
 	})
@@ -40,7 +42,7 @@ func (f *Flows) Loop(ctx context.Context) {
 
 // Tick does once what Loop does each second.
 func (f *Flows) Tick(ctx context.Context) error {
-	return errors.Join(f.moveAround(ctx), f.archiveDrained(ctx), f.Intake.PollDue(ctx), f.retrySources(ctx))
+	return errors.Join(f.moveAround(ctx), f.archiveDrained(ctx), f.Intake.PollDue(ctx), f.startRetries(ctx)())
 }
 
 // shardLease is the right to advance one shard of a flow's enrollments.
@@ -312,10 +314,12 @@ const tickEvery = time.Second
 // every calls a function periodically in its own goroutine, so that none waits for another
 // that is slow or fails.
 func (f *Flows) every(ctx context.Context, period time.Duration, what string, do func(context.Context) error) {
-	loop.Every(ctx, period, do, func(err error) {
-		f.metrics.Failed(what)
-		f.log.Error(what, "error", err)
-	})
+	loop.Every(ctx, period, do, func(err error) { f.failed(what, err) })
+}
+
+func (f *Flows) failed(what string, err error) {
+	f.metrics.Failed(what)
+	f.log.Error(what, "error", err)
 }
 
 // moveAround carries out open moves until none has enrollments left to move.

@@ -28,6 +28,7 @@ import (
 	"lemma/message"
 	"lemma/notifications"
 	"lemma/providers"
+	"lemma/slots"
 	"lemma/suppression"
 	"lemma/webhooks"
 )
@@ -189,6 +190,8 @@ type Flows struct {
 	forgetPage int           // rows; forgetPage
 	moveTime   time.Duration // moveTime
 	routeTime  time.Duration // routeTime
+	tryTime    time.Duration // tryTime
+	retrySlots *slots.Slots
 	lockWaits  lockWaits
 	eraseTime  time.Duration // eraseTime
 

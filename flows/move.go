@@ -49,8 +49,11 @@ type moveLease struct {
 	nodes        map[string]*string
 	exit         string
 
-	definitions map[int]*graph.Definition
-	stranded    int // enrollments that could not be moved
+	target   *graph.Definition // of to, once it is needed
+	from     *graph.Definition // of fromVersion, the last that was needed: a flow has many versions, and they may be large
+	stranded int               // enrollments that could not be moved
+
+	fromVersion int
 }
 
 // by is the actor of the move in the steps.
@@ -111,6 +114,7 @@ func (f *Flows) moveOnce(ctx context.Context) (n int, next bool, err error) {
 		return 0, true, f.finishMove(ctx, *o)
 	}
 	for chunk := range slices.Chunk(left, f.cfg.Chunk) {
+		slices.SortFunc(chunk, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
 		f.hook.At("move: found")
 		done, ours, err := f.moveAway(ctx, o, chunk)
 		n += done
@@ -128,19 +132,20 @@ func (f *Flows) moveOnce(ctx context.Context) (n int, next bool, err error) {
 	return n, n > 0, nil
 }
 
-// leftBehind finds enrollments that are not moved yet.
+// leftBehind finds enrollments that are not moved yet, by version: few chunks have those of several.
 func (f *Flows) leftBehind(ctx context.Context, o moveLease, limit int) ([]pgtype.UUID, error) {
 	rows, _ := f.pool.Query(ctx, `
-		select e.id from unnest('{0,1,2,3}'::smallint[]) as t (shard) cross join lateral (
-			select id from enrollments
-			where workspace_id = $1 and shard = t.shard and flow_id = $2 and status = 'active' and ($3::int is null or version <> $3)
-			order by resume_at limit $4
-		) e limit $4`, o.ws, o.flow, o.to, limit)
+		select e.id from (
+			select e.id, e.version from unnest('{0,1,2,3}'::smallint[]) as t (shard) cross join lateral (
+				select id, version from enrollments
+				where workspace_id = $1 and shard = t.shard and flow_id = $2 and status = 'active' and ($3::int is null or version <> $3)
+				order by resume_at limit $4
+			) e limit $4
+		) e order by e.version`, o.ws, o.flow, o.to, limit)
 	left, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
 	if err != nil {
 		return nil, fmt.Errorf("find enrollments to move in flow %s: %w", o.flow, err)
 	}
-	slices.SortFunc(left, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
 	return left, nil
 }
 
@@ -171,6 +176,7 @@ func (f *Flows) moveAway(ctx context.Context, o *moveLease, chunk []pgtype.UUID)
 		if err != nil {
 			return err
 		}
+		slices.SortFunc(found, func(a, b activeRow) int { return a.version - b.version }) // each version is read once
 		for _, w := range found {
 			action, err := f.actionUnder(ctx, tx, o, w)
 			if err != nil {
@@ -201,19 +207,19 @@ func (f *Flows) actionUnder(ctx context.Context, tx pgx.Tx, o *moveLease, w acti
 	if o.exit != "" {
 		return graph.Action{Kind: graph.Exits}, nil
 	}
-	var of [2]*graph.Definition
-	for i, version := range [2]int{w.version, *o.to} {
-		d := o.definitions[version]
-		if d == nil {
-			var err error
-			if d, err = readDefinition(ctx, tx, o.ws, o.flow, version); err != nil {
-				return graph.Action{}, err
-			}
-			o.definitions[version] = d
+	var err error
+	if o.target == nil {
+		if o.target, err = readDefinition(ctx, tx, o.ws, o.flow, *o.to); err != nil {
+			return graph.Action{}, err
 		}
-		of[i] = d
 	}
-	return graph.ActionFor(of[0], w.node, of[1], o.nodes), nil
+	if o.from == nil || o.fromVersion != w.version {
+		if o.from, err = readDefinition(ctx, tx, o.ws, o.flow, w.version); err != nil {
+			return graph.Action{}, err
+		}
+		o.fromVersion = w.version
+	}
+	return graph.ActionFor(o.from, w.node, o.target, o.nodes), nil
 }
 
 // activeRow is an enrollment that is locked to be moved.

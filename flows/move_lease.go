@@ -12,13 +12,12 @@ import (
 
 	"lemma"
 	"lemma/flows/enrollment"
-	"lemma/flows/graph"
 )
 
 // claimMove is one statement: of a workspace in random order the move that is open, not
 // leased, and was worked on longest ago.
 func (f *Flows) claimMove(ctx context.Context) (*moveLease, error) {
-	o := moveLease{token: lemma.NewID().String(), definitions: map[int]*graph.Definition{}}
+	o := moveLease{token: lemma.NewID().String()}
 	var nodes []byte
 	err := f.pool.QueryRow(ctx, `
 		update flow_moves set leased_by = $1, lease_until = now() + $2

@@ -193,3 +193,40 @@ func TestMovesOfWorkspacesAlternate(t *testing.T) {
 	b.FinishMoves()
 	b.WantCount(75, `select count(*) from enrollments where workspace_id = $1 and node = 'b'`, large)
 }
+
+// A move of enrollments of several versions reads the definition of each once in a chunk, and keeps
+// one of them: versions may be large, and there may be a thousand.
+func TestAMoveReadsVersionsOnce(t *testing.T) {
+	b := setup(t, 12, func(c *flows.Config) { c.Chunk = 6 })
+	text := func(d int) string {
+		return fmt.Sprintf(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"d",
+			"nodes":{"d":{"type":"delay","for":"P%dD","next":"e"},"e":{"type":"exit"}}}`, d)
+	}
+	flow := b.Live(text(10))
+	for i := range 12 {
+		b.RecordEvent(fmt.Sprint("c", i+1), "go")
+		b.Settle()
+		if i%4 == 3 {
+			b.PublishNext(flow, text(11+i), flows.InFlight{Mode: "stay"})
+		}
+	}
+	b.Exec(`update enrollments set version = 1 + substr(profile_key, 2)::int % 3 where flow_id = $1`, flow) // in no order of their ids
+	b.PublishNext(flow, text(30), flows.InFlight{Mode: "move"})
+	n, seen := b.Traced()
+	read := 0
+	seen.Stop = func(sql string) {
+		if strings.HasPrefix(sql, "select definition from flow_versions") {
+			read++
+		}
+	}
+	for {
+		if moved, err := n.MoveOnce(bg); moved == 0 {
+			b.Must(err)
+			break
+		}
+	}
+	b.WantCount(12, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and version = 5`, b.Workspace, flow)
+	if read != 4 { // of three versions, and the new one
+		t.Errorf("%d definitions were read", read)
+	}
+}

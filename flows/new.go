@@ -49,8 +49,9 @@ func New(r Deps, cfg Config) *Flows {
 		r.Hook = &enrollment.Hook{}
 	}
 	f := &Flows{pool: r.Pool, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates, accounts: r.Providers, webhooks: r.Webhooks,
-		forgetPage: forgetPage, moveTime: moveTime, routeTime: routeTime, eraseTime: eraseTime,
+		forgetPage: forgetPage, moveTime: moveTime, routeTime: routeTime, eraseTime: eraseTime, tryTime: tryTime,
 		topics: suppression.New(r.Pool), log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), waker: enrollment.NewWaker(), hook: r.Hook}
+	f.retrySlots = newRetrySlots()
 	f.lockWaits.workers = f.cfg.Workers
 	f.Execution = execution.NewEvaluator(execution.Deps{Pool: r.Pool, Audiences: r.Audiences, Templates: r.Templates,
 		Webhooks: r.Webhooks, Log: r.Log, Metrics: r.Metrics, Hook: r.Hook},

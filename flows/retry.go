@@ -2,16 +2,20 @@ package flows
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
 	"time"
-
-	"lemma"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"lemma"
 	"lemma/audience"
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
+	"lemma/loop"
+	"lemma/slots"
 )
 
 // Enrollments that wait for a failed data source are retried with a delay that doubles.
@@ -22,40 +26,109 @@ import (
 var passing = []string{audience.CodeUnavailable, audience.CodeTimeout, admission.CodeSourceBusy}
 
 const (
-	retryChunk = 5_000 // enrollments that are retried in a second
-	retryMost  = 200   // chunks for one recovery
+	retryChunk  = 5_000                  // enrollments that are retried in a second
+	retryMost   = 200                    // chunks for one recovery
+	retryAtOnce = 4                      // workspaces whose enrollments one process retries at a time
+	tryTime     = 200 * time.Millisecond // of a second for the sources of a workspace that still fail
 )
 
-// retrySources retries the enrollments of sources that have recovered, and one enrollment
-// of each source that has not.
-func (f *Flows) retrySources(ctx context.Context) error {
-	back, try := f.Execution.Sources.ToRetry(time.Now())
-	for _, about := range try {
-		if _, err := f.retry(ctx, about, 0, 1); err != nil {
-			return err
+// retrying names the retries in logs and metrics.
+const retrying = "retry data sources"
+
+var errNoRetry = errors.New("no slot is free")
+
+func newRetrySlots() *slots.Slots {
+	return slots.New(slots.Limits{Process: retryAtOnce, Workspace: 1}, func(string) error { return errNoRetry })
+}
+
+// startRetries starts the retries of sources that are due, of several workspaces at a time: the
+// many sources of one do not delay those of the others. wait returns what failed.
+func (f *Flows) startRetries(ctx context.Context) (wait func() error) {
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	var failed loop.Errors
+	for workspace, due := range f.Execution.Sources.ToRetry(time.Now()) {
+		leave, err := f.retrySlots.Try(slots.Resource{Workspace: workspace})
+		if err != nil {
+			continue
+		}
+		running.Go(func() {
+			defer leave()
+			err := lemma.Recovered(func() error { return f.retrySources(ctx, due) })
+			mu.Lock()
+			defer mu.Unlock()
+			failed.Add(err)
+		})
+	}
+	return func() error { running.Wait(); return failed.Err() }
+}
+
+// retryInBackground is startRetries for Loop, which waits when it ends.
+func (f *Flows) retryInBackground(ctx context.Context, loops *sync.WaitGroup) {
+	wait := f.startRetries(ctx)
+	loops.Go(func() {
+		if err := wait(); err != nil && ctx.Err() == nil {
+			f.failed(retrying, err)
+		}
+	})
+}
+
+// retrySources retries the enrollments of the sources of a workspace that have recovered, and one
+// enrollment of each source that has not. What tryTime leaves is tried by the next call.
+func (f *Flows) retrySources(ctx context.Context, due []admission.Retry) error {
+	var failed loop.Errors
+	var began time.Time
+	for _, r := range due {
+		now := time.Now()
+		if began.IsZero() && !r.Recovered {
+			began = now
+		}
+		if !r.Recovered && now.Sub(began) > f.tryTime {
+			break
+		}
+		if !f.Execution.Sources.Take(r, now) {
+			continue
+		}
+		if err := f.retrySource(ctx, r, now); err != nil {
+			f.Execution.Sources.PutBack(r)
+			failed.Add(err)
 		}
 	}
-	for _, about := range back {
-		n := int64(0)
-		for chunk := range retryMost {
-			some, err := f.retry(ctx, about, chunk, retryChunk)
-			n += some
-			if err != nil {
-				return err
-			}
-			if some < retryChunk || f.Execution.Sources.StillFailing(about) {
-				break
-			}
-		}
-		if err := f.retryPolls(ctx, about); err != nil {
+	return failed.Err()
+}
+
+func (f *Flows) retrySource(ctx context.Context, r admission.Retry, now time.Time) error {
+	if r.Recovered {
+		return f.retryAll(ctx, r)
+	}
+	n, err := f.retry(ctx, r.Blocked, 0, 1)
+	if err != nil || n > 0 {
+		return err
+	}
+	waits, err := f.waits(ctx, r.Blocked)
+	if err == nil {
+		f.Execution.Sources.Fruitless(r, now, waits)
+	}
+	return err
+}
+
+// retryAll retries the enrollments and polls of a source that has recovered.
+func (f *Flows) retryAll(ctx context.Context, r admission.Retry) error {
+	n := int64(0)
+	for chunk := range retryMost {
+		some, err := f.retry(ctx, r.Blocked, chunk, retryChunk)
+		if n += some; err != nil {
 			return err
 		}
-		if n > 0 {
-			f.log.Info("data source answers again, enrollments are retried", "workspace_id", about.Workspace, "data_source_id",
-				about.Source, "flow_id", about.Flow, "node", about.Node, "enrollments", n)
+		if some < retryChunk || f.Execution.Sources.StillFailing(r) {
+			break
 		}
 	}
-	return nil
+	if n > 0 {
+		f.log.Info("data source answers again, enrollments are retried", "workspace_id", r.Workspace, "data_source_id",
+			r.Source, "flow_id", r.Flow, "node", r.Node, "enrollments", n)
+	}
+	return f.retryPolls(ctx, r.Blocked)
 }
 
 // retry makes due some of the enrollments that have waited longest for a source,
@@ -65,11 +138,7 @@ func (f *Flows) retry(ctx context.Context, about admission.Blocked, after, most 
 	if most == 1 { // it is retried at once
 		spread = 1
 	}
-	which, args := `e.flow_id in (`+usersOf("$6")+`)`, []any{enrollment.PgUUID(about.Source)}
-	if about.Flow != uuid.Nil {
-		which, args = `e.flow_id = $6 and e.node = $7`, []any{enrollment.PgUUID(about.Flow), about.Node}
-	}
-	args = append([]any{enrollment.PgUUID(about.Workspace), passing, after, most, spread}, args...)
+	which, args := waitingFor(about, enrollment.PgUUID(about.Workspace), passing, after, most, spread)
 	n := int64(0)
 	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		rows, _ := tx.Query(ctx, `
@@ -77,7 +146,7 @@ func (f *Flows) retry(ctx context.Context, about admission.Blocked, after, most 
 				+ abs(uuid_hash_extended(e.id, 0) % $5) * interval '1 millisecond'
 			where workspace_id = $1 and id = any(array(
 				select e.id from enrollments e
-				where e.workspace_id = $1 and `+which+` and e.status = 'active' and e.blocked_reason = any($2) and e.blocked_reason is not null
+				where `+which+`
 				  and e.resume_at > now() + ($3::int + 3) * interval '1 second'
 				order by e.resume_at limit $4 for update skip locked)) and ended_at is null
 			returning flow_id, shard`, args...)
@@ -90,6 +159,24 @@ func (f *Flows) retry(ctx context.Context, about admission.Blocked, after, most 
 		return enrollment.LowerBounds(ctx, tx, due)
 	})
 	return n, lemma.Wrap(err, "retry enrollments that wait for a data source")
+}
+
+// waits reports whether an enrollment waits for a source, also if a transaction has locked it.
+func (f *Flows) waits(ctx context.Context, about admission.Blocked) (found bool, err error) {
+	which, args := waitingFor(about, enrollment.PgUUID(about.Workspace), passing)
+	err = f.pool.QueryRow(ctx, `select exists (select from enrollments e where `+which+`)`, args...).Scan(&found)
+	return found, lemma.Wrap(err, "find enrollments that wait for a data source")
+}
+
+// waitingFor selects the enrollments e of workspace $1 that wait for a source for reasons $2, and
+// returns the arguments with those that it adds.
+func waitingFor(about admission.Blocked, args ...any) (string, []any) {
+	at := func(n int) string { return fmt.Sprintf("$%d", len(args)+n) }
+	const blocked = `e.workspace_id = $1 and e.status = 'active' and e.blocked_reason = any($2) and e.blocked_reason is not null and `
+	if about.Flow != uuid.Nil {
+		return blocked + `e.flow_id = ` + at(1) + ` and e.node = ` + at(2), append(args, enrollment.PgUUID(about.Flow), about.Node)
+	}
+	return blocked + `e.flow_id in (` + usersOf(at(1)) + `)`, append(args, enrollment.PgUUID(about.Source))
 }
 
 // usersOf are the flows of workspace $1 that use a data source.

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"lemma/flows"
+	"lemma/pgtest"
 )
 
 // hangs makes the shop's customers unreadable until it is released.
@@ -152,4 +155,57 @@ func TestABranchThatIsBack(t *testing.T) {
 		t.Errorf("%d are due soon, %d later", soon, later)
 	}
 	_, _ = flow, asks
+}
+
+// The retries of one workspace last long, or fail: those of others are made meanwhile, and its own
+// by the next call.
+func TestRetriesOfOthersDoNotWait(t *testing.T) {
+	b := setup(t, 4, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
+	first := b.Workspace
+	defer func() { b.Workspace = first }()
+	all := []uuid.UUID{first}
+	for range 2 {
+		all = append(all, pgtest.Workspace(t, b.Pool))
+	}
+	for _, b.Workspace = range all {
+		if b.Workspace != first {
+			b.Audience = b.NewAudience(b.NewSource(b.DSN), "select id::text as id, email from customers")
+		}
+		b.Live(asksProfiles)
+	}
+	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},"start":"e",
+		"nodes":{"e":{"type":"exit"}}}`) // of the last
+	b.Exec(`update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)
+	unlock := b.hangs()
+	for _, b.Workspace = range all {
+		b.RecordEvent("c1", "go")
+	}
+	b.Settle()
+	unlock()
+	for _, ws := range all { // the sources answer
+		b.opens()
+		b.Workspace = ws
+		b.RecordEvent("c2", "go")
+		b.Settle()
+	}
+	failing, cancel := context.WithCancel(bg)
+	cancel()
+	_ = b.Tick(failing)
+	polls, err := b.Pool.Begin(bg)
+	b.Must(err)
+	_, err = polls.Exec(bg, `select from flow_polls where flow_id = $1 for update`, polled)
+	b.Must(err)
+	ended := make(chan error, 1)
+	go func() { ended <- b.Tick(bg) }()
+	pgtest.WaitForLocks(t, b.Pool, 1)
+	for _, b.Workspace = range all[:2] {
+		b.Eventually("the enrollment of another workspace is retried", func() bool { soon, _ := b.soon(); return soon == 1 })
+	}
+	b.Must(polls.Rollback(bg))
+	b.Must(<-ended)
+	b.Workspace = all[2]
+	b.WantCount(1, `select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`, b.Workspace)
+	if soon, later := b.soon(); soon != 1 || later != 0 {
+		t.Errorf("%d are due soon, %d later", soon, later)
+	}
 }

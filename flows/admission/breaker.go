@@ -38,11 +38,13 @@ type breaker struct {
 	about     Blocked   // the enrollments that it delays, or would
 	recovered bool      // it answers again, and these enrollments are not released yet
 	tried     time.Time // when one of them last retried
+	nothing   bool      // no such enrollment was found since its last query
+	fruitless int       // retries since then that found none to retry
 }
 
 const (
 	leastStates = 1000            // states of sources and branches that a process keeps in any case
-	keepFor     = time.Minute     // after its last use, a state is kept
+	keepFor     = time.Minute     // after its last use, a state of which enrollments may wait is kept
 	queryAtOnce = 2               // callers that may wait for one source
 	slotWait    = time.Second     // how long a caller waits for a slot
 	slowAfter   = 2 * time.Second // an answer that takes longer counts as a failure, though it is used
@@ -163,11 +165,11 @@ func (b *Breakers) of(source uuid.UUID) *breaker {
 	return s
 }
 
-// tidy removes the states of sources that answer and are not being queried. A caller that
-// has such a state goes on with it.
+// tidy removes the states of sources that answer, or that no enrollment waits for, and that are
+// not being queried. A caller that has such a state goes on with it.
 func (b *Breakers) tidy() {
 	maps.DeleteFunc(b.states, func(_ uuid.UUID, s *breaker) bool {
-		return s.failures == 0 && !s.recovered && len(s.running.places) == 0
+		return (s.failures == 0 || s.nothing) && !s.recovered && len(s.running.places) == 0
 	})
 	b.tidyAt = max(leastStates, 2*len(b.states))
 }
@@ -196,6 +198,7 @@ func (b *Breakers) mayQuery(s *breaker) bool {
 func (b *Breakers) recordAnswer(s *breaker, err error, took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s.used = time.Now()
 	shut := min(shutFor<<min(s.failures, 10), shutMost)
 	switch {
 	case err != nil && lemma.KindOf(err) == lemma.Unavailable && took < slowAfter:

@@ -156,6 +156,49 @@ func TestSourcesThatAnswerAreForgotten(t *testing.T) {
 	})
 }
 
+// A branch that fails, and for which no enrollment waits any more, is not tried for ever, and is
+// forgotten.
+func TestABranchThatNothingWaitsFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newSourceClient(t, 4)
+		branch, ws := lemma.NewID(), lemma.NewID()
+		about := Blocked{Workspace: ws, Flow: lemma.NewID(), Node: "b"}
+		fail := func() {
+			a.Remember(branch, about)
+			a.wants(branch, 0, sourceGone, codeUnavailable, 0)
+		}
+		tries := func(d time.Duration, waits bool) (n int) {
+			for range int(d / time.Second) {
+				time.Sleep(time.Second)
+				for _, r := range a.ToRetry(time.Now())[ws] {
+					if a.Take(r, time.Now()) {
+						a.Fruitless(r, time.Now(), waits)
+						n++
+					}
+				}
+			}
+			return n
+		}
+		fail()
+		if n := tries(10*time.Minute, true); n < 14 || n > 16 {
+			t.Errorf("%d tries while enrollments wait that cannot be retried", n)
+		}
+		fail()
+		if n := tries(10*time.Minute, false); n < 4 || n > 6 {
+			t.Errorf("%d tries", n)
+		}
+		a.tidy()
+		if n := len(a.states); n != 0 {
+			t.Errorf("%d states", n)
+		}
+		fail()
+		if n := tries(30*time.Second, false); n < 2 {
+			t.Errorf("%d tries after the next query", n)
+		}
+	})
+}
+
 // A query that was refused before it reached its source is no evidence about the source.
 func TestARefusedQueryIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,7 +16,18 @@ type Blocked struct {
 	Node      string
 }
 
-// retryEvery is the least time between two retries of a failing source.
+// Retry is what is to be retried: all that a breaker delays if it has recovered, otherwise one
+// enrollment.
+type Retry struct {
+	Blocked
+	Recovered bool
+
+	id    uuid.UUID // of the breaker
+	tried time.Time // before
+}
+
+// retryEvery is the least time between two retries of a failing source. It doubles up to sixteen times
+// as long while they find no enrollment.
 const retryEvery = 3 * time.Second
 
 // Remember records which enrollments a breaker delays.
@@ -23,36 +35,85 @@ func (b *Breakers) Remember(source uuid.UUID, about Blocked) {
 	s := b.of(source)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.about = about
+	s.about, s.nothing, s.fruitless = about, false, 0
 }
 
-// ToRetry returns what sources have recovered, and which failing ones were not queried for
-// a while and may be retried.
-func (b *Breakers) ToRetry(now time.Time) (back, try []Blocked) {
+// ToRetry returns, by workspace, the sources and branches that have recovered, and then those that
+// fail and were not queried for a while, the one first that was tried longest ago. Take each
+// before it is retried.
+func (b *Breakers) ToRetry(now time.Time) map[uuid.UUID][]Retry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range b.states {
-		switch {
-		case s.about == (Blocked{}):
-		case s.recovered:
-			s.recovered = false
-			back = append(back, s.about)
-		case s.failures > 0 && now.After(s.closedTo) && now.Sub(s.tried) > retryEvery:
-			s.tried = now
-			try = append(try, s.about)
+	of := map[uuid.UUID][]Retry{}
+	for id, s := range b.states {
+		if s.about != (Blocked{}) && (s.recovered || s.mayTry(now)) {
+			of[s.about.Workspace] = append(of[s.about.Workspace], Retry{s.about, s.recovered, id, s.tried})
 		}
 	}
-	return back, try
+	for _, all := range of {
+		slices.SortFunc(all, func(a, b Retry) int {
+			switch {
+			case a.Recovered == b.Recovered:
+				return a.tried.Compare(b.tried)
+			case a.Recovered:
+				return -1
+			}
+			return 1
+		})
+	}
+	return of
 }
 
-// StillFailing reports whether a source has failed again.
-func (b *Breakers) StillFailing(about Blocked) bool {
+func (s *breaker) mayTry(now time.Time) bool {
+	return s.failures > 0 && !s.nothing && now.After(s.closedTo) && now.Sub(s.tried) > retryEvery<<min(s.fruitless, 4)
+}
+
+// Take reports whether a retry is still to be made, and leaves it to the caller.
+func (b *Breakers) Take(r Retry, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range b.states {
-		if s.about == about && s.failures > 0 {
-			return true
-		}
+	s := b.states[r.id]
+	switch {
+	case s == nil:
+		return false
+	case r.Recovered:
+		taken := s.recovered
+		s.recovered = false
+		return taken
+	case !s.mayTry(now):
+		return false
 	}
-	return false
+	s.tried = now
+	return true
+}
+
+// PutBack leaves a retry after a recovery that has failed to the next caller of Take.
+func (b *Breakers) PutBack(r Retry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.states[r.id]; s != nil && r.Recovered {
+		s.recovered = true
+	}
+}
+
+// Fruitless records that a retry found no enrollment to retry, and whether any waits. If none does, the
+// source or branch is not tried any more before its next query. One that was used in the last
+// minute is: an enrollment whose query has just failed may not have been committed yet.
+func (b *Breakers) Fruitless(r Retry, now time.Time, waits bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.states[r.id]
+	if s == nil {
+		return
+	}
+	s.fruitless++
+	s.nothing = !waits && now.Sub(s.used) > keepFor && len(s.running.places) == 0
+}
+
+// StillFailing reports whether the source or branch of a retry has failed again.
+func (b *Breakers) StillFailing(r Retry) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.states[r.id]
+	return s != nil && s.failures > 0
 }

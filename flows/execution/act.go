@@ -206,14 +206,14 @@ func (t *Execution) call(node *graph.Compiled) need {
 // message is the body of a webhook: the same bytes each time it is sent.
 func (t *Execution) message(node *graph.Compiled) []byte {
 	type data struct {
-		FlowID       string         `json:"flow_id"`
-		Version      int            `json:"version"`
-		Node         string         `json:"node"`
-		EnrollmentID string         `json:"enrollment_id"`
-		ProfileKey   string         `json:"profile_key"`
-		Trigger      map[string]any `json:"trigger"`
-		Profile      map[string]any `json:"profile,omitempty"`
-		Data         map[string]any `json:"data,omitempty"`
+		FlowID       string          `json:"flow_id"`
+		Version      int             `json:"version"`
+		Node         string          `json:"node"`
+		EnrollmentID string          `json:"enrollment_id"`
+		ProfileKey   string          `json:"profile_key"`
+		Trigger      map[string]any  `json:"trigger"`
+		Profile      map[string]any  `json:"profile,omitempty"`
+		Data         json.RawMessage `json:"data,omitempty"`
 	}
 	d := data{lemma.FormatID(lemma.PrefixFlow, t.FlowID), t.Version, node.ID, lemma.FormatID(lemma.PrefixEnrollment, t.ID), t.ProfileKey,
 		t.trigger.value(), nil, node.Data}

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -53,4 +54,29 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 			t.Errorf("%.80s took %s", expression, fastest)
 		}
 	}
+}
+
+// What a definition keeps as written takes about as much memory as its text. The test runs alone.
+func TestLayoutsTakeLittleMemory(t *testing.T) {
+	small := strings.TrimSuffix(strings.Repeat(`{"":{"":{"":0}}},`, 5_000), ",")
+	text := []byte(`{"triggers":[],"recurrence":{"policy":"once"},"start":"a","layout":{"x":[` + small + `]},"nodes":{
+		"a":{"type":"webhook","layout":{"y":[` + small + `]},"data":{"z":[` + small + `]}}}}`)
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	kept := make([]*Definition, 10)
+	for i := range kept {
+		var err error
+		if kept[i], err = Decode(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if used := heap() - before; used > uint64(3*len(kept)*len(text)) {
+		t.Errorf("%d definitions of %d bytes take %d", len(kept), len(text), used)
+	}
+	runtime.KeepAlive(kept)
 }

@@ -38,7 +38,8 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("%s is %q, not %q", what, pair[0], pair[1])
 		}
 	}
-	if d := g.Definition(); d.Description != "Sends two greetings" || d.Layout["zoom"] == nil || d.Nodes["hello"].Layout["x"] == nil {
+	if d := g.Definition(); d.Description != "Sends two greetings" || string(d.Layout) != `{"zoom":1.5}` ||
+		string(d.Nodes["hello"].Layout) != `{"x":10,"y":-20}` {
 		t.Errorf("what is for people and editors is not kept: %+v", d)
 	}
 }

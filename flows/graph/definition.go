@@ -5,6 +5,8 @@
 package graph
 
 import (
+	"encoding/json"
+
 	"github.com/google/uuid"
 )
 
@@ -20,7 +22,7 @@ const (
 // Definition is a version's document as written. Optional parts are empty when absent.
 type Definition struct {
 	Description           string          `json:"description,omitempty"` // for people
-	Layout                map[string]any  `json:"layout,omitempty"`      // for editors; kept as it is
+	Layout                json.RawMessage `json:"layout,omitempty"`      // for editors; kept as it is
 	Defaults              *Defaults       `json:"defaults,omitempty"`    // of all send nodes
 	AudienceID            string          `json:"audience_id,omitempty"` // where profiles are read; required if anything reads one
 	Triggers              []Trigger       `json:"triggers"`
@@ -79,11 +81,11 @@ const (
 
 // Node is one step. Which fields it may have depends on its type; others are rejected.
 type Node struct {
-	Type        string         `json:"type"`
-	Name        string         `json:"name,omitempty"`        // for people
-	Description string         `json:"description,omitempty"` // for people
-	Layout      map[string]any `json:"layout,omitempty"`      // for editors, such as a place on the canvas; kept as it is
-	Next        string         `json:"next,omitempty"`        // all but branch, split and exit
+	Type        string          `json:"type"`
+	Name        string          `json:"name,omitempty"`        // for people
+	Description string          `json:"description,omitempty"` // for people
+	Layout      json.RawMessage `json:"layout,omitempty"`      // for editors, such as a place on the canvas; kept as it is
+	Next        string          `json:"next,omitempty"`        // all but branch, split and exit
 
 	// send
 	Channel         string            `json:"channel,omitempty"` // email
@@ -129,7 +131,7 @@ type Node struct {
 	// webhook
 	EndpointID string            `json:"endpoint_id,omitempty"`
 	Columns    []string          `json:"columns,omitempty"`   // of the profile, that the message contains
-	Data       map[string]any    `json:"data,omitempty"`      // copied into the message
+	Data       json.RawMessage   `json:"data,omitempty"`      // an object that is copied into the message
 	OnStatus   map[string]string `json:"on_status,omitempty"` // "410", "4xx" -> node
 	// the node after a message that was given up, or a status not in on_status; default: next
 	OnError string `json:"on_error,omitempty"`
