@@ -29,7 +29,7 @@ func (f *Flows) Create(ctx context.Context, ws uuid.UUID, n NewFlow) (Flow, erro
 		return Flow{}, err
 	}
 	if n.Definition != nil {
-		if _, err := wellFormed(n.Definition); err != nil {
+		if _, err := wellFormed(ws, n.Definition); err != nil {
 			return Flow{}, err
 		}
 	}

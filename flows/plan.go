@@ -207,7 +207,7 @@ func readDefinition(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUI
 	if err != nil {
 		return nil, fmt.Errorf("read version %d of flow %s: %w", version, flow, err)
 	}
-	return graph.Decode(json.RawMessage(text))
+	return graph.Decode(ws, json.RawMessage(text))
 }
 
 // checkMap refuses a map to unknown nodes, or from nodes that no published version has. The

@@ -47,7 +47,7 @@ func (f *Flows) forecastEnrolled(ctx context.Context, ws, flow uuid.UUID, v Vers
 
 // graphWithAudience compiles any version with its audience's current columns.
 func (f *Flows) graphWithAudience(ctx context.Context, ws, flow uuid.UUID, v Version) (*graph.Graph, *audience.Audience, error) {
-	def, err := graph.Decode(v.Definition)
+	def, err := graph.Decode(ws, v.Definition)
 	if err != nil {
 		return nil, nil, err
 	}

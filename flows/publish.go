@@ -97,7 +97,7 @@ type publication struct {
 // published.
 func (f *Flows) approve(ctx context.Context, p *publication, v Version) (err error) {
 	if v.Status != versionDraft {
-		p.def, err = graph.Decode(v.Definition)
+		p.def, err = graph.Decode(p.ws, v.Definition)
 		return err
 	}
 	c, err := f.check(ctx, p.ws, p.flow, v.Definition)
@@ -157,7 +157,7 @@ func (f *Flows) goBack(ctx context.Context, ws, flow uuid.UUID, to *int, ifMatch
 		return f.stayLive(ctx, now, *to, ifMatch, by)
 	}
 	p := publication{ws: ws, flow: flow, version: *to, in: in, by: by, action: wasRolledBack}
-	if p.def, err = graph.Decode(v.Definition); err != nil {
+	if p.def, err = graph.Decode(ws, v.Definition); err != nil {
 		return Flow{}, err
 	}
 	return f.flip(ctx, p, rollback, ifMatch)

@@ -36,7 +36,7 @@ func eachQuery(d *graph.Definition, do func(pointer string, q query)) {
 // of the flow has on the same data source: version n (0: none), the live one and the
 // newest one. For a new flow it returns those of all SQL.
 func (f *Flows) NewQueries(ctx context.Context, ws, flow uuid.UUID, n int, definition json.RawMessage) ([]string, error) {
-	d, err := wellFormed(definition)
+	d, err := wellFormed(ws, definition)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (f *Flows) NewQueries(ctx context.Context, ws, flow uuid.UUID, n int, defin
 	}
 	known := map[query]bool{}
 	for _, text := range stored {
-		version, err := graph.Decode(json.RawMessage(text))
+		version, err := graph.Decode(ws, json.RawMessage(text))
 		if err != nil {
 			return nil, fmt.Errorf("read queries of flow %s: %w", flow, err)
 		}

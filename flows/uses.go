@@ -20,7 +20,7 @@ func (p publication) use(ctx context.Context, tx pgx.Tx) error {
 	def := p.def
 	if p.text != nil { // with every template's version
 		var err error
-		if def, err = graph.Decode(p.text); err != nil {
+		if def, err = graph.Decode(p.ws, p.text); err != nil {
 			return err
 		}
 	}

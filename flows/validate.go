@@ -69,7 +69,7 @@ func (f *Flows) check(ctx context.Context, ws, flow uuid.UUID, raw json.RawMessa
 	c := &checked{Flows: f, ws: ws, flow: flow, faults: []lemma.Field{}, warnings: []string{}, pins: map[string]int{},
 		used: map[string]bool{}, sources: map[string]error{}}
 	var err error
-	if c.def, err = wellFormed(raw); err != nil {
+	if c.def, err = wellFormed(ws, raw); err != nil {
 		return c, c.collect("", err)
 	}
 	if err := c.checkAudience(ctx); err != nil {

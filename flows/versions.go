@@ -38,14 +38,14 @@ const (
 
 // wellFormed checks that a draft has the form of a definition. Its meaning is checked by
 // validation and publishing.
-func wellFormed(raw json.RawMessage) (*graph.Definition, error) {
+func wellFormed(ws uuid.UUID, raw json.RawMessage) (*graph.Definition, error) {
 	if len(raw) > graph.MaxDefinition {
 		return nil, lemma.Fault("", "too_large", "the definition has %d bytes; %d are allowed", len(raw), graph.MaxDefinition)
 	}
 	if !utf8.Valid(raw) {
 		return nil, lemma.Fault("", "encoding", "must be UTF-8")
 	}
-	return graph.Decode(raw)
+	return graph.Decode(ws, raw)
 }
 
 // MaxVersions is how many versions a flow may have.
@@ -55,7 +55,7 @@ const MaxVersions = 1_000
 // and returns it as it is now; uuid.Nil is no request. The error is too_many_versions if
 // the flow has MaxVersions.
 func (f *Flows) CreateVersion(ctx context.Context, ws, flow uuid.UUID, d json.RawMessage, request uuid.UUID) (Version, error) {
-	if _, err := wellFormed(d); err != nil {
+	if _, err := wellFormed(ws, d); err != nil {
 		return Version{}, err
 	}
 	if request == uuid.Nil {
@@ -128,7 +128,7 @@ func (f *Flows) ListVersions(ctx context.Context, ws, flow uuid.UUID, q page.Que
 // published version never changes. The flow's ETag changes too, so that a publish with the
 // old one fails.
 func (f *Flows) UpdateVersion(ctx context.Context, ws, flow uuid.UUID, n int, ifMatch *int, d json.RawMessage) (Version, error) {
-	if _, err := wellFormed(d); err != nil {
+	if _, err := wellFormed(ws, d); err != nil {
 		return Version{}, err
 	}
 	var changed int64
@@ -214,7 +214,7 @@ func (f *Flows) Diff(ctx context.Context, ws, flow uuid.UUID, from, to int) ([]g
 		return nil, err
 	}
 	for _, v := range []*Version{&a, &b} {
-		def, err := graph.Decode(v.Definition)
+		def, err := graph.Decode(ws, v.Definition)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
+	"lemma/flows/admission"
 )
 
 // together is how many tokens are looked up by one statement, at most.
@@ -69,13 +70,38 @@ func (w *Workspaces) findKeys(ctx context.Context, _ uuid.UUID, sums []hash) ([]
 	return keys, nil
 }
 
+// touchWait is how long a request waits for the commit of its key's last_used_at. After that it goes
+// on: where commits hang, such as for a standby, reads are still answered.
+const touchWait = 250 * time.Millisecond
+
 // touch writes last_used_at at most once a minute, so that a key in use is not a
-// hot row. The database's clock decides; under 50 s no statement is sent.
+// hot row. The database's clock decides; under 50 s no statement is sent. The keys of requests that
+// arrive together are written by one statement: others need the connections.
 func (w *Workspaces) touch(ctx context.Context, k Key) error {
 	if k.LastUsedAt != nil && time.Since(*k.LastUsedAt).Abs() < 50*time.Second {
 		return nil
 	}
-	_, err := w.auth.Exec(ctx, `update api_keys set last_used_at = now()
-		where workspace_id = $1 and id = $2 and (last_used_at is null or last_used_at < now() - interval '1 minute')`, k.WorkspaceID, k.ID)
+	waiting, cancel := context.WithTimeout(ctx, touchWait)
+	defer cancel()
+	_, err := w.used.Do(waiting, uuid.Nil, k)
+	if waiting.Err() != nil && ctx.Err() == nil || admission.IsOverloaded(err) {
+		return nil // a later request records it
+	}
 	return lemma.Wrap(err, "record use of key %s", k.ID)
+}
+
+// recordUse leaves out keys that are locked: another process records them, or they are being changed.
+func (w *Workspaces) recordUse(ctx context.Context, _ uuid.UUID, keys []Key) ([]struct{}, error) {
+	of, ids := make([]uuid.UUID, len(keys)), make([]uuid.UUID, len(keys))
+	for i, k := range keys {
+		of[i], ids[i] = k.WorkspaceID, k.ID
+	}
+	_, err := w.auth.Exec(ctx, `
+		update api_keys set last_used_at = now()
+		where ctid = any(array(
+			select k.ctid from unnest($1::uuid[], $2::uuid[]) as u (workspace_id, id)
+			join api_keys k on k.workspace_id = u.workspace_id and k.id = u.id
+			where k.last_used_at is null or k.last_used_at < now() - interval '1 minute'
+			for no key update of k skip locked))`, of, ids)
+	return make([]struct{}, len(keys)), err
 }

@@ -225,3 +225,36 @@ func TestALookupThatIsSlowOrFails(t *testing.T) {
 	close(slow.open)
 	hangs.wants(t, "the slow one", "")
 }
+
+// Commits hang: the keys of requests cannot be recorded as used. The requests go on, and lookups have
+// connections.
+func TestKeysThatCannotBeRecordedAsUsed(t *testing.T) {
+	b := setup(t)
+	var tokens []string
+	for range 8 {
+		_, token := b.key(t, Admin)
+		tokens = append(tokens, token)
+	}
+	b.authenticateWith(&lookups{})
+	tx, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	_, err = tx.Exec(t.Context(), `lock table api_keys in share mode`) // updates wait
+	b.Must(err)
+	var all []*request
+	for _, token := range tokens {
+		all = append(all, b.begin(t.Context(), token))
+	}
+	for _, a := range all {
+		a.wants(t, "a key that cannot be recorded", "")
+	}
+	b.begin(t.Context(), newToken()).wants(t, "another lookup", "unauthenticated")
+	if n := pgtest.LockWaits(t, b.Pool); n == 0 || n > lookupsAtOnce {
+		t.Errorf("%d statements wait", n)
+	}
+	b.Must(tx.Rollback(t.Context()))
+	b.Eventually("the key is recorded", func() bool {
+		_, err := b.Authenticate(t.Context(), tokens[7])
+		b.Must(err)
+		return b.Count(`select count(*) from api_keys where last_used_at is not null`) > 0
+	})
+}

@@ -43,12 +43,14 @@ type Workspaces struct {
 	pool   *pgxpool.Pool
 	auth   *pgxpool.Pool // for Authenticate
 	gather *admission.Gatherer[hash, *Key]
+	used   *admission.Gatherer[Key, struct{}] // keys whose use is recorded
 }
 
 // New returns Workspaces on a pool.
 func New(pool *pgxpool.Pool) *Workspaces {
 	w := &Workspaces{pool: pool, auth: pool}
 	w.gather = admission.NewGatherer(together, w.findKeys)
+	w.used = admission.NewGatherer(together, w.recordUse)
 	return w
 }
 

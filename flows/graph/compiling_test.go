@@ -20,6 +20,13 @@ func TestCompilationsWaitForAProcessor(t *testing.T) {
 		t.Error("an empty definition compiles")
 	}
 	err = processorstest.Waits(t, compiling, workspace, func() error {
+		_, err := Decode(workspace, []byte(`{"start":"x"}`))
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	err = processorstest.Waits(t, compiling, workspace, func() error {
 		_, err := Compare(workspace, []byte(`{}`), []byte(`{"start":"x"}`))
 		return err
 	})

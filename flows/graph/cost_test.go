@@ -71,7 +71,7 @@ func TestLayoutsTakeLittleMemory(t *testing.T) {
 	kept := make([]*Definition, 10)
 	for i := range kept {
 		var err error
-		if kept[i], err = Decode(text); err != nil {
+		if kept[i], err = read(text); err != nil {
 			t.Fatal(err)
 		}
 	}

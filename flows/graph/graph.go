@@ -79,7 +79,7 @@ type CompiledCase struct {
 	Cond *Condition // nil when the case has SQL
 }
 
-// compiling bounds the definitions that are compiled at a time.
+// compiling bounds the definitions that are read or compiled at a time.
 var compiling = processors.New()
 
 // Compile reads a definition and returns it as a graph, or all of its faults at once: of

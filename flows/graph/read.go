@@ -12,6 +12,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	"lemma"
 )
 
@@ -20,8 +22,14 @@ const maxDepth = 32
 
 // Decode reads a definition strictly: unknown fields, names in another case, repeated
 // names, values of another type and numbers beyond a double are rejected, all at once and
-// each with its pointer. A null counts as absent. Compile checks the meaning.
-func Decode(raw []byte) (*Definition, error) {
+// each with its pointer. A null counts as absent. Compile checks the meaning. It waits until the
+// workspace has a processor.
+func Decode(workspace uuid.UUID, raw []byte) (*Definition, error) {
+	defer compiling.Enter(workspace)()
+	return read(raw)
+}
+
+func read(raw []byte) (*Definition, error) {
 	d, _, faults := decode(raw)
 	if len(faults) > 0 {
 		return nil, invalid(faults)

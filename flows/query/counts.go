@@ -104,7 +104,7 @@ func (r *Reader) versionOf(ctx context.Context, ws, flow uuid.UUID, version int)
 // graph yet by id.
 func nodesOf(ws uuid.UUID, v flows.Version) []NodeCount {
 	list := []NodeCount{{Node: "", Type: execution.Entry, Processed: map[string]int64{}}}
-	def, err := graph.Decode(v.Definition)
+	def, err := graph.Decode(ws, v.Definition)
 	if err != nil {
 		return list
 	}
