@@ -177,7 +177,11 @@ func (f *Flows) moveAway(ctx context.Context, o *moveLease, chunk []pgtype.UUID)
 			return err
 		}
 		slices.SortFunc(found, func(a, b activeRow) int { return a.version - b.version }) // each version is read once
+		begun := time.Now()
 		for _, w := range found {
+			if w.version != o.fromVersion && moved.moves+moved.exits > 0 && time.Since(begun) > f.routeTime {
+				break // those of further versions are found again
+			}
 			action, err := f.actionUnder(ctx, tx, o, w)
 			if err != nil {
 				return err
@@ -207,19 +211,27 @@ func (f *Flows) actionUnder(ctx context.Context, tx pgx.Tx, o *moveLease, w acti
 	if o.exit != "" {
 		return graph.Action{Kind: graph.Exits}, nil
 	}
-	var err error
 	if o.target == nil {
-		if o.target, err = readDefinition(ctx, tx, o.ws, o.flow, *o.to); err != nil {
+		if err := readInto(ctx, tx, o, *o.to, &o.target); err != nil {
 			return graph.Action{}, err
 		}
 	}
 	if o.from == nil || o.fromVersion != w.version {
-		if o.from, err = readDefinition(ctx, tx, o.ws, o.flow, w.version); err != nil {
+		if err := readInto(ctx, tx, o, w.version, &o.from); err != nil {
 			return graph.Action{}, err
 		}
 		o.fromVersion = w.version
 	}
 	return graph.ActionFor(o.from, w.node, o.target, o.nodes), nil
+}
+
+// readInto reads a definition. It waits for no processor: the moves of all workspaces follow each other.
+func readInto(ctx context.Context, tx pgx.Tx, o *moveLease, version int, to **graph.Definition) error {
+	text, err := readText(ctx, tx, o.ws, o.flow, version)
+	if err == nil {
+		*to, err = graph.Read(text)
+	}
+	return err
 }
 
 // activeRow is an enrollment that is locked to be moved.

@@ -3,15 +3,19 @@ package flows_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"lemma"
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/flowstest"
 	"lemma/pgtest"
+	"lemma/processors"
 )
 
 // An enrollment advances to a node that is gone between the publish and the chunk.
@@ -194,24 +198,29 @@ func TestMovesOfWorkspacesAlternate(t *testing.T) {
 	b.WantCount(75, `select count(*) from enrollments where workspace_id = $1 and node = 'b'`, large)
 }
 
-// A move of enrollments of several versions reads the definition of each once in a chunk, and keeps
-// one of them: versions may be large, and there may be a thousand.
-func TestAMoveReadsVersionsOnce(t *testing.T) {
-	b := setup(t, 12, func(c *flows.Config) { c.Chunk = 6 })
+// inVersions makes a flow with twelve enrollments, four in each of three versions in no order of their
+// ids, that a move takes to a fifth version.
+func (b *bundle) inVersions() (flow uuid.UUID) {
 	text := func(d int) string {
 		return fmt.Sprintf(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"d",
 			"nodes":{"d":{"type":"delay","for":"P%dD","next":"e"},"e":{"type":"exit"}}}`, d)
 	}
-	flow := b.Live(text(10))
-	for i := range 12 {
-		b.RecordEvent(fmt.Sprint("c", i+1), "go")
-		b.Settle()
-		if i%4 == 3 {
-			b.PublishNext(flow, text(11+i), flows.InFlight{Mode: "stay"})
-		}
+	flow = b.Live(text(10))
+	b.RecordOfAll(12, "go")
+	b.Settle()
+	for i := range 3 {
+		b.PublishNext(flow, text(11+i), flows.InFlight{Mode: "stay"})
 	}
-	b.Exec(`update enrollments set version = 1 + substr(profile_key, 2)::int % 3 where flow_id = $1`, flow) // in no order of their ids
+	b.Exec(`update enrollments set version = 1 + substr(profile_key, 2)::int % 3 where flow_id = $1`, flow)
 	b.PublishNext(flow, text(30), flows.InFlight{Mode: "move"})
+	return flow
+}
+
+// A move of enrollments of several versions reads the definition of each once in a chunk, and keeps
+// one of them: versions may be large, and there may be a thousand.
+func TestAMoveReadsVersionsOnce(t *testing.T) {
+	b := setup(t, 12, func(c *flows.Config) { c.Chunk = 6 })
+	flow := b.inVersions()
 	n, seen := b.Traced()
 	read := 0
 	seen.Stop = func(sql string) {
@@ -229,4 +238,40 @@ func TestAMoveReadsVersionsOnce(t *testing.T) {
 	if read != 4 { // of three versions, and the new one
 		t.Errorf("%d definitions were read", read)
 	}
+}
+
+// A chunk of a move leaves the enrollments of further versions when its time has passed.
+func TestAChunkOfAMoveReadsFewVersions(t *testing.T) {
+	b := setup(t, 12)
+	flow := b.inVersions()
+	b.SetRouteTime(-1)
+	for i := range 3 {
+		n, err := b.MoveOnce(bg)
+		b.Must(err)
+		if n != 4 {
+			t.Errorf("%d were moved", n)
+		}
+		b.WantCount(4*(i+1), `select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and version = 5`, b.Workspace, flow)
+	}
+}
+
+// The workspace has no processor left: its move, and those of others behind it, do not wait for one.
+func TestAMoveWaitsForNoProcessor(t *testing.T) {
+	b := setup(t, 1)
+	text := `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"d",
+		"nodes":{"d":{"type":"delay","for":"P1D","next":"e"},"e":{"type":"exit"}}}`
+	flow := b.Live(text)
+	b.RecordEvent("c1", "go")
+	b.Settle()
+	b.PublishNext(flow, text, flows.InFlight{Mode: "move"})
+	n := runtime.GOMAXPROCS(0)
+	for range max(n-1, min(n, 2)) { // of all kinds
+		defer processors.New().Enter(b.Workspace)()
+	}
+	ended := make(chan error, 1)
+	go func() { _, err := b.MoveOnce(bg); ended <- err }()
+	b.Eventually("the enrollment is moved", func() bool {
+		return b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and version = 2`, b.Workspace, flow) == 1
+	})
+	b.Must(<-ended)
 }

@@ -201,13 +201,18 @@ func versionsOf(groups []group) []int {
 
 // readDefinition reads the definition of a version.
 func readDefinition(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Definition, error) {
+	text, err := readText(ctx, q, ws, flow, version)
+	if err != nil {
+		return nil, err
+	}
+	return graph.Decode(ws, text)
+}
+
+func readText(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (json.RawMessage, error) {
 	var text string
 	err := q.QueryRow(ctx, `select definition from flow_versions where workspace_id = $1 and flow_id = $2 and version = $3`, ws, flow,
 		version).Scan(&text)
-	if err != nil {
-		return nil, fmt.Errorf("read version %d of flow %s: %w", version, flow, err)
-	}
-	return graph.Decode(ws, json.RawMessage(text))
+	return json.RawMessage(text), lemma.Wrap(err, "read version %d of flow %s", version, flow)
 }
 
 // checkMap refuses a map to unknown nodes, or from nodes that no published version has. The

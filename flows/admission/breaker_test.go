@@ -199,6 +199,32 @@ func TestABranchThatNothingWaitsFor(t *testing.T) {
 	})
 }
 
+// A retry that has failed is made again, also if the state of its source was forgotten meanwhile.
+func TestARetryThatIsPutBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newSourceClient(t, 4)
+		source, ws := lemma.NewID(), lemma.NewID()
+		a.Remember(source, Blocked{Workspace: ws, Source: source})
+		a.wants(source, 0, sourceGone, codeUnavailable, 0)
+		time.Sleep(time.Minute)
+		a.wants(source, 0, nil, "", 0)
+		for range 2 {
+			due := a.ToRetry(time.Now())[ws]
+			if len(due) != 1 || !due[0].Recovered || !a.Take(due[0], time.Now()) {
+				t.Fatalf("%+v", due)
+			}
+			if a.Take(due[0], time.Now()) {
+				t.Error("it is taken twice")
+			}
+			for range 2 * leastStates {
+				a.of(lemma.NewID())
+			}
+			a.PutBack(due[0])
+		}
+	})
+}
+
 // A query that was refused before it reached its source is no evidence about the source.
 func TestARefusedQueryIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -87,13 +87,16 @@ func (b *Breakers) Take(r Retry, now time.Time) bool {
 	return true
 }
 
-// PutBack leaves a retry after a recovery that has failed to the next caller of Take.
+// PutBack leaves a retry after a recovery that has failed to the next caller of Take, also if the
+// state was forgotten meanwhile.
 func (b *Breakers) PutBack(r Retry) {
+	if !r.Recovered {
+		return
+	}
+	s := b.of(r.id)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := b.states[r.id]; s != nil && r.Recovered {
-		s.recovered = true
-	}
+	b.states[r.id], s.about, s.recovered = s, r.Blocked, true
 }
 
 // Fruitless records that a retry found no enrollment to retry, and whether any waits. If none does, the

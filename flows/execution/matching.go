@@ -62,6 +62,7 @@ func (e *Evaluator) querySource(ctx context.Context, execs []*Execution, skipped
 		// The query distinguishes profiles only by their keys.
 		for _, part := range enrollment.OnceEach(asked[q], func(t *Execution) string { return t.ProfileKey }) {
 			if err := skipped.of[q.sourceOf(q.node)]; err != nil {
+				e.Sources.Remember(q.breaker(), q.blocked())
 				e.blockAll(part, err)
 				continue
 			}
@@ -101,8 +102,13 @@ func (c sqlCase) breaker() uuid.UUID {
 	return lemma.Key("branch/1", string(source[:]), string(c.FlowID[:]), caseKey(c.node, c.at))
 }
 
+// blocked names the enrollments that the breaker delays.
+func (c sqlCase) blocked() admission.Blocked {
+	return admission.Blocked{Workspace: c.WorkspaceID, Flow: c.FlowID, Node: c.node}
+}
+
 func (e *Evaluator) match(ctx context.Context, q sqlCase, execs []*Execution, skipped skips) {
-	e.queryFor(ctx, q.breaker(), admission.Blocked{Workspace: q.WorkspaceID, Flow: q.FlowID, Node: q.node}, execs,
+	e.queryFor(ctx, q.breaker(), q.blocked(), execs,
 		func(some []*Execution) error {
 			err := e.matchRows(ctx, q.Route, q.node, q.at, some)
 			skipped.record(q.sourceOf(q.node), err)

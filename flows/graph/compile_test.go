@@ -300,8 +300,8 @@ func TestArms(t *testing.T) {
 
 func TestDiff(t *testing.T) {
 	t.Parallel()
-	from, _ := read([]byte(welcome))
-	to, err := read([]byte(strings.NewReplacer(
+	from, _ := Read([]byte(welcome))
+	to, err := Read([]byte(strings.NewReplacer(
 		`"for": "P3D"`, `"for": "P2D"`, `"sorry": {"type": "exit"}`, `"oops": {"type": "exit"}`, `, "goal": true`, ``,
 		`["mon", "tue"]`, `["tue"]`, `, {"type": "audience", "every": "PT1H"}`, ``, `{"weight": 3`, `{"weight": 4`,
 		`"triggers"`, `"overlap": "allow", "triggers"`).Replace(welcome)))
@@ -331,8 +331,8 @@ func TestDiff(t *testing.T) {
 	if all := Diff(nil, to); len(all) == 0 {
 		t.Error("a new definition has no differences")
 	}
-	empty, _ := read([]byte(`{"triggers": []}`))
-	none, _ := read([]byte(`{}`))
+	empty, _ := Read([]byte(`{"triggers": []}`))
+	none, _ := Read([]byte(`{}`))
 	if all := Diff(empty, none); len(all) != 0 {
 		t.Error("absent and empty triggers differ:", all)
 	}
@@ -340,7 +340,7 @@ func TestDiff(t *testing.T) {
 
 func TestDecodeKeepsNumbers(t *testing.T) {
 	t.Parallel()
-	d, err := read([]byte(`{"nodes": {"a": {"data": {"id": 9007199254740993}}}}`))
+	d, err := Read([]byte(`{"nodes": {"a": {"data": {"id": 9007199254740993}}}}`))
 	if err != nil || string(d.Nodes["a"].Data) != `{"id":9007199254740993}` {
 		t.Errorf("%v %v", d, err)
 	}

@@ -21,11 +21,11 @@ type Difference struct {
 // Compare is Diff of two texts, once the workspace has a processor.
 func Compare(workspace uuid.UUID, from, to []byte) ([]Difference, error) {
 	defer compiling.Enter(workspace)()
-	a, err := read(from)
+	a, err := Read(from)
 	if err != nil {
 		return nil, err
 	}
-	b, err := read(to)
+	b, err := Read(to)
 	if err != nil {
 		return nil, err
 	}

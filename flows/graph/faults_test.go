@@ -262,7 +262,7 @@ func TestDocumentsThatAreNone(t *testing.T) {
 		`{"nodes": {"a": {"data": {"x": ` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}}}}`: "syntax",
 		strings.Repeat(" ", MaxDefinition+1): "too_large 0:0",
 	} {
-		for _, err := range []error{second(read([]byte(text))), second(Compile([]byte(text), ourFlow, Facts{}))} {
+		for _, err := range []error{second(Read([]byte(text))), second(Compile([]byte(text), ourFlow, Facts{}))} {
 			faults := faultsIn(t, err)
 			got := fmt.Sprintf("%s %d:%d", faults[0].Code, faults[0].Line, faults[0].Column)
 			if len(faults) != 1 || faults[0].Pointer != "" || !strings.HasPrefix(got, want) {

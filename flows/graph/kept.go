@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 )
@@ -12,11 +13,13 @@ func (r *reader) bindText(pointer string, v any, to reflect.Value) {
 		return
 	}
 	r.finite(pointer, v)
-	text, err := json.Marshal(object)
-	if err != nil { // unreachable: it was JSON
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)                   // an escape has six bytes
+	if err := enc.Encode(object); err != nil { // unreachable: it was JSON
 		r.fault(pointer, "syntax", "%s", err)
 	}
-	to.SetBytes(text)
+	to.SetBytes(bytes.TrimSuffix(text.Bytes(), []byte("\n")))
 }
 
 // finite rejects numbers that most programs cannot read, in parts that are kept as

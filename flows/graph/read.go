@@ -26,10 +26,11 @@ const maxDepth = 32
 // workspace has a processor.
 func Decode(workspace uuid.UUID, raw []byte) (*Definition, error) {
 	defer compiling.Enter(workspace)()
-	return read(raw)
+	return Read(raw)
 }
 
-func read(raw []byte) (*Definition, error) {
+// Read is Decode that waits for nothing, for work that holds locks.
+func Read(raw []byte) (*Definition, error) {
 	d, _, faults := decode(raw)
 	if len(faults) > 0 {
 		return nil, invalid(faults)
