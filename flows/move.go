@@ -179,7 +179,7 @@ func (f *Flows) moveAway(ctx context.Context, o *moveLease, chunk []pgtype.UUID)
 		slices.SortFunc(found, func(a, b activeRow) int { return a.version - b.version }) // each version is read once
 		begun := time.Now()
 		for _, w := range found {
-			if w.version != o.fromVersion && moved.moves+moved.exits > 0 && time.Since(begun) > f.routeTime {
+			if o.exit == "" && w.version != o.fromVersion && moved.moves+moved.exits > 0 && time.Since(begun) > f.routeTime {
 				break // those of further versions are found again
 			}
 			action, err := f.actionUnder(ctx, tx, o, w)

@@ -199,7 +199,7 @@ func versionsOf(groups []group) []int {
 	return slices.Compact(all)
 }
 
-// readDefinition reads the definition of a version.
+// readDefinition reads the definition of a version, once the workspace has a processor.
 func readDefinition(ctx context.Context, q enrollment.Querier, ws, flow uuid.UUID, version int) (*graph.Definition, error) {
 	text, err := readText(ctx, q, ws, flow, version)
 	if err != nil {

@@ -107,7 +107,7 @@ func (f *Flows) retrySource(ctx context.Context, r admission.Retry, now time.Tim
 	}
 	waits, err := f.waits(ctx, r.Blocked)
 	if err == nil {
-		f.Execution.Sources.Fruitless(r, now, waits)
+		f.Execution.Sources.NoneRetried(r, now, waits)
 	}
 	return err
 }

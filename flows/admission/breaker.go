@@ -35,11 +35,11 @@ type breaker struct {
 	used     time.Time // for the last time
 	running  *gate
 
-	about     Blocked   // the enrollments that it delays, or would
-	recovered bool      // it answers again, and these enrollments are not released yet
-	tried     time.Time // when one of them last retried
-	nothing   bool      // no such enrollment was found since its last query
-	fruitless int       // retries since then that found none to retry
+	about       Blocked   // the enrollments that it delays, or would
+	recovered   bool      // it answers again, and these enrollments are not released yet
+	tried       time.Time // when one of them last retried
+	noneWaits   bool      // no such enrollment was found since its last query
+	noneRetried int       // retries since then that found none to retry
 }
 
 const (
@@ -169,7 +169,7 @@ func (b *Breakers) of(source uuid.UUID) *breaker {
 // not being queried. A caller that has such a state goes on with it.
 func (b *Breakers) tidy() {
 	maps.DeleteFunc(b.states, func(_ uuid.UUID, s *breaker) bool {
-		return (s.failures == 0 || s.nothing) && !s.recovered && len(s.running.places) == 0
+		return (s.failures == 0 || s.noneWaits) && !s.recovered && len(s.running.places) == 0
 	})
 	b.tidyAt = max(leastStates, 2*len(b.states))
 }

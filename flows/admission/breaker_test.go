@@ -173,7 +173,7 @@ func TestABranchThatNothingWaitsFor(t *testing.T) {
 				time.Sleep(time.Second)
 				for _, r := range a.ToRetry(time.Now())[ws] {
 					if a.Take(r, time.Now()) {
-						a.Fruitless(r, time.Now(), waits)
+						a.NoneRetried(r, time.Now(), waits)
 						n++
 					}
 				}

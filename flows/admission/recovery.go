@@ -35,7 +35,7 @@ func (b *Breakers) Remember(source uuid.UUID, about Blocked) {
 	s := b.of(source)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.about, s.nothing, s.fruitless = about, false, 0
+	s.about, s.noneWaits, s.noneRetried = about, false, 0
 }
 
 // ToRetry returns, by workspace, the sources and branches that have recovered, and then those that
@@ -65,7 +65,7 @@ func (b *Breakers) ToRetry(now time.Time) map[uuid.UUID][]Retry {
 }
 
 func (s *breaker) mayTry(now time.Time) bool {
-	return s.failures > 0 && !s.nothing && now.After(s.closedTo) && now.Sub(s.tried) > retryEvery<<min(s.fruitless, 4)
+	return s.failures > 0 && !s.noneWaits && now.After(s.closedTo) && now.Sub(s.tried) > retryEvery<<min(s.noneRetried, 4)
 }
 
 // Take reports whether a retry is still to be made, and leaves it to the caller.
@@ -99,18 +99,18 @@ func (b *Breakers) PutBack(r Retry) {
 	b.states[r.id], s.about, s.recovered = s, r.Blocked, true
 }
 
-// Fruitless records that a retry found no enrollment to retry, and whether any waits. If none does, the
+// NoneRetried records that a retry found no enrollment to retry, and whether any waits. If none does, the
 // source or branch is not tried any more before its next query. One that was used in the last
 // minute is: an enrollment whose query has just failed may not have been committed yet.
-func (b *Breakers) Fruitless(r Retry, now time.Time, waits bool) {
+func (b *Breakers) NoneRetried(r Retry, now time.Time, waits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.states[r.id]
 	if s == nil {
 		return
 	}
-	s.fruitless++
-	s.nothing = !waits && now.Sub(s.used) > keepFor && len(s.running.places) == 0
+	s.noneRetried++
+	s.noneWaits = !waits && now.Sub(s.used) > keepFor && len(s.running.places) == 0
 }
 
 // StillFailing reports whether the source or branch of a retry has failed again.
