@@ -18,7 +18,7 @@ var mayImport = map[string][]string{
 	"processors":                {"slots"},
 	"processors/processorstest": {"processors"},
 	"sentry":                    {"dial"},
-	"suppression":               {"address", "fence", "loop", "page", "pgerr"},
+	"suppression":               {"address", "eventsout", "fence", "loop", "page", "pgerr"},
 	"links":                     {"fence", "cache", "pgerr", "secrets"},
 	"unsubscribe":               {"audit", "fence", "links", "slots", "suppression", "tracking", "workspaces"},
 	"tracking":                  {"clock", "eventsout", "flows/admission", "links", "loop", "message", "queue", "workspaces"},

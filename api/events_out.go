@@ -84,7 +84,8 @@ func (s *server) testEndpoint(ctx context.Context, c *call, _ none) (client.Webh
 }
 
 // itemScopes are what a key needs to read the items of an event, by what its type begins with.
-var itemScopes = map[string]string{"notification": "notifications:read", "enrollment": "enrollments:read"}
+var itemScopes = map[string]string{"notification": "notifications:read", "enrollment": "enrollments:read",
+	"suppression": "suppressions:read"}
 
 // getEventOut needs the scope of the items too.
 func (s *server) getEventOut(ctx context.Context, c *call, _ none) (client.EventOut, error) {
@@ -99,7 +100,8 @@ func (s *server) getEventOut(ctx context.Context, c *call, _ none) (client.Event
 		}
 	}
 	items := each(e.Items, func(i webhooks.EventItem) client.EventOutItem {
-		return client.EventOutItem{ID: i.ID, Detail: orNull(i.Detail), ProfileKey: i.ProfileKey, Status: i.Status, Reason: i.Reason}
+		return client.EventOutItem{ID: i.ID, Detail: orNull(i.Detail), ProfileKey: i.ProfileKey, Status: i.Status, Reason: i.Reason,
+			Channel: i.Channel, Address: i.Address}
 	})
 	return client.EventOut{ID: lemma.FormatID(lemma.PrefixEventOut, e.ID), Type: e.Type, OccurredAt: e.OccurredAt.UTC(),
 		CampaignID: idOrNull(lemma.PrefixCampaign, e.CampaignID), FlowID: idOrNull(lemma.PrefixFlow, e.FlowID), Count: len(items),

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"lemma"
+	"lemma/pgtest"
 )
 
 // A failing endpoint is shown in the enrollment's history, at the endpoint, and by
@@ -150,11 +152,42 @@ func TestASubscriptionToUnknownOrigins(t *testing.T) {
 	b.WantCount(1, `select count(*) from webhook_subscriptions where cardinality(campaign_ids) = 1`)
 }
 
+// A system that keeps addresses of its own learns of each that is suppressed, and of its cause.
+func TestAnEndpointReceivesSuppressions(t *testing.T) {
+	b := setup(t)
+	endpoint := "/v1/webhook_endpoints/" + b.do("POST", "/v1/webhook_endpoints", object{"name": "CRM", "url": "https://crm.shop.example",
+		"subscriptions": []object{{"types": []string{"suppression.added"}}}}).is(201).id()
+	add := object{"channel": "sms", "address": "+49 151 23456789", "cause": "unsubscribed"}
+	first := b.do("POST", "/v1/suppressions", add).is(201).id()
+	b.do("POST", "/v1/suppressions", add).is(200)
+	second := b.do("POST", "/v1/suppressions", object{"channel": "email", "address": "ann@shop.example"}).is(201).id()
+	b.do("DELETE", "/v1/suppressions/"+second, nil).is(204)
+	_, err := b.deps.Webhooks.Publish(t.Context())
+	b.Must(err)
+	m := b.firstOf(endpoint + "/messages?status=pending")
+	e := b.do("GET", "/v1/events_out/"+m["event_id"].(string), nil).is(200)
+	item := func(id, cause string, channel, address any) any {
+		return map[string]any{"id": id, "detail": cause, "profile_key": nil, "status": nil, "reason": nil, "channel": channel, "address": address}
+	}
+	want := []any{item(first, "unsubscribed", "sms", "+4915123456789"), item(second, "manual", nil, nil)}
+	if diff := cmp.Diff(want, e.json["items"]); diff != "" {
+		t.Error(diff)
+	}
+	var data struct {
+		Count int      `json:"count"`
+		IDs   []string `json:"suppression_ids"`
+	}
+	b.Must(json.Unmarshal(pgtest.One[[]byte](t, b.Pool, `select body::jsonb->'data' from outbox`), &data))
+	if data.Count != 2 || !slices.Equal(data.IDs, []string{first, second}) {
+		t.Errorf("the message has %v", data)
+	}
+}
+
 // The items of an event are read by keys with the scope of the items only.
 func TestAnEventNeedsTheScopeOfItsItems(t *testing.T) {
 	b := setup(t)
 	for kind, scope := range map[string]string{"notification.sent": "notifications:read", "enrollment.exited": "enrollments:read",
-		"campaign.started": ""} {
+		"suppression.added": "suppressions:read", "campaign.started": ""} {
 		event := lemma.NewID()
 		b.Exec(`insert into events_out (workspace_id, id, type, origin_id, keys, count, published_at, body)
 			values ($1, $2, $3, $2, uuid_send($2), 1, now(), '{}')`, b.Workspace, event, kind)

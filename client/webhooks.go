@@ -102,13 +102,15 @@ type EventOut struct {
 	Items      []EventOutItem `json:"items"`
 }
 
-// EventOutItem is a notification or an enrollment of an event.
+// EventOutItem is a notification, an enrollment or a suppression of an event.
 type EventOutItem struct {
 	ID         string  `json:"id"`
 	Detail     *string `json:"detail"`      // why, when the event occurred
-	ProfileKey *string `json:"profile_key"` // nil: it was deleted
+	ProfileKey *string `json:"profile_key"` // nil: it was deleted, or is a suppression
 	Status     *string `json:"status"`
 	Reason     *string `json:"reason"`
+	Channel    *string `json:"channel"` // of a suppression
+	Address    *string `json:"address"` // of a suppression; nil also if it was erased
 }
 
 // WebhookEndpointFilter filters a list. Empty fields are not used.

@@ -124,7 +124,8 @@ func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 	pool := pgtest.DB(t)
 	for range 4 {
 		b := newBundle(pgtest.ShopIn(t, pool))
-		b.Subscribe("notification.delivered", "notification.bounced", "notification.complained", "notification.unsubscribed")
+		b.Subscribe("notification.delivered", "notification.bounced", "notification.complained", "notification.unsubscribed",
+			"suppression.added")
 		node := lemma.NewID()
 		b.insert(node, "welcome")
 		var all []events.Report
@@ -197,13 +198,16 @@ func TestTheOrderOfEventsChangesNothing(t *testing.T) {
 	}
 }
 
-// wantEvents checks that each notification has one event of its final state.
+// wantEvents checks that each notification has one event of its final state, and each suppression one.
 func (b *bundle) wantEvents() {
 	b.T.Helper()
 	b.WantCount(0, `select count(*) from deliveries d where d.workspace_id = $1 and d.state in ('delivered', 'bounced', 'complained')
 		and 1 <> (select count(*) from events_out e where e.workspace_id = $1 and e.type = 'notification.' || d.state
 			and e.origin_id = d.origin_id and position(uuid_send(d.key) in e.keys) > 0)`, b.Workspace)
 	b.WantCount(2, `select count(*) from events_out where workspace_id = $1 and type = 'notification.unsubscribed'`, b.Workspace)
+	b.WantCount(0, `select count(*) from suppressions s where s.workspace_id = $1
+		and 1 <> (select count(*) from events_out e where e.workspace_id = $1 and e.type = 'suppression.added'
+			and e.details[(position(uuid_send(s.id) in e.keys) + 15) / 16] = s.cause)`, b.Workspace)
 }
 
 // A process that ends before the commit has applied nothing.

@@ -18,8 +18,8 @@ import (
 	"lemma"
 )
 
-// Types of events. Notifications and enrollments have one event for all that a statement
-// changes.
+// Types of events. Notifications, enrollments and suppressions have one event for all that a
+// statement changes.
 const (
 	NotificationSent         = "notification.sent"
 	NotificationDelivered    = "notification.delivered"
@@ -41,23 +41,24 @@ const (
 	EnrollmentCompleted      = "enrollment.completed"
 	EnrollmentExited         = "enrollment.exited"
 	ProviderFailing          = "provider.failing"
+	SuppressionAdded         = "suppression.added"
 )
 
 // Types are all types, in the order of the documentation.
 var Types = []string{NotificationSent, NotificationDelivered, NotificationBounced, NotificationComplained, NotificationFailed,
 	NotificationSkipped, NotificationOrphaned, NotificationOpened, NotificationClicked, NotificationUnsubscribed,
 	CampaignStarted, CampaignPaused, CampaignCompleted, CampaignFailed, IterationDecided, IterationInconclusive,
-	EnrollmentStarted, EnrollmentCompleted, EnrollmentExited, ProviderFailing}
+	EnrollmentStarted, EnrollmentCompleted, EnrollmentExited, ProviderFailing, SuppressionAdded}
 
 // MaxItems is how many items an event has at most. Record splits larger ones.
 const MaxItems = 1000
 
 // Event is a change of state. Its items are notifications, by batch and ordinal or by
-// key, or enrollments.
+// key, or enrollments, or suppressions.
 type Event struct {
 	WorkspaceID uuid.UUID
 	Type        string
-	OriginID    uuid.UUID // of the notifications; else the campaign, flow or provider
+	OriginID    uuid.UUID // of the notifications; else the campaign, flow, provider or workspace
 	BatchID     uuid.UUID // root batch of the notifications; zero: Keys has the items
 	Ordinals    []int16
 	Keys        []uuid.UUID

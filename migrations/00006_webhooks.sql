@@ -31,7 +31,8 @@ create table webhook_subscriptions (
         'notification.sent', 'notification.delivered', 'notification.bounced', 'notification.complained', 'notification.failed',
         'notification.skipped', 'notification.orphaned', 'notification.opened', 'notification.clicked', 'notification.unsubscribed',
         'campaign.started', 'campaign.paused', 'campaign.completed', 'campaign.failed', 'iteration.decided', 'iteration.inconclusive',
-        'enrollment.started', 'enrollment.completed', 'enrollment.exited', 'provider.failing')),
+        'enrollment.started', 'enrollment.completed', 'enrollment.exited', 'provider.failing',
+        'suppression.added')),
     endpoint_id  uuid not null,
     position     smallint not null,           -- of the subscription in its endpoint
     campaign_ids uuid[],                      -- with flow_ids: only events of these; both null: of all
@@ -45,14 +46,14 @@ create index webhook_subscriptions_endpoint on webhook_subscriptions (workspace_
 -- Events for the subscribed endpoints, written by the statement or transaction that
 -- changes the state: at most one per type and batch or statement. The publisher writes a
 -- message to each endpoint. The items are notifications, by batch and ordinal or by key,
--- or enrollments. Keys are binary, since an array costs a function call for each. They
+-- enrollments or suppressions. Keys are binary, since an array costs a function call for each. They
 -- stay when the event is published: its messages have them as ids, which are four times as
 -- long, and an id of a key has one form.
 create table events_out (
     workspace_id uuid not null,
     id           uuid not null,
     type         text not null,               -- one to which an endpoint subscribes
-    origin_id    uuid not null,               -- of the notifications; else the campaign, flow or provider
+    origin_id    uuid not null,               -- of the notifications; else the campaign, flow, provider or workspace
     batch_id     uuid,                        -- root batch of the notifications; null: keys has the items, or there are none
     ordinals     smallint[],                  -- null: every row of the batch
     keys         bytea,                       -- 16 bytes for each item; published: of all items

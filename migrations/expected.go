@@ -261,7 +261,8 @@ var expected = []want{
 			`'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, ` +
 			`'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, ` +
 			`'campaign.failed'::text, 'iteration.decided'::text, 'iteration.inconclusive'::text, 'enrollment.started'::text, ` +
-			`'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text])))`},
+			`'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text, ` +
+			`'suppression.added'::text])))`},
 	{"webhook_subscriptions", "webhook_subscriptions_pkey", "a subscription is stored once",
 		`PRIMARY KEY (workspace_id, type, endpoint_id, "position")`},
 	{"webhook_endpoints", "webhook_endpoints_status", "the statuses of a webhook endpoint are a closed list",

@@ -52,14 +52,21 @@ func (l listed) must(err error) {
 
 func person(i int) string { return fmt.Sprintf("p%d@shop.example", i) }
 
-func (l listed) suppress(db DB, people ...int) {
+// beginner is a pool or a transaction.
+type beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+func (l listed) suppress(db beginner, people ...int) {
 	l.Helper()
 	var entries []Entry
 	for _, i := range people {
 		entries = append(entries, Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: person(i), Cause: Complaint})
 	}
-	_, _, err := insert(l.Context(), db, l.ws, entries)
-	l.must(err)
+	l.must(pgx.BeginFunc(l.Context(), db, func(tx pgx.Tx) error {
+		_, _, err := insert(l.Context(), tx, l.ws, entries)
+		return err
+	}))
 }
 
 // check returns which of the first n people must not be sent to.

@@ -63,6 +63,8 @@ func (p Preferences) Has(cause string) bool {
 // Unsubscribe unsubscribes a recipient from a topic, and from all marketing if there is
 // no such topic, in the caller's transaction. Repeated, it changes nothing, and reports so.
 func Unsubscribe(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topic uuid.UUID, detail string) (changed bool, err error) {
+	var fromAll bool
+	id := lemma.NewID()
 	err = tx.QueryRow(ctx, `
 		with topic as (
 			select id from topics where workspace_id = $1 and id = $2 for key share
@@ -74,9 +76,12 @@ func Unsubscribe(ctx context.Context, tx pgx.Tx, ws uuid.UUID, r Recipient, topi
 			select $1, $4, $3, $5, $6, '`+Unsubscribed+`', $7 where not exists (select from topic)
 			on conflict (workspace_id, key, cause) do nothing returning 1
 		)
-		select exists (select from from_topic) or exists (select from from_all)`,
-		ws, topic, r.Key, lemma.NewID(), r.Channel, r.Address, detail).Scan(&changed)
-	return changed, lemma.Wrap(err, "unsubscribe")
+		select exists (select from from_topic), exists (select from from_all)`,
+		ws, topic, r.Key, id, r.Channel, r.Address, detail).Scan(&changed, &fromAll)
+	if err == nil && fromAll {
+		err = record(ctx, tx, ws, written{id, Unsubscribed})
+	}
+	return changed || fromAll, lemma.Wrap(err, "unsubscribe")
 }
 
 // Resubscribe reverses Unsubscribe from all marketing, in the caller's transaction. Other

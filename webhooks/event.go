@@ -20,6 +20,8 @@ func (e *waiting) items() (name string, item func(to []byte, key uuid.UUID) []by
 		return "notification_ids", lemma.AppendNotificationIDs(e.OriginID)
 	case "enrollment":
 		return "enrollment_ids", func(to []byte, key uuid.UUID) []byte { return lemma.AppendID(to, lemma.PrefixEnrollment, key) }
+	case "suppression":
+		return "suppression_ids", func(to []byte, key uuid.UUID) []byte { return lemma.AppendID(to, lemma.PrefixSuppression, key) }
 	}
 	return "", nil
 }
@@ -35,14 +37,16 @@ type Event struct {
 	Items      []EventItem
 }
 
-// EventItem is a notification or an enrollment of an event. Its fields besides the id
-// are those that it has now; they are empty if it was deleted.
+// EventItem is a notification, an enrollment or a suppression of an event. Its fields besides
+// the id and the detail are those that it has now; they are empty if it was deleted.
 type EventItem struct {
 	ID         string
 	ProfileKey *string
 	Status     *string
 	Reason     *string
-	Detail     string // why, when the event occurred
+	Channel    *string // of a suppression
+	Address    *string // of a suppression; empty also if it was erased
+	Detail     string  // why, when the event occurred
 }
 
 // Event reads a published event.
@@ -74,13 +78,15 @@ func (w *Webhooks) readEventItems(ctx context.Context, ws, origin uuid.UUID, nam
 		return w.notificationItems(ctx, ws, origin, keys, details)
 	case "enrollment":
 		return w.enrollmentItems(ctx, ws, keys, details)
+	case "suppression":
+		return w.suppressionItems(ctx, ws, keys, details)
 	}
 	return nil, nil
 }
 
 func (w *Webhooks) notificationItems(ctx context.Context, ws, origin uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
 	rows, _ := w.pool.Query(ctx, `
-		select r.key, s.profile_key, s.status, s.reason, coalesce(r.detail, '')
+		select r.key, s.profile_key, s.status, s.reason, null, null, coalesce(r.detail, '')
 		from unnest($3::uuid[], $4::text[]) with ordinality as r (key, detail, i)
 		left join lateral (
 			select s.profile_key, s.status, s.reason from notification_status s
@@ -92,7 +98,7 @@ func (w *Webhooks) notificationItems(ctx context.Context, ws, origin uuid.UUID, 
 
 func (w *Webhooks) enrollmentItems(ctx context.Context, ws uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
 	rows, _ := w.pool.Query(ctx, `
-		select r.key, e.profile_key, e.status, e.exit_reason, coalesce(r.detail, '')
+		select r.key, e.profile_key, e.status, e.exit_reason, null, null, coalesce(r.detail, '')
 		from unnest($2::uuid[], $3::text[]) with ordinality as r (key, detail, i)
 		left join lateral (
 			select e.profile_key, e.status, e.exit_reason from enrollments e
@@ -102,10 +108,22 @@ func (w *Webhooks) enrollmentItems(ctx context.Context, ws uuid.UUID, keys []uui
 	return eventItems(rows, func(key uuid.UUID) string { return lemma.FormatID(lemma.PrefixEnrollment, key) })
 }
 
+func (w *Webhooks) suppressionItems(ctx context.Context, ws uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
+	rows, _ := w.pool.Query(ctx, `
+		select r.key, null, null, null, s.channel, nullif(s.address, ''), coalesce(r.detail, '')
+		from unnest($2::uuid[], $3::text[]) with ordinality as r (key, detail, i)
+		left join lateral (
+			select s.channel, s.address from suppressions s
+			where s.workspace_id = $1 and s.id = r.key limit 1
+		) s on true
+		order by r.i`, ws, keys, details)
+	return eventItems(rows, func(key uuid.UUID) string { return lemma.FormatID(lemma.PrefixSuppression, key) })
+}
+
 func eventItems(rows pgx.Rows, format func(uuid.UUID) string) ([]EventItem, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (i EventItem, err error) {
 		var key uuid.UUID
-		err = row.Scan(&key, &i.ProfileKey, &i.Status, &i.Reason, &i.Detail)
+		err = row.Scan(&key, &i.ProfileKey, &i.Status, &i.Reason, &i.Channel, &i.Address, &i.Detail)
 		i.ID = format(key)
 		return i, err
 	})

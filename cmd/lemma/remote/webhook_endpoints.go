@@ -230,8 +230,8 @@ func (e endpointsEventCommand) run(ctx context.Context, cfg Config, out io.Write
 			if err != nil || len(found.Items) == 0 {
 				return err
 			}
-			return Table(out, "ID|PROFILE|STATUS|REASON|DETAIL", found.Items, func(i client.EventOutItem) []string {
-				return []string{i.ID, or(i.ProfileKey, ""), or(i.Status, ""), or(i.Reason, ""), or(i.Detail, "")}
+			return Table(out, "ID|PROFILE|ADDRESS|STATUS|REASON|DETAIL", found.Items, func(i client.EventOutItem) []string {
+				return []string{i.ID, or(i.ProfileKey, ""), or(i.Address, ""), or(i.Status, ""), or(i.Reason, ""), or(i.Detail, "")}
 			})
 		})
 	})
