@@ -71,26 +71,53 @@ func (k *Key) fields() []any {
 	return []any{&k.ID, &k.WorkspaceID, &k.Name, &k.Prefix, &k.Scopes, &k.CreatedAt, &k.LastUsedAt, &k.RevokedAt}
 }
 
+// MaxKeys is how many keys that are not revoked a workspace has at most: the times of their last
+// uses are rows that are written.
+const MaxKeys = 1_000
+
 // CreateKey makes a key and returns its token, which is not stored. Creating one
 // id twice makes one key. While the key is unused, the response of the first
 // attempt may have been lost, so a later attempt replaces the token. An earlier
-// attempt that arrives late does not, since the client may have the later token.
+// attempt that arrives late does not, since the client may have the later token. The error is
+// too_many_keys if the workspace has MaxKeys others.
 func (w *Workspaces) CreateKey(ctx context.Context, workspaceID uuid.UUID, n NewKey) (Key, string, error) {
 	if err := checkScopes(n.Scopes); err != nil {
 		return Key{}, "", err
 	}
 	token := newToken()
 	sum, _ := hashOf(token)
-	made, err := fence.One(ctx, w.pool, pgx.RowToStructByName[Key], `
-		insert into api_keys (workspace_id, id, name, prefix, hash, scopes, attempt) values ($1, $2, $3, $4, $5, $6, $7)
-		on conflict (workspace_id, id) do update set prefix = excluded.prefix, hash = excluded.hash, attempt = excluded.attempt
-		where api_keys.attempt < excluded.attempt and api_keys.last_used_at is null and api_keys.revoked_at is null
-		returning `+keyColumns, workspaceID, n.ID, n.Name, token[:prefixLen], sum[:], n.Scopes, max(1, n.Attempt))
+	var made Key
+	err := fence.Transact(ctx, w.pool, func(tx pgx.Tx) (err error) {
+		if err := countKeys(ctx, tx, workspaceID, n.ID); err != nil {
+			return err
+		}
+		rows, _ := tx.Query(ctx, `
+			insert into api_keys (workspace_id, id, name, prefix, hash, scopes, attempt) values ($1, $2, $3, $4, $5, $6, $7)
+			on conflict (workspace_id, id) do update set prefix = excluded.prefix, hash = excluded.hash, attempt = excluded.attempt
+			where api_keys.attempt < excluded.attempt and api_keys.last_used_at is null and api_keys.revoked_at is null
+			returning `+keyColumns, workspaceID, n.ID, n.Name, token[:prefixLen], sum[:], n.Scopes, max(1, n.Attempt))
+		made, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Key])
+		return err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Key{}, "", &lemma.Error{Kind: lemma.Conflict, Code: "already_used",
 			Message: "this key exists and has been used; its token cannot be shown again"}
 	}
 	return made, token, lemma.Wrap(err, "create key")
+}
+
+// countKeys returns an error if the workspace has MaxKeys besides one. Creations count each other.
+func countKeys(ctx context.Context, tx pgx.Tx, ws, besides uuid.UUID) error {
+	if _, err := tx.Exec(ctx, `select from workspaces where id = $1 for no key update`, ws); err != nil {
+		return err
+	}
+	var others int
+	err := tx.QueryRow(ctx, `select count(*) from api_keys where workspace_id = $1 and revoked_at is null and id <> $2`, ws, besides).Scan(&others)
+	if err == nil && others >= MaxKeys {
+		err = &lemma.Error{Kind: lemma.Conflict, Code: "too_many_keys",
+			Message: fmt.Sprintf("the workspace has %d API keys; revoke one", MaxKeys)}
+	}
+	return err
 }
 
 // checkScopes returns an error with each unknown scope.

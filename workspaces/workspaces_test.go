@@ -136,6 +136,35 @@ func TestUnknownScopesAreNamed(t *testing.T) {
 	kind(t, err, lemma.Invalid)
 }
 
+// A workspace has so many keys that are not revoked, also when two are created at a time. A
+// repeated request does not count its own key.
+func TestTooManyKeys(t *testing.T) {
+	b := setup(t)
+	b.Exec(`insert into api_keys (workspace_id, id, name, prefix, hash, scopes)
+		select $1, gen_random_uuid(), 'x', 'lk_x', sha256(n::text::bytea), '{admin}' from generate_series(2, $2) n`, b.Workspace, MaxKeys)
+	last := NewKey{ID: lemma.NewID(), Name: "last", Scopes: []string{Admin}}
+	of := func(n NewKey) error {
+		_, _, err := b.CreateKey(t.Context(), b.Workspace, n)
+		return err
+	}
+	tx, err := b.Pool.Begin(t.Context()) // another creation
+	b.Must(err)
+	b.Must(countKeys(t.Context(), tx, b.Workspace, lemma.NewID()))
+	_, err = tx.Exec(t.Context(), `insert into api_keys (workspace_id, id, name, prefix, hash, scopes)
+		values ($1, gen_random_uuid(), 'x', 'lk_x', 'x', '{admin}')`, b.Workspace)
+	b.Must(err)
+	waited := make(chan error, 1)
+	go func() { waited <- of(NewKey{ID: lemma.NewID(), Name: "x", Scopes: []string{Admin}}) }()
+	pgtest.WaitForLocks(t, b.Pool, 1)
+	b.Must(tx.Commit(t.Context()))
+	kind(t, <-waited, lemma.Conflict)
+	b.Exec(`update api_keys set revoked_at = now() where hash = 'x'`)
+	b.Must(of(last))
+	kind(t, of(NewKey{ID: lemma.NewID(), Name: "x", Scopes: []string{Admin}}), lemma.Conflict)
+	last.Attempt = 2
+	b.Must(of(last))
+}
+
 func TestCreatingOneIDTwice(t *testing.T) {
 	b := setup(t)
 	n := NewKey{ID: lemma.NewID(), Name: "x", Scopes: []string{Admin}}
