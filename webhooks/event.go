@@ -86,7 +86,7 @@ func (w *Webhooks) readEventItems(ctx context.Context, ws, origin uuid.UUID, nam
 
 func (w *Webhooks) notificationItems(ctx context.Context, ws, origin uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
 	rows, _ := w.pool.Query(ctx, `
-		select r.key, s.profile_key, s.status, s.reason, null, null, coalesce(r.detail, '')
+		select r.key, s.profile_key, s.status, s.reason, null as channel, null as address, coalesce(r.detail, '')
 		from unnest($3::uuid[], $4::text[]) with ordinality as r (key, detail, i)
 		left join lateral (
 			select s.profile_key, s.status, s.reason from notification_status s
@@ -98,7 +98,7 @@ func (w *Webhooks) notificationItems(ctx context.Context, ws, origin uuid.UUID, 
 
 func (w *Webhooks) enrollmentItems(ctx context.Context, ws uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
 	rows, _ := w.pool.Query(ctx, `
-		select r.key, e.profile_key, e.status, e.exit_reason, null, null, coalesce(r.detail, '')
+		select r.key, e.profile_key, e.status, e.exit_reason, null as channel, null as address, coalesce(r.detail, '')
 		from unnest($2::uuid[], $3::text[]) with ordinality as r (key, detail, i)
 		left join lateral (
 			select e.profile_key, e.status, e.exit_reason from enrollments e
@@ -110,7 +110,7 @@ func (w *Webhooks) enrollmentItems(ctx context.Context, ws uuid.UUID, keys []uui
 
 func (w *Webhooks) suppressionItems(ctx context.Context, ws uuid.UUID, keys []uuid.UUID, details []string) ([]EventItem, error) {
 	rows, _ := w.pool.Query(ctx, `
-		select r.key, null, null, null, s.channel, nullif(s.address, ''), coalesce(r.detail, '')
+		select r.key, null as profile_key, null as status, null as reason, s.channel, nullif(s.address, ''), coalesce(r.detail, '')
 		from unnest($2::uuid[], $3::text[]) with ordinality as r (key, detail, i)
 		left join lateral (
 			select s.channel, s.address from suppressions s

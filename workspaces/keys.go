@@ -112,7 +112,8 @@ func countKeys(ctx context.Context, tx pgx.Tx, ws, besides uuid.UUID) error {
 		return err
 	}
 	var others int
-	err := tx.QueryRow(ctx, `select count(*) from api_keys where workspace_id = $1 and revoked_at is null and id <> $2`, ws, besides).Scan(&others)
+	err := tx.QueryRow(ctx, `
+		select count(*) from api_keys where workspace_id = $1 and revoked_at is null and id <> $2`, ws, besides).Scan(&others)
 	if err == nil && others >= MaxKeys {
 		err = &lemma.Error{Kind: lemma.Conflict, Code: "too_many_keys",
 			Message: fmt.Sprintf("the workspace has %d API keys; revoke one", MaxKeys)}
