@@ -40,6 +40,7 @@ func (planBody) status() int { return http.StatusOK }
 func showPlan(p flows.Plan) planBody {
 	b := planBody{client.FlowPlan{Version: p.Version, LiveVersion: p.Live, InFlight: client.InFlight(p.InFlight),
 		Nodes: each(p.Nodes, showPlannedNode), Stranded: p.Stranded, Timers: each(p.Timers, showTimer),
+		NodesLeftOut: p.NodesLeftOut, TimersLeftOut: p.TimersLeftOut,
 		Changes: each(p.Changes, showChange), Enrolls: p.Enrolls, Unknown: orNull(p.Unknown)}, p.ETag}
 	b.InFlight.Map = neverNull(b.InFlight.Map)
 	return b

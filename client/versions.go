@@ -49,12 +49,15 @@ type FlowPlan struct {
 	Version     int           `json:"version"`
 	LiveVersion *int          `json:"live_version"`
 	InFlight    InFlight      `json:"in_flight"`
-	Nodes       []PlannedNode `json:"nodes"`
+	Nodes       []PlannedNode `json:"nodes"`    // 1,000 at most, stranded and larger ones first
 	Stranded    int64         `json:"stranded"` // if above 0, publishing with move is refused
 	Timers      []TimerChange `json:"timers"`
 	Changes     []FlowChange  `json:"changes"`
 	Enrolls     *int64        `json:"enrolls"`                // by the first poll of the audience; nil: unknown
 	Unknown     *string       `json:"enrolls_unknown_reason"` // why
+
+	NodesLeftOut  int `json:"nodes_left_out"`
+	TimersLeftOut int `json:"timers_left_out"`
 
 	ETag string `json:"-"` // of the flow, templates and audience: PublishFlowVersion with IfMatch of it publishes what was planned, or nothing
 }

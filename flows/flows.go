@@ -109,15 +109,18 @@ type Plan struct {
 	Version  int
 	Live     *int
 	InFlight InFlight
-	Nodes    []PlannedNode // active enrollments in other versions
+	Nodes    []PlannedNode // active enrollments in other versions: 1,000 at most, stranded and larger ones first
 	// Of these: on a node that is gone and not mapped, or able to reach one. Publishing
 	// with move is refused if there are any.
 	Stranded int64
-	Timers   []TimerChange
-	Changes  []graph.Difference
-	Enrolls  *int64 // profiles that the first poll of the audience would enroll; 0: no trigger on the audience, nil: unknown
-	Unknown  string // why not
-	ETag     Tag    // the flow's is read first: a Publish with it publishes what was planned, or fails
+	Timers   []TimerChange // 1,000 at most, those of most enrollments
+
+	NodesLeftOut, TimersLeftOut int
+
+	Changes []graph.Difference
+	Enrolls *int64 // profiles that the first poll of the audience would enroll; 0: no trigger on the audience, nil: unknown
+	Unknown string // why not
+	ETag    Tag    // the flow's is read first: a Publish with it publishes what was planned, or fails
 }
 
 // PlannedNode counts the enrollments on a node, and the action on them.

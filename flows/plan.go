@@ -60,7 +60,11 @@ func (f *Flows) plan(ctx context.Context, ws uuid.UUID, now Flow, v Version, in 
 	}
 	err = pgx.BeginTxFunc(ctx, f.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		t, err := newForecast(ctx, tx, ws, flow, n, would.def, in)
-		p.Nodes, p.Stranded, p.Timers = t.nodes, t.stranded, t.timers
+		p.Stranded = t.stranded
+		p.Nodes, p.NodesLeftOut = most(t.nodes, func(a, b PlannedNode) int {
+			return cmp.Or(cmp.Compare(rank(b), rank(a)), cmp.Compare(b.Waiting+b.Due, a.Waiting+a.Due))
+		})
+		p.Timers, p.TimersLeftOut = most(t.timers, func(a, b TimerChange) int { return cmp.Compare(b.Waiting, a.Waiting) })
 		return err
 	})
 	if err != nil {
@@ -70,6 +74,41 @@ func (f *Flows) plan(ctx context.Context, ws uuid.UUID, now Flow, v Version, in 
 		return Plan{}, answered(err, fmt.Sprintf("plan version %d of flow %s", n, flow))
 	}
 	return p, nil
+}
+
+// mostPlanned is how many nodes and how many timers a plan has at most: a flow has up to 1,000
+// versions of 200 nodes.
+const mostPlanned = 1_000
+
+// most returns the first mostPlanned by an order, in the order that they have, and how many others there are.
+func most[T any](all []T, order func(a, b T) int) (first []T, others int) {
+	if len(all) <= mostPlanned {
+		return all, 0
+	}
+	type placed struct {
+		of T
+		at int
+	}
+	ordered := make([]placed, len(all))
+	for i, of := range all {
+		ordered[i] = placed{of, i}
+	}
+	slices.SortStableFunc(ordered, func(a, b placed) int { return order(a.of, b.of) })
+	ordered = ordered[:mostPlanned]
+	slices.SortFunc(ordered, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
+	first = make([]T, mostPlanned)
+	for i, p := range ordered {
+		first[i] = p.of
+	}
+	return first, len(all) - mostPlanned
+}
+
+// rank is above 0 if publishing is refused because of a node.
+func rank(n PlannedNode) int {
+	if n.Action == graph.Stranded {
+		return 1
+	}
+	return 0
 }
 
 // changesTo are the differences of a published text to the live version.

@@ -320,7 +320,10 @@ func (p publication) takeOver(ctx context.Context, tx pgx.Tx) error {
 	return startMove(ctx, tx, p.ws, p.flow, &p.version, p.in.Map, "")
 }
 
-// refuseToStrand names every node with enrollments, or reachable by them, that the new
+// mostStranded is how many nodes an error names.
+const mostStranded = 200
+
+// refuseToStrand names the nodes with enrollments, or reachable by them, that the new
 // version lacks.
 func (t forecast) refuseToStrand() error {
 	if t.stranded == 0 {
@@ -339,6 +342,10 @@ func (t forecast) refuseToStrand() error {
 	slices.Sort(nodes)
 	e := &lemma.Error{Kind: lemma.Conflict, Code: "would_strand",
 		Message: fmt.Sprintf("%d enrollments are on nodes that the version does not have, or can reach them: map these nodes", t.stranded)}
+	if len(nodes) > mostStranded {
+		e.Message += fmt.Sprintf("; %d of %d nodes are named", mostStranded, len(nodes))
+		nodes = nodes[:mostStranded]
+	}
 	for _, node := range nodes {
 		e.Fields = append(e.Fields, lemma.Field{Pointer: "/in_flight/map" + lemma.Pointer(node), Code: "would_strand",
 			Detail: fmt.Sprintf("%d are at %q", counts[node], node)})

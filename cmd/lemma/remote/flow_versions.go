@@ -105,6 +105,9 @@ func showPlan(out io.Writer, p client.FlowPlan) error {
 			return err
 		}
 	}
+	if p.NodesLeftOut > 0 || p.TimersLeftOut > 0 {
+		fmt.Fprintf(out, "Left out: %d nodes and %d timers with fewer enrollments.\n", p.NodesLeftOut, p.TimersLeftOut)
+	}
 	_, err := fmt.Fprintf(out, "The plan is for ETag %s: with --if-match=%s, publish does exactly this or nothing.\n",
 		bare(p.ETag), bare(p.ETag))
 	return err
