@@ -195,7 +195,7 @@ func TestBatchesOfAWrongClockAreReadAgain(t *testing.T) {
 			b.insert(2, 2, 2)
 			s, a := b.readAgain(2, anHour)
 			b.Exec(`update batches set ` + set)
-			a.set(1, AudienceRow{Addresses: []string{address(1)}, OptedOut: true})
+			a.set(1, AudienceRow{Addresses: []string{addressOf(1)}, OptedOut: true})
 			b.work(s)
 			b.wantCounts(notifications.Counts{Sent: 1, Skipped: 1})
 		})

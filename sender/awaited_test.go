@@ -63,7 +63,7 @@ func TestASecondAttemptWaitsForEvents(t *testing.T) {
 			b := setup(t)
 			b.reports()
 			b.insert(10, 10, 2)
-			b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
+			b.carrier.then[addressOf(1)] = []Outcome{Unknown, Accepted}
 			s := b.sender()
 			b.work(s)
 			c.then(b)
@@ -101,7 +101,7 @@ func TestEventsAreAwaitedOfProvidersThatReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			b.insert(10, 10, 2)
-			b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
+			b.carrier.then[addressOf(1)] = []Outcome{Unknown, Accepted}
 			b.Exec(`update providers set receives = $2 where id = $1`, b.provider, c.receives)
 			if c.publicURL {
 				b.Exec(storePublicURL)
@@ -135,7 +135,7 @@ func TestExplainShowsThatEventsAreAwaited(t *testing.T) {
 	for name, call := range map[string]func(b *bundle, s *Sender) (row int){
 		"left": func(b *bundle, s *Sender) int {
 			b.insert(1, 1, 2)
-			b.carrier.then[address(0)] = []Outcome{Unknown}
+			b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 			b.work(s)
 			return 0
 		},
@@ -260,7 +260,7 @@ func TestTheLastWindowIsNotOrphaned(t *testing.T) {
 	b := setup(t)
 	b.reports()
 	b.insert(10, 10, 2)
-	b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[addressOf(1)] = []Outcome{Unknown, Accepted}
 	s := b.sender()
 	b.work(s)
 	b.report(5, 1, events.TypeDelivered, b.calledAt().Add(-10*time.Millisecond))

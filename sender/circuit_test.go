@@ -221,7 +221,7 @@ func TestRefusalsOpenTheCircuit(t *testing.T) {
 	b := setup(t)
 	b.insert(60, 30, 2)
 	for i := range 60 {
-		b.carrier.then[address(i)] = []Outcome{NotAccepted, NotAccepted}
+		b.carrier.then[addressOf(i)] = []Outcome{NotAccepted, NotAccepted}
 	}
 	s := b.sender(func(c *Config) { c.CircuitAfter = 25 })
 	b.work(s)

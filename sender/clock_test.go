@@ -91,7 +91,7 @@ func TestAnAnswerIsAfterTheOpeningOfItsWindow(t *testing.T) {
 func TestEventsOfResponsesHaveTheTimeOfTheDatabase(t *testing.T) {
 	b := setup(t)
 	ref := b.insert(2, 2, 2)[0]
-	b.carrier.then[address(0)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(0)] = []Outcome{NotAccepted}
 	now := time.Now().Add(4 * time.Hour)
 	pgtest.SetClock(t, b.Pool, now)
 	s := b.sender()

@@ -42,7 +42,7 @@ func TestABatchWhoseClaimsCrashIsEnded(t *testing.T) {
 	if len(b.paused) != 1 || b.paused[0] != batchCrashed {
 		t.Errorf("paused for %q", b.paused)
 	}
-	if status, reason := b.status(0); status != "skipped" || reason != batchCrashed || b.carrier.called(address(0)) != 0 {
+	if status, reason := b.status(0); status != "skipped" || reason != batchCrashed || b.carrier.called(addressOf(0)) != 0 {
 		t.Errorf("it is %s (%s)", status, reason)
 	}
 	b.wantCounts(notifications.Counts{Skipped: 3})
@@ -54,13 +54,13 @@ func TestABatchWhoseClaimsCrashIsEnded(t *testing.T) {
 // The first attempt may have arrived, so the second is orphaned and not skipped.
 func TestASecondAttemptWhoseClaimsCrashIsOrphaned(t *testing.T) {
 	b := setup(t)
-	b.carrier.then[address(0)] = []Outcome{Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 	b.insert(1, 1, 2)
 	s := b.sender()
 	b.work(s)
 	b.reap(s)
 	b.crash(s, maxCrashes)
-	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
+	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(addressOf(0)) != 1 {
 		t.Errorf("it is %s (%s)", status, reason)
 	}
 	b.wantCounts(notifications.Counts{Orphaned: 1})
@@ -88,8 +88,8 @@ func TestABatchThatCannotBeReapedStopsNoOther(t *testing.T) {
 func TestCrashesAreCountedInARow(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
-	b.carrier.then[address(0)] = []Outcome{NotAccepted}
-	b.carrier.then[address(1)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(0)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(1)] = []Outcome{NotAccepted}
 	s := b.sender()
 	b.crash(s, maxCrashes-1)
 	b.makeDue()
@@ -138,7 +138,7 @@ func (b *bundle) panicAt(s *Sender, i int) {
 	b.T.Helper()
 	d, err := s.content(bg, b.Workspace, b.origin)
 	b.Must(err)
-	render, killer := d.renderMessage, strings.Split(address(i), "@")[0][1:]
+	render, killer := d.renderMessage, strings.Split(addressOf(i), "@")[0][1:]
 	d.renderMessage = func(payload, link string, t message.Tracking, within time.Duration) (message.Content, [][2]string, error) {
 		if strings.Contains(payload, `"N`+killer+`"`) {
 			panic("killed while rendering")
@@ -195,8 +195,8 @@ func TestOnlyTheRowThatKillsWorkersIsSkipped(t *testing.T) {
 				t.Errorf("%+v", sum)
 			}
 			for j := range 60 {
-				if n := b.carrier.called(address(j)); (n == 1) == (j == i) {
-					t.Errorf("%s was called %d times", address(j), n)
+				if n := b.carrier.called(addressOf(j)); (n == 1) == (j == i) {
+					t.Errorf("%s was called %d times", addressOf(j), n)
 				}
 			}
 			e, err := b.ledger.Explain(bg, b.Workspace, b.origin, keyOf(i))

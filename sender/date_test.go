@@ -23,21 +23,21 @@ func TestDateIsWhenItIsCalled(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
 	b.Exec(`update notifications set created_at = now() - interval '3 hours' where workspace_id = $1`, b.Workspace)
-	b.carrier.then[address(1)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(1)] = []Outcome{NotAccepted}
 	s := b.sender()
 	b.work(s)
-	first := b.carrier.sent[address(1)][0].Date
-	b.nextSecond(address(1))
+	first := b.carrier.sent[addressOf(1)][0].Date
+	b.nextSecond(addressOf(1))
 	b.makeDue()
 	b.work(s)
-	for i, calls := range [][]Message{b.carrier.sent[address(0)], b.carrier.sent[address(1)]} {
+	for i, calls := range [][]Message{b.carrier.sent[addressOf(0)], b.carrier.sent[addressOf(1)]} {
 		for _, m := range calls {
 			if age := time.Since(m.Date); age < 0 || age > time.Minute {
 				t.Errorf("recipient %d: a date of %v ago", i, age)
 			}
 		}
 	}
-	if again := b.carrier.sent[address(1)][1].Date; !again.After(first) {
+	if again := b.carrier.sent[addressOf(1)][1].Date; !again.After(first) {
 		t.Errorf("a message that was not accepted is called again with the date %v of the first call", again)
 	}
 }
@@ -100,9 +100,9 @@ func TestDateSurvivesACrash(t *testing.T) {
 	<-reached
 	s := b.sender()
 	b.reap(s)
-	b.nextSecond(address(0))
+	b.nextSecond(addressOf(0))
 	b.work(s)
-	sent := b.carrier.sent[address(0)]
+	sent := b.carrier.sent[addressOf(0)]
 	if len(sent) != 2 || !sent[0].Date.Equal(sent[1].Date) || sent[0].Date.IsZero() {
 		t.Errorf("%d messages, dates %v and %v", len(sent), sent[0].Date, sent[len(sent)-1].Date)
 	}
@@ -122,12 +122,12 @@ func TestDateAfterTheClockWentBack(t *testing.T) {
 	if err != nil || e.DeliveriesAtMost != 1 || e.DeliveriesPossible != 2 {
 		t.Errorf("after the first call: at most %d deliveries, %d possible; %v", e.DeliveriesAtMost, e.DeliveriesPossible, err)
 	}
-	b.nextSecond(address(recipients[3]))
+	b.nextSecond(addressOf(recipients[3]))
 	b.work(b.sender())
 	b.reap(b.sender())
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 10})
-	if sent := b.carrier.sent[address(recipients[3])]; len(sent) != 2 || !sent[0].Date.Equal(sent[1].Date) {
+	if sent := b.carrier.sent[addressOf(recipients[3])]; len(sent) != 2 || !sent[0].Date.Equal(sent[1].Date) {
 		t.Errorf("%d messages, with the dates %v and %v", len(sent), sent[0].Date, sent[len(sent)-1].Date)
 	}
 }

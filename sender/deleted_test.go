@@ -24,7 +24,7 @@ func TestAProviderStaysUntilItsBatchesHaveEnded(t *testing.T) {
 	refused("ready")
 	at(s, "called", 1, func() { refused("leased") })
 	for i := range 10 {
-		b.carrier.then[address(i)] = []Outcome{Unknown}
+		b.carrier.then[addressOf(i)] = []Outcome{Unknown}
 	}
 	if _, err := s.Work(bg, refs[0]); err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func TestDerivedFields(t *testing.T) {
 	for _, c := range derivedCases {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
-			b.carrier.then[address(0)] = c.calls
+			b.carrier.then[addressOf(0)] = c.calls
 			b.insert(3, 3, c.maxAttempts)
 			c.reach(b, b.sender(func(c *Config) { c.MaxWindow = 1 }))
 			if d := cmp.Diff(c.want, b.derived(0)); d != "" {

@@ -41,7 +41,7 @@ func (b *bundle) wantEvents(statuses map[string]int64) {
 func TestNoEventWithoutASubscription(t *testing.T) {
 	b := setup(t)
 	b.Exec(`delete from webhook_subscriptions where type = 'notification.sent'`)
-	b.carrier.then[address(1)] = []Outcome{Rejected}
+	b.carrier.then[addressOf(1)] = []Outcome{Rejected}
 	b.insert(3, 10, 1)
 	s := b.sender()
 	b.work(s)

@@ -163,7 +163,7 @@ func TestExplainOfRandomHistories(t *testing.T) {
 func TestExplainOfAResolvedNotificationWithoutItsEvents(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 1)
-	b.carrier.then[address(0)] = []Outcome{Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 	s := b.sender()
 	b.work(s)
 	b.reap(s)

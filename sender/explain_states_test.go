@@ -144,7 +144,7 @@ func TestExplainPredicts(t *testing.T) {
 	for _, c := range moments {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
-			b.carrier.then[address(0)] = c.calls
+			b.carrier.then[addressOf(0)] = c.calls
 			b.carrier.rest = Unknown
 			b.insert(1, 1, c.maxAttempts)
 			s := b.sender()
@@ -153,7 +153,7 @@ func TestExplainPredicts(t *testing.T) {
 			release()
 			b.worst()
 			made := 0
-			for n := range b.carrier.called(address(0)) {
+			for n := range b.carrier.called(addressOf(0)) {
 				if n >= len(c.calls) || c.calls[n] == Accepted || c.calls[n] == Unknown {
 					made++
 				}

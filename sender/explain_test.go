@@ -36,7 +36,7 @@ func TestExplain(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
-			b.carrier.then[address(0)] = c.calls
+			b.carrier.then[addressOf(0)] = c.calls
 			b.insert(1, 1, c.maxAttempts)
 			s := b.sender()
 			for range 3 {
@@ -77,10 +77,10 @@ func TestExplainLeavesOutOtherRows(t *testing.T) {
 	b := setup(t)
 	b.insert(5, 5, 2)
 	recipients := b.recipients()
-	b.carrier.then[address(recipients[1])] = []Outcome{Unknown, NotAccepted}
-	b.carrier.then[address(recipients[2])] = []Outcome{NotAccepted}
-	b.carrier.then[address(recipients[3])] = []Outcome{Unknown, Unknown}
-	b.carrier.then[address(recipients[4])] = []Outcome{Rejected}
+	b.carrier.then[addressOf(recipients[1])] = []Outcome{Unknown, NotAccepted}
+	b.carrier.then[addressOf(recipients[2])] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(recipients[3])] = []Outcome{Unknown, Unknown}
+	b.carrier.then[addressOf(recipients[4])] = []Outcome{Rejected}
 	for range 3 { // the retry batch has the rows 1 and 3, and row 3 is split from it
 		b.work(b.sender())
 		b.reap(b.sender())
@@ -107,7 +107,7 @@ func TestExplainLeavesOutOtherRows(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("the steps of row %d differ (-want +got): %s", ordinal, d)
 		}
-		if n := b.carrier.called(address(recipients[ordinal])); e.DeliveriesAtMost > n {
+		if n := b.carrier.called(addressOf(recipients[ordinal])); e.DeliveriesAtMost > n {
 			t.Errorf("row %d was called %d times: %d deliveries at most: %s", ordinal, n, e.DeliveriesAtMost, e.Summary)
 		}
 	}
@@ -119,9 +119,9 @@ func TestExplainCountsNoCallOfAnotherRow(t *testing.T) {
 	b := setup(t)
 	b.insert(10, 10, 2)
 	recipients := b.recipients()
-	b.carrier.then[address(recipients[1])] = []Outcome{Unknown}
-	b.carrier.then[address(recipients[9])] = []Outcome{Unknown}
-	b.carrier.then[address(recipients[5])] = []Outcome{NotAccepted, Unknown}
+	b.carrier.then[addressOf(recipients[1])] = []Outcome{Unknown}
+	b.carrier.then[addressOf(recipients[9])] = []Outcome{Unknown}
+	b.carrier.then[addressOf(recipients[5])] = []Outcome{NotAccepted, Unknown}
 	b.work(b.sender())
 	b.reap(b.sender())
 	b.work(b.sender()) // the second attempts of 1 and 9
@@ -152,7 +152,7 @@ func TestExplainOfARowThatAWindowLeavesOut(t *testing.T) {
 func TestExplainShowsLateEvidence(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
-	b.carrier.then[address(0)] = []Outcome{Unknown, Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown, Unknown}
 	s := b.sender()
 	b.work(s)
 	b.reap(s)
@@ -169,17 +169,17 @@ func TestExplainShowsLateEvidence(t *testing.T) {
 // time for it, which are not sent; also when the template has a newer version by then.
 func TestTheSecondMessageIsTheFirst(t *testing.T) {
 	b := setup(t)
-	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown, Accepted}
 	b.insert(1, 1, 2)
 	b.work(b.sender())
-	b.nextSecond(address(0))
+	b.nextSecond(addressOf(0))
 	b.Exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
 		values ($1, $2, 2, 'New', 'New', 'New', '{}')`, b.Workspace, b.provider)
 	b.Exec(`update templates set version = 2 where workspace_id = $1`, b.Workspace)
 	other := b.sender()
 	b.reap(other)
 	b.work(other)
-	messages := b.carrier.sent[address(0)]
+	messages := b.carrier.sent[addressOf(0)]
 	if len(messages) != 2 || messages[0].Attempt != 1 || messages[1].Attempt != 2 {
 		t.Fatalf("%d messages", len(messages))
 	}
@@ -192,7 +192,7 @@ func TestTheSecondMessageIsTheFirst(t *testing.T) {
 // A resolution does not make an orphan callable.
 func TestAResolvedOrphanIsNotCalledAgain(t *testing.T) {
 	b := setup(t)
-	b.carrier.then[address(0)] = []Outcome{Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 	b.insert(1, 1, 1)
 	s := b.sender()
 	b.work(s)
@@ -225,7 +225,7 @@ func TestEvidenceOfTheFirstAttemptIsOneDelivery(t *testing.T) {
 	b.reap(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 1})
 	e, want := b.explain(), "sent: the carrier accepted it on attempt 1; it may have been delivered twice"
-	if b.carrier.called(address(0)) != 1 || e.Summary != want || e.DeliveriesAtLeast != 1 || e.DeliveriesAtMost != 2 ||
+	if b.carrier.called(addressOf(0)) != 1 || e.Summary != want || e.DeliveriesAtLeast != 1 || e.DeliveriesAtMost != 2 ||
 		e.Notification.Attempts != 2 { // the second may have been made
 		t.Errorf("%d deliveries at least, %d at most, %d attempts: %s\nwant %s", e.DeliveriesAtLeast, e.DeliveriesAtMost,
 			e.Notification.Attempts, e.Summary, want)

@@ -17,15 +17,15 @@ func TestHeadersAreRenderedForEachRecipient(t *testing.T) {
 	b.Exec(`update notifications set payload = '{"name":"N 1&é"}' where profile_key = '1'`)
 	b.Exec(`update contents set headers = headers || '{"X-Raw": "{{ raw }}"}'`)
 	b.Exec(`update notifications set payload = '{"name":"N2","raw":"a\r\nBcc: x@shop.example"}' where profile_key = '2'`)
-	b.carrier.then[address(1)] = []Outcome{Unknown}
+	b.carrier.then[addressOf(1)] = []Outcome{Unknown}
 	b.work(b.sender())
 	b.reap(b.sender())
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 1})
-	if status, reason := b.status(2); status != "skipped" || reason != "template_error" || b.carrier.called(address(2)) != 0 {
-		t.Errorf("a line break: %s (%s), %d calls", status, reason, b.carrier.called(address(2)))
+	if status, reason := b.status(2); status != "skipped" || reason != "template_error" || b.carrier.called(addressOf(2)) != 0 {
+		t.Errorf("a line break: %s (%s), %d calls", status, reason, b.carrier.called(addressOf(2)))
 	}
-	sent := b.carrier.sent[address(1)]
+	sent := b.carrier.sent[addressOf(1)]
 	if len(sent) != 2 {
 		t.Fatalf("%d calls", len(sent))
 	}

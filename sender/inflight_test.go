@@ -123,7 +123,7 @@ func TestAnUncalledWindowIsNotUnknown(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(40, 40, 1)
 	for i := range 40 {
-		b.carrier.then[address(i)] = []Outcome{Unknown}
+		b.carrier.then[addressOf(i)] = []Outcome{Unknown}
 	}
 	s := b.sender()
 	at(s, "committing", 2, s.Drain)

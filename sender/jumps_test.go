@@ -36,7 +36,7 @@ func TestAClockSetAheadEndsNoLease(t *testing.T) {
 			b.WantCount(1, `select count(*) from batches where status = 'leased'`)
 			finish()
 			b.WantCount(1, `select count(*) from batches where status = 'done'`)
-			if n := b.carrier.called(address(0)); n != 1 {
+			if n := b.carrier.called(addressOf(0)); n != 1 {
 				t.Errorf("the recipient got %d copies", n)
 			}
 		})

@@ -20,7 +20,7 @@ func TestALeasedBatchIsNotClaimed(t *testing.T) {
 	if _, err := b.sender().Work(ctx, refs[0]); err != nil {
 		t.Fatal(err)
 	}
-	if n := b.carrier.called(address(0)); n != 0 {
+	if n := b.carrier.called(addressOf(0)); n != 0 {
 		t.Errorf("called %d times without the lease", n)
 	}
 	close(release)
@@ -57,7 +57,7 @@ func testAnOldToken(t *testing.T, point string) {
 	<-holding
 	close(release)
 	b.Must(<-done)
-	if n := b.carrier.called(address(0)); n != 0 {
+	if n := b.carrier.called(addressOf(0)); n != 0 {
 		t.Errorf("called %d times under a token that was lost", n)
 	}
 	close(letGo)
@@ -86,14 +86,14 @@ func TestALostLeaseKeepsRejections(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
 	for i := range 10 {
-		b.carrier.then[address(i)] = []Outcome{Rejected, Accepted}
+		b.carrier.then[addressOf(i)] = []Outcome{Rejected, Accepted}
 	}
 	slow, s := b.sender(), b.sender()
 	finish := b.pausedWork(slow, refs[0], "committing", 2)
 	b.reap(s)
 	finish()
 	b.work(s) // the retry batch
-	if n := b.carrier.called(address(3)); n != 1 {
+	if n := b.carrier.called(addressOf(3)); n != 1 {
 		t.Errorf("called %d times although its rejection was known", n)
 	}
 	b.wantCounts(notifications.Counts{Failed: 10})

@@ -55,8 +55,8 @@ func (b *bundle) insertFor(to string) (origin uuid.UUID) {
 func TestTheReaperAsksTheCarrierBeforeItRetries(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
-	b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
-	b.carrier.then[address(2)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[addressOf(1)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[addressOf(2)] = []Outcome{Unknown, Accepted}
 	s, carrier := b.listed()
 	begun := time.Now()
 	carrier.list = func(m *Message, since, until time.Time) ([]string, error) {
@@ -69,7 +69,7 @@ func TestTheReaperAsksTheCarrierBeforeItRetries(t *testing.T) {
 		if err != nil {
 			t.Errorf("the batches are locked: %v", err)
 		}
-		if m.To == address(1) {
+		if m.To == addressOf(1) {
 			return []string{"SM1"}, nil
 		}
 		return nil, nil
@@ -80,7 +80,7 @@ func TestTheReaperAsksTheCarrierBeforeItRetries(t *testing.T) {
 	}
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 3})
-	if one, two := b.carrier.called(address(1)), b.carrier.called(address(2)); one != 1 || two != 2 {
+	if one, two := b.carrier.called(addressOf(1)), b.carrier.called(addressOf(2)); one != 1 || two != 2 {
 		t.Errorf("called %d and %d times, want 1 and 2", one, two)
 	}
 	for _, m := range carrier.asked {
@@ -98,7 +98,7 @@ func TestTheReaperAsksTheCarrierBeforeItRetries(t *testing.T) {
 func TestTheReaperAsksTheCarrierBeforeItOrphans(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 1)
-	b.carrier.then[address(0)] = []Outcome{Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 	s, _ := b.listed("SM1")
 	b.work(s)
 	if r := b.reap(s); r.Settled != 1 || r.Orphaned != 0 {
@@ -111,7 +111,7 @@ func TestTheReaperAsksTheCarrierBeforeItOrphans(t *testing.T) {
 func TestASecondAttemptIsLookedUp(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 2)
-	b.carrier.then[address(0)] = []Outcome{Unknown, Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown, Unknown}
 	s, carrier := b.listed()
 	b.work(s)
 	b.reap(s)
@@ -128,7 +128,7 @@ func TestASecondAttemptIsLookedUp(t *testing.T) {
 func TestACarrierThatGivesNoList(t *testing.T) {
 	b := setup(t)
 	b.insert(2, 1, 2)
-	b.carrier.then[address(0)], b.carrier.then[address(1)] = []Outcome{Unknown}, []Outcome{Unknown}
+	b.carrier.then[addressOf(0)], b.carrier.then[addressOf(1)] = []Outcome{Unknown}, []Outcome{Unknown}
 	s, carrier := b.listed()
 	carrier.list = func(*Message, time.Time, time.Time) ([]string, error) { return nil, errors.New("no answer") }
 	b.work(s)
@@ -157,10 +157,10 @@ func TestMessagesOfOtherCallsProveNothing(t *testing.T) {
 			b := setup(t)
 			b.insert(1, 1, 2)
 			s, _ := b.listed(c.listed...)
-			b.carrier.then[address(0)] = []Outcome{Unknown}
+			b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 			b.work(s)
-			b.insertFor(address(0))
-			b.carrier.then[address(0)] = append(b.carrier.then[address(0)], c.other)
+			b.insertFor(addressOf(0))
+			b.carrier.then[addressOf(0)] = append(b.carrier.then[addressOf(0)], c.other)
 			b.work(s)
 			if r := b.reap(s); r.Settled != c.settled {
 				t.Errorf("reaped %+v, want %d settled", r, c.settled)
@@ -173,7 +173,7 @@ func TestMessagesOfOtherCallsProveNothing(t *testing.T) {
 func TestTheNextRunAsks(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
-	b.carrier.then[address(0)] = []Outcome{Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 	s, carrier := b.listed("SM1")
 	b.work(s)
 	b.expireLeases()
@@ -193,10 +193,10 @@ func TestTheNextRunAsks(t *testing.T) {
 func TestALookupFindsTheMessageOfAnotherProvider(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 2)
-	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown, Accepted}
 	s, _ := b.listed("q1")
 	b.work(s)
-	origin := b.insertFor(address(0))
+	origin := b.insertFor(addressOf(0))
 	b.Exec(`update batches set provider_id = $2 where origin_id = $1`, origin, b.NewProvider("scripted"))
 	b.work(s) // accepted as q1
 	if r := b.reap(s); r.Settled != 0 {

@@ -85,7 +85,7 @@ func TestTheReapersDecisionIsNotOurCommit(t *testing.T) {
 func TestAnOutcomeOfTheFirstAttemptIsNotOurCommit(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 2)
-	b.carrier.then[address(0)] = []Outcome{Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 	s := b.sender()
 	b.work(s)
 	b.reap(s)
@@ -224,7 +224,7 @@ func (b *bundle) whileReaping(before, verb func(pgx.Tx) error) {
 	b.T.Helper()
 	b.insert(10, 10, 2)
 	for i := range 10 {
-		b.carrier.then[address(i)] = []Outcome{Unknown}
+		b.carrier.then[addressOf(i)] = []Outcome{Unknown}
 	}
 	s := b.sender()
 	b.work(s)
@@ -347,7 +347,7 @@ func TestACarriersTextBreaksNoCommit(t *testing.T) {
 func TestARejectedFirstProvesNothingOfTheSecond(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
-	b.carrier.then[address(0)] = []Outcome{Unknown, Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown, Unknown}
 	s := b.sender()
 	b.work(s)
 	b.reap(s)

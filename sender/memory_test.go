@@ -42,9 +42,9 @@ func TestAClaimReadsLargeDataByWindow(t *testing.T) {
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 40})
 	for i := range 40 {
-		sent := b.carrier.sent[address(i)]
+		sent := b.carrier.sent[addressOf(i)]
 		if len(sent) != 1 || len(sent[0].Text) != 10_000 || !strings.HasPrefix(sent[0].Text, fmt.Sprint(i, " ")) {
-			t.Errorf("%s has %d messages", address(i), len(sent))
+			t.Errorf("%s has %d messages", addressOf(i), len(sent))
 		}
 	}
 }

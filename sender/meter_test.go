@@ -104,7 +104,7 @@ func TestAServerThatHangsForEveryRecipientOpensTheCircuit(t *testing.T) {
 func TestWhichHangsCount(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 2)
-	b.carrier.hangs = address(0)
+	b.carrier.hangs = addressOf(0)
 	s := b.sender()
 	for range hangsMost + 1 {
 		b.makeDue()

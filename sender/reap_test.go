@@ -40,8 +40,8 @@ func TestACrashCostsOneWindow(t *testing.T) {
 			b.wantCounts(notifications.Counts{Sent: c.sent})
 			twice := int64(0)
 			for i := range 50 {
-				if n := b.carrier.called(address(i)); n > 2 || n < 1 {
-					t.Errorf("%s was called %d times", address(i), n)
+				if n := b.carrier.called(addressOf(i)); n > 2 || n < 1 {
+					t.Errorf("%s was called %d times", addressOf(i), n)
 				} else if n == 2 {
 					twice++
 				}
@@ -155,7 +155,7 @@ func TestARejectionWithoutAnAttemptSettlesNoSecondThatWasCalled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			b.kill(b.insert(1, 1, 2)[0], "called", 1)
-			b.carrier.then[address(0)] = []Outcome{Accepted, NotAccepted, Accepted}
+			b.carrier.then[addressOf(0)] = []Outcome{Accepted, NotAccepted, Accepted}
 			s := b.sender()
 			b.reap(s)
 			b.makeDue()
@@ -231,9 +231,9 @@ func TestTheReaperChecksAgainUnderTheLock(t *testing.T) {
 func TestEvidenceSettlesUnknownCalls(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(10, 10, 2)
-	b.carrier.then[address(1)] = []Outcome{Unknown, Accepted}
-	b.carrier.then[address(2)] = []Outcome{Unknown, Accepted}
-	b.carrier.then[address(3)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[addressOf(1)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[addressOf(2)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[addressOf(3)] = []Outcome{Unknown, Accepted}
 	s := b.sender()
 	b.work(s)
 	b.record(refs[0], 1, events.Accepted)
@@ -244,8 +244,8 @@ func TestEvidenceSettlesUnknownCalls(t *testing.T) {
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 9, Failed: 1})
 	for i, calls := range map[int]int{1: 1, 2: 1, 3: 2} {
-		if n := b.carrier.called(address(i)); n != calls {
-			t.Errorf("%s was called %d times, want %d", address(i), n, calls)
+		if n := b.carrier.called(addressOf(i)); n != calls {
+			t.Errorf("%s was called %d times, want %d", addressOf(i), n, calls)
 		}
 	}
 }
@@ -255,7 +255,7 @@ func TestEvidenceSettlesUnknownCalls(t *testing.T) {
 func TestALateRejectionFails(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(1, 1, 2)
-	b.carrier.then[address(0)] = []Outcome{Unknown, Accepted}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown, Accepted}
 	s := b.sender()
 	b.work(s)
 	b.reap(s)
@@ -271,7 +271,7 @@ func TestARefusedRowIsFreeAfterACrash(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(30, 30, 2)
 	for i := range 30 {
-		b.carrier.then[address(i)] = []Outcome{NotAccepted, Accepted}
+		b.carrier.then[addressOf(i)] = []Outcome{NotAccepted, Accepted}
 	}
 	b.kill(refs[0], "opened", 2)
 	if r := b.reap(b.sender()); r.Freed != 20 || r.Retried != 10 {

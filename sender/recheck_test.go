@@ -63,7 +63,7 @@ func (b *bundle) readAgain(n int, change ...func(*Config)) (*Sender, *source) {
 	b.T.Helper()
 	a := &source{rows: map[string][]AudienceRow{}}
 	for i := range n {
-		a.set(i, AudienceRow{Addresses: []string{address(i)}})
+		a.set(i, AudienceRow{Addresses: []string{addressOf(i)}})
 	}
 	s := b.sender(append([]func(*Config){func(c *Config) { c.RecheckAfter = time.Nanosecond }}, change...)...)
 	s.again = a.again
@@ -76,22 +76,22 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	b := setup(t)
 	b.insert(9, 9, 2)
 	s, a := b.readAgain(9)
-	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{addressOf(0)}, OptedOut: true})
 	a.set(1)
 	a.set(2, AudienceRow{Addresses: []string{"another@shop.example"}})
-	a.set(3, AudienceRow{Addresses: []string{"other@shop.example", address(3)}})                                         // has two in one row
-	a.set(4, AudienceRow{Addresses: []string{"other@shop.example"}}, AudienceRow{Addresses: []string{address(4)}})       // has two addresses
-	a.set(5, AudienceRow{Addresses: []string{address(5)}}, AudienceRow{Addresses: []string{address(5)}, OptedOut: true}) // has two rows
+	a.set(3, AudienceRow{Addresses: []string{"other@shop.example", addressOf(3)}}) // has two in one row
+	a.set(4, AudienceRow{Addresses: []string{"other@shop.example"}}, AudienceRow{Addresses: []string{addressOf(4)}})       // has two addresses
+	a.set(5, AudienceRow{Addresses: []string{addressOf(5)}}, AudienceRow{Addresses: []string{addressOf(5)}, OptedOut: true}) // has two rows
 	a.set(6, AudienceRow{OptedOut: true})                                                                                // has none
-	a.set(8, AudienceRow{Addresses: []string{"other@shop.example"}, OptedOut: true}, AudienceRow{Addresses: []string{address(8)}})
+	a.set(8, AudienceRow{Addresses: []string{"other@shop.example"}, OptedOut: true}, AudienceRow{Addresses: []string{addressOf(8)}})
 	b.work(s)
 	want := map[int]string{8: "unsubscribed_since", 0: "unsubscribed_since", 1: "left_audience", 2: "address_changed", 3: "", 4: "",
 		5: "unsubscribed_since", 6: "unsubscribed_since", 7: ""}
 	for i, reason := range want {
 		status, why := b.status(i)
 		sent := reason == ""
-		if (status == "sent") != sent || (status == "skipped") == sent || why != reason || (b.carrier.called(address(i)) == 1) != sent {
-			t.Errorf("%d is %s (%s) after %d calls, want reason %q", i, status, why, b.carrier.called(address(i)), reason)
+		if (status == "sent") != sent || (status == "skipped") == sent || why != reason || (b.carrier.called(addressOf(i)) == 1) != sent {
+			t.Errorf("%d is %s (%s) after %d calls, want reason %q", i, status, why, b.carrier.called(addressOf(i)), reason)
 		}
 	}
 	b.wantCounts(notifications.Counts{Sent: 3, Skipped: 6})
@@ -117,9 +117,9 @@ func TestAMarkedOptOutIsNotCalled(t *testing.T) {
 	b.Exec(`insert into opt_outs (workspace_id, origin_id, id) values ($1, gen_random_uuid(), $2)`, b.Workspace, keyOf(0)) // of another origin
 	b.work(b.sender())
 	for i, sent := range []bool{true, false, true, false, false, false} {
-		if status, reason := b.status(i); (b.carrier.called(address(i)) == 1) != sent || (status == "sent") != sent ||
+		if status, reason := b.status(i); (b.carrier.called(addressOf(i)) == 1) != sent || (status == "sent") != sent ||
 			(reason == "unsubscribed_since") == sent {
-			t.Errorf("%d is %s (%s) after %d calls", i, status, reason, b.carrier.called(address(i)))
+			t.Errorf("%d is %s (%s) after %d calls", i, status, reason, b.carrier.called(addressOf(i)))
 		}
 	}
 	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 4})
@@ -129,13 +129,13 @@ func TestAMarkedOptOutIsNotCalled(t *testing.T) {
 func TestReasonsOfABatchAddUp(t *testing.T) {
 	b := setup(t)
 	b.insert(4, 4, 2)
-	b.carrier.then[address(2)] = []Outcome{NotAccepted}
-	b.carrier.then[address(3)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(2)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(3)] = []Outcome{NotAccepted}
 	s, a := b.readAgain(4)
-	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{addressOf(0)}, OptedOut: true})
 	b.work(s)
 	a.set(2)
-	a.set(3, AudienceRow{Addresses: []string{address(3)}, OptedOut: true})
+	a.set(3, AudienceRow{Addresses: []string{addressOf(3)}, OptedOut: true})
 	b.makeDue()
 	b.work(s)
 	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 3})
@@ -151,9 +151,9 @@ func TestFreshRowsAreNotReadAgain(t *testing.T) {
 	refs := b.insert(4, 2, 2)
 	s, a := b.readAgain(4, func(c *Config) { c.RecheckAfter = time.Hour })
 	b.Exec(`update batches set created_at = now() - interval '2 hours' where id = $1`, refs[0].BatchID)
-	b.carrier.then[address(0)] = []Outcome{NotAccepted}
-	b.carrier.then[address(1)] = []Outcome{NotAccepted, NotAccepted}
-	b.carrier.then[address(2)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(0)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(1)] = []Outcome{NotAccepted, NotAccepted}
+	b.carrier.then[addressOf(2)] = []Outcome{NotAccepted}
 	for range 3 {
 		b.work(s)
 		b.makeDue()
@@ -170,9 +170,9 @@ func TestABatchIsReadAgainAfterTheBound(t *testing.T) {
 	refs := b.insert(2, 2, 2)
 	s, a := b.readAgain(2, func(c *Config) { c.RecheckAfter = time.Hour })
 	b.Exec(`update batches set created_at = now() - interval '2 hours'`)
-	b.carrier.then[address(0)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(0)] = []Outcome{NotAccepted}
 	b.work(s)
-	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{addressOf(0)}, OptedOut: true})
 	s.rechecks.checked[refs[0].BatchID] = check{at: time.Now().Add(-61 * time.Minute)}
 	b.makeDue()
 	b.work(s)
@@ -184,14 +184,14 @@ func TestASecondAttemptIsReadAgain(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 2)
 	s, a := b.readAgain(1, func(c *Config) { c.RecheckAfter = time.Hour })
-	b.carrier.then[address(0)] = []Outcome{Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 	b.work(s)
 	b.reap(s)
 	b.Exec(`update batches set created_at = now() - interval '2 hours' where attempt = 1`)
-	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{addressOf(0)}, OptedOut: true})
 	b.work(s)
-	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
-		t.Errorf("it is %s (%s) after %d calls", status, reason, b.carrier.called(address(0)))
+	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(addressOf(0)) != 1 {
+		t.Errorf("it is %s (%s) after %d calls", status, reason, b.carrier.called(addressOf(0)))
 	}
 	b.wantCounts(notifications.Counts{Orphaned: 1})
 }
@@ -223,8 +223,8 @@ func TestNoRowIsCalledUnchecked(t *testing.T) {
 			}
 			b.makeDue()
 			b.work(s) // within the pause
-			if a.reads != 1 || b.carrier.called(address(0)) != 0 {
-				t.Errorf("read %d times, called %d times", a.reads, b.carrier.called(address(0)))
+			if a.reads != 1 || b.carrier.called(addressOf(0)) != 0 {
+				t.Errorf("read %d times, called %d times", a.reads, b.carrier.called(addressOf(0)))
 			}
 			a.fails = nil
 			s.rechecks.reads = nil
@@ -314,7 +314,7 @@ func TestAPauseDuringTheRead(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(2, 2, 2)
 	s, a := b.readAgain(2)
-	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{addressOf(0)}, OptedOut: true})
 	reads := s.again
 	s.again = func(ctx context.Context, ws, origin, content uuid.UUID, channel lemma.Channel, profiles []string,
 		yield func(string, AudienceRow)) (bool, error) {
@@ -332,10 +332,10 @@ func TestAPauseDuringTheRead(t *testing.T) {
 func BenchmarkRowsOfOneProfile(b *testing.B) {
 	rows, profiles := make([]row, 500), make([]string, 500)
 	for i := range rows {
-		rows[i].Address, profiles[i] = address(i), "one"
+		rows[i].Address, profiles[i] = addressOf(i), "one"
 	}
 	c := newCalled(lemma.Email, rows, profiles)
 	for i := 0; b.Loop(); i++ {
-		c.compare("one", AudienceRow{Addresses: []string{address(i)}})
+		c.compare("one", AudienceRow{Addresses: []string{addressOf(i)}})
 	}
 }

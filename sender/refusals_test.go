@@ -18,9 +18,9 @@ import (
 // back.
 func TestTheCapCountsTheRow(t *testing.T) {
 	b := setup(t)
-	b.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted, NotAccepted, Accepted}
-	b.carrier.then[address(1)] = []Outcome{NotCalled, NotCalled, NotCalled, NotAccepted, NotAccepted, NotAccepted, NotAccepted}
-	b.carrier.then[address(2)] = []Outcome{NotCalled, NotCalled, NotCalled, NotAccepted, Accepted}
+	b.carrier.then[addressOf(0)] = []Outcome{NotAccepted, NotAccepted, NotAccepted, Accepted}
+	b.carrier.then[addressOf(1)] = []Outcome{NotCalled, NotCalled, NotCalled, NotAccepted, NotAccepted, NotAccepted, NotAccepted}
+	b.carrier.then[addressOf(2)] = []Outcome{NotCalled, NotCalled, NotCalled, NotAccepted, Accepted}
 	b.insert(3, 3, 2)
 	s := b.sender(func(c *Config) { c.MaxDeferrals = 3; c.CircuitAfter = 1000 })
 	for range 7 {
@@ -32,7 +32,7 @@ func TestTheCapCountsTheRow(t *testing.T) {
 			t.Errorf("row %d is %s (%s), want %s", i, status, reason, want)
 		}
 	}
-	if n := b.carrier.called(address(1)); n != 7 {
+	if n := b.carrier.called(addressOf(1)); n != 7 {
 		t.Errorf("called %d times, want three without result, one refusal and three more", n)
 	}
 	var calls dto.Metric
@@ -117,7 +117,7 @@ func TestARefusalIsCountedThoughTheWorkerIsKilled(t *testing.T) {
 	b := setup(t)
 	for i := range 12 {
 		for range 20 {
-			b.carrier.then[address(i)] = append(b.carrier.then[address(i)], NotAccepted)
+			b.carrier.then[addressOf(i)] = append(b.carrier.then[addressOf(i)], NotAccepted)
 		}
 	}
 	refs := b.insert(12, 12, 2)
@@ -136,8 +136,8 @@ func TestARefusalIsCountedThoughTheWorkerIsKilled(t *testing.T) {
 	}
 	failed := 0
 	for i := range 12 {
-		if n := b.carrier.called(address(i)); n > 3 {
-			t.Errorf("%s was called %d times, and its cap is 2", address(i), n)
+		if n := b.carrier.called(addressOf(i)); n > 3 {
+			t.Errorf("%s was called %d times, and its cap is 2", addressOf(i), n)
 		}
 		if status, _ := b.status(i); status == "failed" {
 			failed++
@@ -151,7 +151,7 @@ func TestARefusalIsCountedThoughTheWorkerIsKilled(t *testing.T) {
 // A second attempt continues the count of the first.
 func TestASecondAttemptInheritsTheCount(t *testing.T) {
 	b := setup(t)
-	b.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted, Unknown, NotAccepted, Accepted}
+	b.carrier.then[addressOf(0)] = []Outcome{NotAccepted, NotAccepted, Unknown, NotAccepted, Accepted}
 	b.insert(1, 1, 2)
 	s := b.sender(func(c *Config) { c.MaxDeferrals = 2 })
 	for range 5 {
@@ -182,7 +182,7 @@ func TestBothAttemptsWereRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t)
 			refs := b.insert(1, 1, 2)
-			b.carrier.then[address(0)] = []Outcome{Unknown, Unknown}
+			b.carrier.then[addressOf(0)] = []Outcome{Unknown, Unknown}
 			s := b.sender()
 			for range 2 {
 				b.work(s)

@@ -133,7 +133,7 @@ func TestEachRefusalDoublesTheWaitOfTheRow(t *testing.T) {
 		b.elapse(10 * time.Second)
 	}
 	b.workOne(s, ref)
-	if status, reason := b.status(0); b.carrier.called(rows[0]) != 9 || rows[0] == address(0) && status != "sent" {
+	if status, reason := b.status(0); b.carrier.called(rows[0]) != 9 || rows[0] == addressOf(0) && status != "sent" {
 		t.Errorf("it is %s (%s) after %d calls", status, reason, b.carrier.called(rows[0]))
 	}
 }
@@ -155,8 +155,8 @@ func TestABatchOfRefusedRowsIsDueWithItsFirst(t *testing.T) {
 		t.Errorf("it is due in %v", due)
 	}
 	for i := range 3 {
-		if n := b.carrier.called(address(i)); n != 1 {
-			t.Errorf("%s was called %d times", address(i), n)
+		if n := b.carrier.called(addressOf(i)); n != 1 {
+			t.Errorf("%s was called %d times", addressOf(i), n)
 		}
 	}
 	b.WantCount(1, `select count(*) from batches where refusals = '{1,1,1}'`)
@@ -207,11 +207,11 @@ func TestASplitLeavesTheTimesOfOthers(t *testing.T) {
 func TestAnOptOutEndsARowThatWaits(t *testing.T) {
 	b := setup(t)
 	ref := b.insert(2, 2, 2)[0]
-	b.carrier.then[address(0)], b.carrier.then[address(1)] = []Outcome{NotAccepted}, []Outcome{NotCalled}
+	b.carrier.then[addressOf(0)], b.carrier.then[addressOf(1)] = []Outcome{NotAccepted}, []Outcome{NotCalled}
 	b.carrier.later = 10 * time.Minute
 	b.workOne(b.sender(), ref)
 	s, a := b.readAgain(2, func(c *Config) { c.RecheckAfter = time.Hour })
-	a.set(0, AudienceRow{Addresses: []string{address(0)}, OptedOut: true})
+	a.set(0, AudienceRow{Addresses: []string{addressOf(0)}, OptedOut: true})
 	hold(b)
 	b.resume()
 	b.workOne(s, ref)
@@ -227,7 +227,7 @@ func TestAnOptOutEndsARowThatWaits(t *testing.T) {
 func TestTheTimeOfARefusedRowIsRepaired(t *testing.T) {
 	b := setup(t)
 	ref := b.insert(1, 1, 2)[0]
-	b.carrier.then[address(0)] = []Outcome{NotAccepted}
+	b.carrier.then[addressOf(0)] = []Outcome{NotAccepted}
 	s := b.sender()
 	b.workOne(s, ref)
 	b.elapse(-24 * time.Hour)
@@ -240,7 +240,7 @@ func TestTheTimeOfARefusedRowIsRepaired(t *testing.T) {
 func TestTheReaperKeepsTheTimeOfARefusedRow(t *testing.T) {
 	b := setup(t)
 	ref := b.insert(1, 1, 2)[0]
-	b.carrier.then[address(0)], b.carrier.later = []Outcome{NotAccepted}, 10*time.Minute
+	b.carrier.then[addressOf(0)], b.carrier.later = []Outcome{NotAccepted}, 10*time.Minute
 	b.workOne(b.sender(), ref)
 	b.Exec(`update batches set due_at = now()`)
 	if c, err := b.sender().Claim(bg, ref); c == nil || err != nil {

@@ -44,7 +44,7 @@ func TestAWindowWithoutMessagesIsCommitted(t *testing.T) {
 	b.wantCounts(notifications.Counts{Skipped: 30, Pending: 20})
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Skipped: 50})
-	if n := b.carrier.called(address(0)); n != 0 {
+	if n := b.carrier.called(addressOf(0)); n != 0 {
 		t.Errorf("called %d times", n)
 	}
 }

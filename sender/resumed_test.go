@@ -30,8 +30,8 @@ func TestAResumeReadsTheAudienceAgain(t *testing.T) {
 	b := setup(t)
 	b.insert(6, 3, 2)
 	s, a := b.readAgain(6, anHour)
-	b.carrier.then[address(5)] = []Outcome{NotAccepted}
-	b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{address(1)}, OptedOut: true}) })
+	b.carrier.then[addressOf(5)] = []Outcome{NotAccepted}
+	b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{addressOf(1)}, OptedOut: true}) })
 	for range 2 {
 		b.makeDue()
 		b.work(s)
@@ -57,10 +57,10 @@ func TestAClaimFromBeforeAPauseOpensNoWindow(t *testing.T) {
 			refs := b.insert(3, 3, 2)
 			s, a := b.readAgain(3, anHour)
 			finish := b.pausedWork(s, refs[0], "rated", 1)
-			b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{address(1)}, OptedOut: true}) })
+			b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{addressOf(1)}, OptedOut: true}) })
 			b.Exec(`update batches set resumed_at = resumed_at + $1::interval`, change)
 			finish()
-			if n := b.carrier.called(address(0)); n != 0 {
+			if n := b.carrier.called(addressOf(0)); n != 0 {
 				t.Errorf("%d calls by the claim", n)
 			}
 			b.work(s)
@@ -76,16 +76,16 @@ func TestAResumeEndsWhatAProcessRemembers(t *testing.T) {
 			b := setup(t)
 			b.insert(2, 2, 2)
 			s, a := b.readAgain(2, anHour)
-			b.carrier.then[address(0)] = []Outcome{NotAccepted}
-			b.carrier.then[address(1)] = []Outcome{NotAccepted}
+			b.carrier.then[addressOf(0)] = []Outcome{NotAccepted}
+			b.carrier.then[addressOf(1)] = []Outcome{NotAccepted}
 			b.pauseAndResume(func() {})
 			b.work(s)
-			b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{address(1)}, OptedOut: true}) })
+			b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{addressOf(1)}, OptedOut: true}) })
 			b.Exec(`update batches set resumed_at = resumed_at + $1::interval`, change)
 			b.makeDue()
 			b.work(s)
-			if a.reads != 2 || b.carrier.called(address(1)) != 1 {
-				t.Errorf("the audience was read %d times, and %d calls", a.reads, b.carrier.called(address(1)))
+			if a.reads != 2 || b.carrier.called(addressOf(1)) != 1 {
+				t.Errorf("the audience was read %d times, and %d calls", a.reads, b.carrier.called(addressOf(1)))
 			}
 			b.wantCounts(notifications.Counts{Sent: 1, Skipped: 1})
 		})
@@ -104,7 +104,7 @@ func TestAResumeWhileTheAudienceIsRead(t *testing.T) {
 		yield func(string, AudienceRow)) (bool, error) {
 		known, err := a.again(ctx, ws, origin, content, channel, profiles, yield)
 		once.Do(func() {
-			b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{address(1)}, OptedOut: true}) })
+			b.pauseAndResume(func() { a.set(1, AudienceRow{Addresses: []string{addressOf(1)}, OptedOut: true}) })
 		})
 		return known, err
 	}
@@ -121,12 +121,12 @@ func TestAResumeWhileTheAudienceIsRead(t *testing.T) {
 func TestASecondAttemptAfterAResumeIsReadAgain(t *testing.T) {
 	for name, call := range map[string]func(b *bundle, s *Sender) (finish func()){
 		"of a batch": func(b *bundle, s *Sender) func() {
-			b.carrier.then[address(0)] = []Outcome{Unknown}
+			b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 			return b.pausedWork(s, b.insert(1, 1, 2)[0], "called", 1)
 		},
 		"of rows that were split": func(b *bundle, s *Sender) func() {
-			b.carrier.then[address(0)] = []Outcome{Unknown}
-			b.carrier.then[address(1)] = []Outcome{NotAccepted}
+			b.carrier.then[addressOf(0)] = []Outcome{Unknown}
+			b.carrier.then[addressOf(1)] = []Outcome{NotAccepted}
 			return b.pausedWork(s, b.insert(3, 3, 2)[0], "called", 1)
 		},
 		"of rows that waited for events": func(b *bundle, _ *Sender) func() {
@@ -141,7 +141,7 @@ func TestASecondAttemptAfterAResumeIsReadAgain(t *testing.T) {
 			finish := call(b, s)
 			b.pauseAndResume(func() {
 				for i := range 30 {
-					a.set(i, AudienceRow{Addresses: []string{address(i)}, OptedOut: true})
+					a.set(i, AudienceRow{Addresses: []string{addressOf(i)}, OptedOut: true})
 				}
 			})
 			finish()

@@ -135,7 +135,7 @@ func TestADeferralRespectsRetryAfter(t *testing.T) {
 			b := setup(t)
 			refs := b.insert(3, 3, 2)
 			b.carrier.later = asked
-			b.carrier.then[address(1)] = []Outcome{NotAccepted}
+			b.carrier.then[addressOf(1)] = []Outcome{NotAccepted}
 			s := b.sender()
 			again, err := s.Work(t.Context(), refs[0])
 			if b.Must(err); again > want || again < want-5*time.Second {
@@ -144,7 +144,7 @@ func TestADeferralRespectsRetryAfter(t *testing.T) {
 			b.WantCount(1, `select count(*) from batches where due_at > now() + $1::interval - interval '5 s'`, want)
 			b.makeDue()
 			b.work(s)
-			if n := b.carrier.called(address(1)); n != 2 {
+			if n := b.carrier.called(addressOf(1)); n != 2 {
 				t.Errorf("%d calls", n)
 			}
 		})

@@ -34,7 +34,7 @@ func TestAJobThatRunsTwiceIsHarmless(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	if n := b.carrier.called(address(3)); n != 1 {
+	if n := b.carrier.called(addressOf(3)); n != 1 {
 		t.Errorf("called %d times", n)
 	}
 	b.wantCounts(notifications.Counts{Sent: 20})
@@ -59,7 +59,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
-			b.carrier.then[address(0)] = c.calls
+			b.carrier.then[addressOf(0)] = c.calls
 			b.insert(3, 3, c.maxAttempts)
 			s := b.sender()
 			for range 6 {
@@ -70,10 +70,10 @@ func TestOutcomes(t *testing.T) {
 			if status, reason := b.status(0); status != c.status || reason != c.reason {
 				t.Errorf("it is %s (%s), want %s (%s)", status, reason, c.status, c.reason)
 			}
-			if n := b.carrier.called(address(0)); n != len(c.calls) {
+			if n := b.carrier.called(addressOf(0)); n != len(c.calls) {
 				t.Errorf("it was called %d times, want %d", n, len(c.calls))
 			}
-			if n := b.carrier.called(address(1)); n != 1 {
+			if n := b.carrier.called(addressOf(1)); n != 1 {
 				t.Errorf("the other recipient was called %d times", n)
 			}
 			if counts := b.counts(); !counts.Balanced || counts.Open != 0 {
@@ -88,13 +88,13 @@ func TestRefusedForTooLongFails(t *testing.T) {
 	b.insert(1, 1, 2)
 	s := b.sender(func(c *Config) { c.MaxDeferrals = 3; c.CircuitAfter = 1000 })
 	for range 20 {
-		b.carrier.then[address(0)] = append(b.carrier.then[address(0)], NotAccepted)
+		b.carrier.then[addressOf(0)] = append(b.carrier.then[addressOf(0)], NotAccepted)
 	}
 	for range 8 {
 		b.makeDue()
 		b.work(s)
 	}
-	if n := b.carrier.called(address(0)); n != 4 {
+	if n := b.carrier.called(addressOf(0)); n != 4 {
 		t.Errorf("called %d times, want 4", n)
 	}
 	b.wantCounts(notifications.Counts{Failed: 1})
@@ -162,7 +162,7 @@ func (b *bundle) insertMore(t *testing.T, from, n int) {
 	ctx := context.Background()
 	var all []notifications.Recipient
 	for i := from; i < from+n; i++ {
-		all = append(all, notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i), Payload: `{"name":"x"}`})
+		all = append(all, notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: addressOf(i), Payload: `{"name":"x"}`})
 	}
 	err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
 		_, err := b.ledger.Insert(ctx, tx,
@@ -179,7 +179,7 @@ func TestCircuitPausesTheCampaign(t *testing.T) {
 	b := setup(t)
 	b.insert(60, 60, 2)
 	for i := range 60 {
-		b.carrier.then[address(i)] = []Outcome{Rejected}
+		b.carrier.then[addressOf(i)] = []Outcome{Rejected}
 	}
 	s := b.sender(func(c *Config) { c.CircuitAfter = 25 })
 	b.work(s)
@@ -209,7 +209,7 @@ func TestCountsBalanceWhateverHappens(t *testing.T) {
 			r := rand.New(rand.NewSource(seed))
 			for i := range 120 {
 				for range 8 {
-					b.carrier.then[address(i)] = append(b.carrier.then[address(i)],
+					b.carrier.then[addressOf(i)] = append(b.carrier.then[addressOf(i)],
 						[]Outcome{Accepted, Accepted, Accepted, Rejected, NotAccepted, Unknown, Unknown, NotCalled}[r.Intn(8)])
 				}
 			}
@@ -236,8 +236,8 @@ func (b *bundle) check(t *testing.T, attempts int) {
 	most := 0
 	for i := range 120 {
 		accepted := 0
-		for n, o := range b.carrier.then[address(i)] {
-			if n < b.carrier.called(address(i)) && (o == Unknown || o == Accepted) {
+		for n, o := range b.carrier.then[addressOf(i)] {
+			if n < b.carrier.called(addressOf(i)) && (o == Unknown || o == Accepted) {
 				accepted++
 			}
 		}

@@ -152,9 +152,9 @@ func (b *bundle) senderOf(kind Kind, change ...func(*Config)) *Sender {
 	return s
 }
 
-func keyOf(i int) uuid.UUID { return lemma.Key("test/1", address(i)) }
+func keyOf(i int) uuid.UUID { return lemma.Key("test/1", addressOf(i)) }
 
-func address(i int) string { return fmt.Sprintf("p%d@shop.example", i) }
+func addressOf(i int) string { return fmt.Sprintf("p%d@shop.example", i) }
 
 // insert inserts n intents in batches of size and returns their batches.
 func (b *bundle) insert(n, size, maxAttempts int) []notifications.Ref {
@@ -162,7 +162,7 @@ func (b *bundle) insert(n, size, maxAttempts int) []notifications.Ref {
 	ctx := context.Background()
 	all := make([]notifications.Recipient, n)
 	for i := range all {
-		all[i] = notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: address(i),
+		all[i] = notifications.Recipient{Key: keyOf(i), ProfileKey: fmt.Sprint(i), Address: addressOf(i),
 			Payload: fmt.Sprintf(`{"name":"N%d"}`, i)}
 	}
 	err := pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error {
@@ -250,8 +250,8 @@ func (b *bundle) status(i int) (status, reason string) {
 func (b *bundle) wantCalledOnce(n int) {
 	b.T.Helper()
 	for i := range n {
-		if calls := b.carrier.called(address(i)); calls != 1 {
-			b.T.Errorf("%s was called %d times", address(i), calls)
+		if calls := b.carrier.called(addressOf(i)); calls != 1 {
+			b.T.Errorf("%s was called %d times", addressOf(i), calls)
 		}
 	}
 }

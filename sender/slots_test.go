@@ -301,7 +301,7 @@ func TestServingAnotherLeavesAJob(t *testing.T) {
 	s := a.sender()
 	own := a.insert(1, 1, 2)[0]
 	other := b.insert(1, 1, 2)[0]
-	a.carrier.then[address(0)] = []Outcome{NotAccepted, NotAccepted}
+	a.carrier.then[addressOf(0)] = []Outcome{NotAccepted, NotAccepted}
 	a.Exec(`truncate river_job`)
 	for !s.serveAnother(t.Context(), own) {
 		s.fairness.at = time.Time{}

@@ -19,9 +19,9 @@ func (b *bundle) insertOneUnknown(maxAttempts int) (ref notifications.Ref, recip
 	recipients = pgtest.Column[int](b.T, b.Pool, `select profile_key::int from notifications where workspace_id = $1 order by ordinal`,
 		b.Workspace)
 	for _, i := range recipients[3:10] {
-		b.carrier.then[address(i)] = []Outcome{NotCalled}
+		b.carrier.then[addressOf(i)] = []Outcome{NotCalled}
 	}
-	b.carrier.then[address(recipients[3])] = []Outcome{Unknown}
+	b.carrier.then[addressOf(recipients[3])] = []Outcome{Unknown}
 	return ref, recipients
 }
 
@@ -53,12 +53,12 @@ func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 			b.wantCounts(c.reaped)
 			b.work(b.sender())
 			b.wantCounts(c.end)
-			if n := b.carrier.called(address(recipients[3])); n != c.calls {
+			if n := b.carrier.called(addressOf(recipients[3])); n != c.calls {
 				t.Errorf("called %d times", n)
 			}
 			for i := range 10 {
 				if n := b.accepted(i); n > 1 {
-					t.Errorf("%s was accepted %d times", address(i), n)
+					t.Errorf("%s was accepted %d times", addressOf(i), n)
 				}
 			}
 			if n := b.counts().Open; n != 0 {
@@ -70,8 +70,8 @@ func TestTheRestDoesNotWaitForAnUnknownRow(t *testing.T) {
 
 // accepted counts the calls of a recipient that were accepted.
 func (b *bundle) accepted(i int) (n int) {
-	for k := range b.carrier.called(address(i)) {
-		if script := b.carrier.then[address(i)]; k >= len(script) || script[k] == Accepted {
+	for k := range b.carrier.called(addressOf(i)) {
+		if script := b.carrier.then[addressOf(i)]; k >= len(script) || script[k] == Accepted {
 			n++
 		}
 	}
@@ -83,9 +83,9 @@ func TestTheRestOfASecondAttemptDoesNotWait(t *testing.T) {
 	b := setup(t)
 	b.insert(3, 3, 2)
 	for i := range 3 {
-		b.carrier.then[address(i)] = []Outcome{Unknown, NotCalled}
+		b.carrier.then[addressOf(i)] = []Outcome{Unknown, NotCalled}
 	}
-	b.carrier.then[address(1)] = []Outcome{Unknown, Unknown}
+	b.carrier.then[addressOf(1)] = []Outcome{Unknown, Unknown}
 	b.work(b.sender())
 	b.reap(b.sender())
 	b.work(b.sender())
@@ -94,7 +94,7 @@ func TestTheRestOfASecondAttemptDoesNotWait(t *testing.T) {
 	b.reap(b.sender())
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 2, Orphaned: 1})
-	if n := b.carrier.called(address(1)); n != 2 {
+	if n := b.carrier.called(addressOf(1)); n != 2 {
 		t.Errorf("called %d times", n)
 	}
 }
@@ -120,7 +120,7 @@ func TestACancelDoesNotWaitForAnUnknownRow(t *testing.T) {
 	b.reap(b.sender())
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 3, Cancelled: 6, Orphaned: 1})
-	if n := b.carrier.called(address(recipients[3])); n != 1 {
+	if n := b.carrier.called(addressOf(recipients[3])); n != 1 {
 		t.Errorf("called %d times, the last after the cancel", n)
 	}
 }
@@ -206,7 +206,7 @@ func TestExplainOfAnUnknownRow(t *testing.T) {
 			steps[step.Event]++
 		}
 		if steps["unresolved"] != want || steps["reaped"] != want || steps["claimed"] != 2-want || steps["finished"] != 1-want {
-			t.Errorf("%s: %v", address(i), steps)
+			t.Errorf("%s: %v", addressOf(i), steps)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (b *bundle) suppress(cause string, recipients ...int) {
 	b.T.Helper()
 	for _, i := range recipients {
 		_, _, err := suppression.New(b.Pool).Add(context.Background(), b.Workspace,
-			suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: address(i), Cause: cause})
+			suppression.Entry{ID: lemma.NewID(), Channel: lemma.Email, Address: addressOf(i), Cause: cause})
 		b.Must(err)
 	}
 }
@@ -36,9 +36,9 @@ func TestASuppressedAddressIsNotCalled(t *testing.T) {
 	b.suppress(suppression.Unsubscribed, 3, 4, 5) // a whole batch
 	b.work(b.sender())
 	for i, sent := range []bool{true, false, true, false, false, false} {
-		if status, reason := b.status(i); (b.carrier.called(address(i)) == 1) != sent || (status == "sent") != sent ||
+		if status, reason := b.status(i); (b.carrier.called(addressOf(i)) == 1) != sent || (status == "sent") != sent ||
 			(reason == "suppressed") == sent {
-			t.Errorf("%d is %s (%s) after %d calls", i, status, reason, b.carrier.called(address(i)))
+			t.Errorf("%d is %s (%s) after %d calls", i, status, reason, b.carrier.called(addressOf(i)))
 		}
 	}
 	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 4})
@@ -55,10 +55,10 @@ func TestARecipientThatHasUnsubscribedFromTheTopicIsNotCalled(t *testing.T) {
 	topic, err := topics.CreateTopic(context.Background(), b.Workspace, suppression.NewTopic{ID: lemma.NewID(), Name: "News"})
 	b.Must(err)
 	b.Exec(`update contents set topic_id = $2 where workspace_id = $1`, b.Workspace, topic.ID)
-	b.Must(topics.SetTopic(context.Background(), b.Workspace, topic.ID, lemma.Email, address(0), false))
+	b.Must(topics.SetTopic(context.Background(), b.Workspace, topic.ID, lemma.Email, addressOf(0), false))
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 1, Skipped: 1})
-	if b.carrier.called(address(0)) != 0 {
+	if b.carrier.called(addressOf(0)) != 0 {
 		t.Error("it was called")
 	}
 }
@@ -73,7 +73,7 @@ func TestATransactionalMessageToAnUnsubscribedAddress(t *testing.T) {
 	b.suppress(suppression.Complaint, 2)
 	b.work(b.sender())
 	b.wantCounts(notifications.Counts{Sent: 2, Skipped: 1})
-	if b.carrier.called(address(2)) != 0 {
+	if b.carrier.called(addressOf(2)) != 0 {
 		t.Error("the address that complained was called")
 	}
 }
@@ -87,7 +87,7 @@ func TestASuppressionDuringASend(t *testing.T) {
 	finish := b.pausedWork(s, ref, "called", 1)
 	var later []int // recipients of the windows that are not open yet
 	for i := range 6 {
-		if b.carrier.called(address(i)) == 0 {
+		if b.carrier.called(addressOf(i)) == 0 {
 			later = append(later, i)
 		}
 	}
@@ -95,7 +95,7 @@ func TestASuppressionDuringASend(t *testing.T) {
 	finish()
 	b.wantCounts(notifications.Counts{Sent: int64(6 - len(later)), Skipped: int64(len(later))})
 	for _, i := range later {
-		if b.carrier.called(address(i)) != 0 {
+		if b.carrier.called(addressOf(i)) != 0 {
 			t.Errorf("%d was called after it was suppressed", i)
 		}
 	}
@@ -109,15 +109,15 @@ func TestASuppressionDuringASend(t *testing.T) {
 func TestASuppressionBeforeASecondAttempt(t *testing.T) {
 	b := setup(t)
 	b.insert(1, 1, 2)
-	b.carrier.then[address(0)] = []Outcome{Unknown}
+	b.carrier.then[addressOf(0)] = []Outcome{Unknown}
 	s := b.sender()
 	b.work(s)
 	b.suppress(suppression.Unsubscribed, 0)
 	b.reap(s)
 	b.makeDue()
 	b.work(s)
-	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(address(0)) != 1 {
-		t.Errorf("%s (%s) after %d calls", status, reason, b.carrier.called(address(0)))
+	if status, reason := b.status(0); status != "orphaned" || reason != "unknown_then_skipped" || b.carrier.called(addressOf(0)) != 1 {
+		t.Errorf("%s (%s) after %d calls", status, reason, b.carrier.called(addressOf(0)))
 	}
 }
 
@@ -129,12 +129,12 @@ func TestARecipientThatUnsubscribedAtTheCarrierIsSuppressed(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			b := setup(t)
 			b.insert(4, 4, 2)
-			b.carrier.then[address(1)], b.carrier.then[address(2)] = []Outcome{Rejected}, []Outcome{Rejected}
+			b.carrier.then[addressOf(1)], b.carrier.then[addressOf(2)] = []Outcome{Rejected}, []Outcome{Rejected}
 			b.carrier.reason = reason
 			b.work(b.sender())
 			b.wantCounts(notifications.Counts{Sent: 2, Failed: 2})
 			found, err := suppression.Check(context.Background(), b.Pool, b.Workspace, suppression.Message{Channel: lemma.Email},
-				[]string{address(0), address(1), address(2), address(3)})
+				[]string{addressOf(0), addressOf(1), addressOf(2), addressOf(3)})
 			b.Must(err)
 			var want []suppression.Found
 			if cause != "" {
@@ -154,7 +154,7 @@ func TestARejectedAddressThatCannotBeSuppressedIsLogged(t *testing.T) {
 	b.insert(2, 2, 2)
 	const invalid = "nobody"
 	b.Exec(`update notifications set address = $2 where key = $1`, keyOf(1), invalid)
-	b.carrier.then[invalid], b.carrier.then[address(0)] = []Outcome{Rejected}, []Outcome{Rejected}
+	b.carrier.then[invalid], b.carrier.then[addressOf(0)] = []Outcome{Rejected}, []Outcome{Rejected}
 	b.carrier.reason = ReasonUnsubscribed
 	s := b.sender()
 	var out bytes.Buffer
@@ -195,7 +195,7 @@ func testSuppressionBeforeAWindow(t *testing.T, point string) {
 	}
 	b.work(s)
 	for i, calls := range []int{1, 0, 0, 0} {
-		if n := b.carrier.called(address(row[i])); n != calls {
+		if n := b.carrier.called(addressOf(row[i])); n != calls {
 			t.Errorf("%d was called %d times", i, n)
 		}
 	}
@@ -232,12 +232,12 @@ func testEvidenceBeforeAWindow(t *testing.T, points []string) {
 		}
 		i := row[reached-1]
 		_, err := events.Receive(ctx, b.Pool, b.Workspace, []events.Received{{ProviderID: b.provider, Report: events.Report{
-			ID: address(i), Type: events.TypeDelivered, Notification: lemma.FormatNotificationID(b.origin, keyOf(i)), Attempt: 1}}})
+			ID: addressOf(i), Type: events.TypeDelivered, Notification: lemma.FormatNotificationID(b.origin, keyOf(i)), Attempt: 1}}})
 		b.Must(err)
 	}
 	b.work(s)
 	for i, calls := range []int{1, 2, 1} {
-		if n := b.carrier.called(address(row[i])); n != calls {
+		if n := b.carrier.called(addressOf(row[i])); n != calls {
 			t.Errorf("%d was called %d times", i, n)
 		}
 	}
