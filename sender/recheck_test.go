@@ -79,8 +79,8 @@ func TestAWaitingProfileThatUnsubscribedIsSkipped(t *testing.T) {
 	a.set(0, AudienceRow{Addresses: []string{addressOf(0)}, OptedOut: true})
 	a.set(1)
 	a.set(2, AudienceRow{Addresses: []string{"another@shop.example"}})
-	a.set(3, AudienceRow{Addresses: []string{"other@shop.example", addressOf(3)}})                                           // has two in one row
-	a.set(4, AudienceRow{Addresses: []string{"other@shop.example"}}, AudienceRow{Addresses: []string{addressOf(4)}})         // has two addresses
+	a.set(3, AudienceRow{Addresses: []string{"other@shop.example", addressOf(3)}})
+	a.set(4, AudienceRow{Addresses: []string{"other@shop.example"}}, AudienceRow{Addresses: []string{addressOf(4)}})
 	a.set(5, AudienceRow{Addresses: []string{addressOf(5)}}, AudienceRow{Addresses: []string{addressOf(5)}, OptedOut: true}) // has two rows
 	a.set(6, AudienceRow{OptedOut: true})                                                                                    // has none
 	a.set(8, AudienceRow{Addresses: []string{"other@shop.example"}, OptedOut: true}, AudienceRow{Addresses: []string{addressOf(8)}})
