@@ -25,7 +25,6 @@ var (
 		`( IDENTIFIED .*?| REQUIRE .*?)?( WITH .*GRANT OPTION.*)?$`)
 	roleLine   = regexp.MustCompile(`(?is)^GRANT (.+?) TO `)
 	columnList = regexp.MustCompile(`\([^)]*\)`)
-	privilege  = regexp.MustCompile(`[^,(]+(?:\([^)]*\))?`)
 )
 
 // maxGrant bounds the text of one grant, in bytes. To parse it takes up to 0.1 us a byte, so that
@@ -41,15 +40,36 @@ const maxPrivileges = 1000
 func parseGrant(line string) grant {
 	if m := grantLine.FindStringSubmatch(line); m != nil {
 		g := grant{on: m[2], scope: m[3], to: m[4], withOption: m[6] != ""}
-		for _, p := range privilege.FindAllString(m[1], maxPrivileges+1) {
-			g.privileges = append(g.privileges, strings.TrimSpace(p))
-		}
+		g.privileges = privilegesOf(m[1])
 		return g
 	}
 	if m := roleLine.FindStringSubmatch(line); m != nil {
 		return grant{role: m[1]}
 	}
 	return grant{}
+}
+
+// privilegesOf splits privileges, each with its column list, up to one more than maxPrivileges. A list
+// that is not closed is none: its end is searched once, since a hostile server may begin very many.
+func privilegesOf(text string) (all []string) {
+	isClosed := true
+	for text != "" && len(all) <= maxPrivileges {
+		end := strings.IndexAny(text, ",(")
+		if end == 0 {
+			text = text[1:]
+			continue
+		}
+		if end < 0 {
+			end = len(text)
+		} else if text[end] == '(' && isClosed {
+			list := strings.IndexByte(text[end:], ')')
+			if isClosed = list >= 0; isClosed {
+				end += list + 1
+			}
+		}
+		all, text = append(all, strings.TrimSpace(text[:end])), text[end:]
+	}
+	return all
 }
 
 // named returns a privilege in capitals, without its columns.

@@ -195,6 +195,7 @@ type Flows struct {
 	routeTime  time.Duration // routeTime
 	tryTime    time.Duration // tryTime
 	retrySlots *slots.Slots
+	assumed    atomic.Bool // see assumeWaiting
 	lockWaits  lockWaits
 	eraseTime  time.Duration // eraseTime
 

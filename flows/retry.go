@@ -44,6 +44,9 @@ func newRetrySlots() *slots.Slots {
 // startRetries starts the retries of sources that are due, of several workspaces at a time: the
 // many sources of one do not delay those of the others. wait returns what failed.
 func (f *Flows) startRetries(ctx context.Context) (wait func() error) {
+	if err := f.assumeWaiting(ctx); err != nil {
+		return func() error { return err }
+	}
 	var running sync.WaitGroup
 	var mu sync.Mutex
 	var failed loop.Errors
@@ -61,6 +64,37 @@ func (f *Flows) startRetries(ctx context.Context) (wait func() error) {
 		})
 	}
 	return func() error { running.Wait(); return failed.Err() }
+}
+
+// assumeWaiting finds, once in a process, the sources that enrollments or polls wait for: it knows no
+// failure of before its start, and would not notice that they answer again.
+func (f *Flows) assumeWaiting(ctx context.Context) error {
+	if f.assumed.Load() {
+		return nil
+	}
+	rows, _ := f.pool.Query(ctx, `
+		select distinct u.workspace_id, s.id from (
+			select f.workspace_id, f.id from flows f
+			cross join lateral (
+				select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id and e.status = 'active'
+					and e.blocked_reason = any($1) and e.blocked_reason is not null limit 1
+			) e
+			union
+			select p.workspace_id, p.flow_id from flow_polls p where p.failures > 0
+		) w
+		join flow_uses u on u.workspace_id = w.workspace_id and u.flow_id = w.id
+		left join audiences a on a.workspace_id = u.workspace_id and a.id = u.audience_id
+		cross join lateral (values (u.data_source_id), (a.data_source_id)) s (id)
+		where s.id is not null`, passing)
+	var about admission.Blocked
+	_, err := pgx.ForEachRow(rows, []any{&about.Workspace, &about.Source}, func() error {
+		f.Execution.Sources.Assume(about)
+		return nil
+	})
+	if err == nil {
+		f.assumed.Store(true)
+	}
+	return lemma.Wrap(err, "find the data sources that enrollments wait for")
 }
 
 // retryInBackground is startRetries for Loop, which waits when it ends.

@@ -3,12 +3,14 @@ package flows_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 
 	"lemma/flows"
+	"lemma/flows/flowstest"
 	"lemma/pgtest"
 )
 
@@ -123,10 +125,54 @@ func TestOneWaitingEnrollmentTriesTheSource(t *testing.T) {
 		flow)
 }
 
+// The process that has seen a source fail is gone: the next one retries an enrollment that waits, and
+// when the source answers, the others follow, also those at a branch, and the polls.
+func TestASourceThatFailedBeforeARestart(t *testing.T) {
+	const branch = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
+		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p ` +
+		`where exists (select from customers c where c.id = p.profile_key)","next":"e"}],"else":"e"},"e":{"type":"exit"}}}`
+	elsewhere := strings.NewReplacer(`"audience_id":"$audience",`, "", `"type":"branch",`, `"type":"branch","data_source_id":"$source",`).Replace(branch)
+	for name, definition := range map[string]string{"profiles": asksProfiles, "a branch": branch, "a branch alone": elsewhere} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t, 10, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
+			b.Live(definition)
+			polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},
+				"start":"e","nodes":{"e":{"type":"exit"}}}`)
+			unlock := b.hangs()
+			b.RecordOfAll(10, "go")
+			b.Settle()
+			b.Exec(`update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)
+			unlock()
+			next, _ := b.Traced()
+			b.Must(next.Tick(bg))
+			if soon, later := b.soon(); soon != 1 || later != 9 {
+				t.Fatalf("%d retry, %d wait", soon, later)
+			}
+			b.Must(flowstest.Second(next.RunOnce(bg)))
+			b.WantCount(0, `select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`, b.Workspace)
+			b.Must(next.Tick(bg))
+			if soon, later := b.soon(); soon != 9 || later != 0 {
+				t.Errorf("%d are due soon and %d later", soon, later)
+			}
+			b.WantCount(1, `select count(*) from flow_polls where workspace_id = $1 and next_at <= now()`, b.Workspace)
+			for range 3 { // it is a recovery once
+				b.Exec(`update enrollments set resume_at = now() + interval '1 hour' where status = 'active'`)
+				b.Exec(`update enrollments set resume_at = now() where id = (select id from enrollments where status = 'active' limit 1)`)
+				b.Must(flowstest.Second(next.RunOnce(bg)))
+				b.Must(next.Tick(bg))
+			}
+			if soon, _ := b.soon(); soon > 1 { // that one, if it found no worker
+				t.Errorf("%d are retried once more", soon)
+			}
+		})
+	}
+}
+
 // A branch whose query is slow blocks only its own enrollments, and releases them only
 // after its own query was answered.
 func TestABranchThatIsBack(t *testing.T) {
 	b := setup(t, 4, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })
+	b.Must(b.Tick(bg)) // the process begins before
 	flow := b.Live(`{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
 		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p ` +
 		`where exists (select from orders o where o.customer_id = p.profile_key)","next":"e"}],"else":"e"},

@@ -37,6 +37,7 @@ type breaker struct {
 
 	about       Blocked   // the enrollments that it delays, or would
 	recovered   bool      // it answers again, and these enrollments are not released yet
+	assumed     bool      // it may have failed before this process: see Assume
 	tried       time.Time // when one of them last retried
 	noneWaits   bool      // no such enrollment was found since its last query
 	noneRetried int       // retries since then that found none to retry
@@ -169,7 +170,7 @@ func (b *Breakers) of(source uuid.UUID) *breaker {
 // not being queried. A caller that has such a state goes on with it.
 func (b *Breakers) tidy() {
 	maps.DeleteFunc(b.states, func(_ uuid.UUID, s *breaker) bool {
-		return (s.failures == 0 || s.noneWaits) && !s.recovered && len(s.running.places) == 0
+		return (s.failures == 0 && !s.assumed || s.noneWaits) && !s.recovered && len(s.running.places) == 0
 	})
 	b.tidyAt = max(leastStates, 2*len(b.states))
 }
@@ -207,8 +208,8 @@ func (b *Breakers) recordAnswer(s *breaker, err error, took time.Duration) {
 	case took > slowAfter:
 		shut = min(shut, shutSlow*took)
 	default:
-		s.recovered = s.recovered || s.failures > 0
-		s.failures, s.closedTo = 0, time.Time{}
+		s.recovered = s.recovered || s.failures > 0 || s.assumed
+		s.failures, s.closedTo, s.assumed = 0, time.Time{}, false
 		return
 	}
 	s.closedTo = time.Now().Add(shut)

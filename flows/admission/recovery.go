@@ -38,8 +38,27 @@ func (b *Breakers) Remember(source uuid.UUID, about Blocked) {
 	s.about, s.noneWaits, s.noneRetried = about, false, 0
 }
 
+// Assume records that enrollments wait for a source, of which this process knows no failure: another
+// has queried it, or this one before a restart. The first answer is a recovery. The source is queried
+// as one that has not failed.
+func (b *Breakers) Assume(about Blocked) {
+	s := b.of(about.Source)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.about, s.assumed = about, true
+}
+
+// Answered records that a source has answered a query of a branch.
+func (b *Breakers) Answered(source uuid.UUID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s := b.states[source]; s != nil && s.assumed {
+		s.recovered, s.assumed = true, false
+	}
+}
+
 // ToRetry returns, by workspace, the sources and branches that have recovered, and then those that
-// fail and were not queried for a while, the one first that was tried longest ago. Take each
+// fail, or may, and were not queried for a while, the one first that was tried longest ago. Take each
 // before it is retried.
 func (b *Breakers) ToRetry(now time.Time) map[uuid.UUID][]Retry {
 	b.mu.Lock()
@@ -65,7 +84,7 @@ func (b *Breakers) ToRetry(now time.Time) map[uuid.UUID][]Retry {
 }
 
 func (s *breaker) mayTry(now time.Time) bool {
-	return s.failures > 0 && !s.noneWaits && now.After(s.closedTo) && now.Sub(s.tried) > retryEvery<<min(s.noneRetried, 4)
+	return (s.failures > 0 || s.assumed) && !s.noneWaits && now.After(s.closedTo) && now.Sub(s.tried) > retryEvery<<min(s.noneRetried, 4)
 }
 
 // Take reports whether a retry is still to be made, and leaves it to the caller.

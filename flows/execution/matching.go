@@ -112,6 +112,9 @@ func (e *Evaluator) match(ctx context.Context, q sqlCase, execs []*Execution, sk
 		func(some []*Execution) error {
 			err := e.matchRows(ctx, q.Route, q.node, q.at, some)
 			skipped.record(q.sourceOf(q.node), err)
+			if err == nil {
+				e.Sources.Answered(q.sourceOf(q.node))
+			}
 			return err
 		})
 }
