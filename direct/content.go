@@ -125,6 +125,9 @@ func (d *Direct) make(ctx context.Context, ws uuid.UUID, r *request) (*content, 
 		return nil, 0, err
 	}
 	bytes := 1_000 + compiled.Bytes()
+	for name, value := range c.row.envelope.Headers {
+		bytes += len(name) + len(value)
+	}
 	if c.row.inline != nil {
 		bytes += len(*c.row.inline)
 	}

@@ -131,7 +131,8 @@ func TestASourceThatFailedBeforeARestart(t *testing.T) {
 	const branch = `{"audience_id":"$audience","triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"b","nodes":{
 		"b":{"type":"branch","cases":[{"sql":"select profile_key from people p ` +
 		`where exists (select from customers c where c.id = p.profile_key)","next":"e"}],"else":"e"},"e":{"type":"exit"}}}`
-	elsewhere := strings.NewReplacer(`"audience_id":"$audience",`, "", `"type":"branch",`, `"type":"branch","data_source_id":"$source",`).Replace(branch)
+	elsewhere := strings.NewReplacer(`"audience_id":"$audience",`, "", `"type":"branch",`, `"type":"branch","data_source_id":"$source",`).
+		Replace(branch)
 	for name, definition := range map[string]string{"profiles": asksProfiles, "a branch": branch, "a branch alone": elsewhere} {
 		t.Run(name, func(t *testing.T) {
 			b := setup(t, 10, func(c *flows.Config) { c.BackOff, c.MaxBackOff = time.Hour, time.Hour })

@@ -4,6 +4,9 @@ import (
 	"context"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
 )
 
 // versionKey is the key of a compiled version in the cache. Versions never change.
@@ -18,6 +21,41 @@ const (
 	CacheBytes = 64 << 20
 	CacheShare = 16 << 20
 )
+
+// VersionRef names a version of a template.
+type VersionRef struct {
+	Template uuid.UUID
+	Version  int
+}
+
+// Needs is what a version of a template needs to be sent.
+type Needs struct {
+	Channel   lemma.Channel
+	Variables []string // the names that a row of data must have, sorted
+}
+
+// NeedsOf reads what versions need, without compiling them. Those that do not exist are left out.
+func (t *Templates) NeedsOf(ctx context.Context, ws uuid.UUID, all []VersionRef) (map[VersionRef]Needs, error) {
+	templates, versions := make([]uuid.UUID, len(all)), make([]int, len(all))
+	for i, v := range all {
+		templates[i], versions[i] = v.Template, v.Version
+	}
+	rows, _ := t.pool.Query(ctx, `
+		select r.template, r.version, v.channel, v.variables from unnest($2::uuid[], $3::int[]) as r (template, version)
+		cross join lateral (
+			select t.channel, v.variables from template_versions v join templates t on t.workspace_id = $1 and t.id = v.template_id
+			where v.workspace_id = $1 and v.template_id = r.template and v.version = r.version limit 1
+		) v`, ws, templates, versions)
+	of := map[VersionRef]Needs{}
+	var v VersionRef
+	var needs Needs
+	_, err := pgx.ForEachRow(rows, []any{&v.Template, &v.Version, &needs.Channel, &needs.Variables}, func() error {
+		of[v] = needs
+		needs = Needs{}
+		return nil
+	})
+	return of, lemma.Wrap(err, "read the variables of templates")
+}
 
 // Compiled returns a compiled version.
 func (t *Templates) Compiled(ctx context.Context, ws, id uuid.UUID, version int) (*Compiled, error) {

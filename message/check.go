@@ -199,6 +199,10 @@ func (i *inspection) raw() {
 	if !utf8.ValidString(i.source) {
 		i.fault(0, "encoding", "must be UTF-8")
 	}
+	if isSlowToScan(i.source) {
+		i.fault(0, "too_large", `has too many "{{" that are not closed on their long lines, or "{%%" that are not closed: `+
+			`close them, or begin a line behind each`)
+	}
 	if at := strings.IndexAny(i.source, "\r\n"); at >= 0 && i.line {
 		i.fault(at, "line_break", "must be one line")
 	}

@@ -45,8 +45,9 @@ type Compiled struct {
 // What a compiled text takes in memory besides its source, at most. TestBytes compares
 // the estimate with the heap.
 const (
-	tagBytes  = 500 // a {{ }} or {% %}
-	wordBytes = 200 // a word of it
+	tagBytes    = 500 // a {{ }} or {% %}
+	headerBytes = 100 // a header, beside its text
+	wordBytes   = 200 // a word of it
 )
 
 // Bytes estimates the memory that the compiled content takes.
@@ -91,6 +92,7 @@ func compileAll(workspace uuid.UUID, c Content, variables []string, headers []he
 	made.own = len(made.parts)
 	for _, h := range headers {
 		made.fixed = append(made.fixed, [2]string{h.name, h.text})
+		made.bytes += headerBytes + len(h.name) + len(h.text)
 		if h.liquid {
 			if err := made.compile(headerPart(h.name), h.text); err != nil {
 				return nil, err

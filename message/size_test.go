@@ -1,6 +1,7 @@
 package message
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -93,6 +94,26 @@ func TestBytes(t *testing.T) {
 			t.Errorf("%s takes %.0f bytes, estimated %d", name, took, c.Bytes())
 		}
 		runtime.KeepAlive(c)
+	}
+}
+
+// Headers count with their names and values, also those without Liquid.
+func TestBytesOfHeaders(t *testing.T) {
+	c, err := Compile(uuid.Nil, Content{Subject: "s", Text: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers, size := map[string]string{}, 0
+	for i := range 50 {
+		name, value := fmt.Sprintf("X-Header-%d", i), strings.Repeat("x", 890)
+		headers[name], size = value, size+len(name)+len(value)
+	}
+	with, err := c.WithHeaders(headers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if more := with.Bytes() - c.Bytes(); more < size {
+		t.Errorf("%d bytes of headers count as %d", size, more)
 	}
 }
 

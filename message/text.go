@@ -11,12 +11,12 @@ import (
 
 // complete makes the text from the HTML if there is none, and reports whether it
 // did. It is called when a version is saved, so that the stored text is sent.
-// It makes none from HTML that Check refuses for its length or its encoding.
+// It makes none from HTML that Check refuses for its length, its encoding, or the time that it takes.
 func complete(c Content) (Content, bool) {
 	if c.Text != "" || c.HTML == "" || c.channel() != lemma.Email {
 		return c, false
 	}
-	if len(c.HTML) <= MaxSource && utf8.ValidString(c.HTML) {
+	if len(c.HTML) <= MaxSource && utf8.ValidString(c.HTML) && !isSlowToScan(c.HTML) {
 		c.Text = textOf(c.HTML)
 	}
 	return c, true

@@ -117,6 +117,7 @@ func (c *Compiled) Tracked(t Track) (*Compiled, error) {
 // Links are the links that Tracked replaces, as they are written. The index of a link is
 // its number.
 func (c *Compiled) Links() []string {
+	defer compiling.Enter(c.workspace)()
 	_, urls := marker("").marked(c.content.HTML, Track{Clicks: true})
 	return urls
 }

@@ -45,14 +45,43 @@ func allKinds(n int) *slots.Slots {
 // and no slot of any kind, and computes without waiting for anything until leave. Those of a kind that
 // wait for each other hold no slot that another kind of their workspace could use.
 func (p *Processors) Enter(workspace uuid.UUID) (leave func()) {
-	var all []func()
-	for _, s := range []*slots.Slots{p.own, p.together, p.process} {
-		one, _ := s.Await(context.Background(), slots.Resource{Workspace: workspace}) // it waits for ever
-		all = append(all, one)
-	}
+	turn := p.Turn(workspace)
+	leaveProcess := turn.Enter()
 	return func() {
-		for _, one := range slices.Backward(all) {
-			one()
-		}
+		leaveProcess()
+		turn.Leave()
 	}
+}
+
+// Turn is a computation that waits for no other of its workspace any more, but for those of other ones.
+type Turn struct {
+	of        *Processors
+	workspace uuid.UUID
+	leave     []func()
+}
+
+// Turn waits for the computations of the same workspace. Its caller may wait for a slot that workspaces
+// share before it calls Enter of the turn, so that it does not hold that slot while it waits for
+// computations of its own.
+func (p *Processors) Turn(workspace uuid.UUID) *Turn {
+	t := &Turn{of: p, workspace: workspace}
+	for _, s := range []*slots.Slots{p.own, p.together} {
+		t.leave = append(t.leave, t.await(s))
+	}
+	return t
+}
+
+// Enter waits for a slot of the process, until leave.
+func (t *Turn) Enter() (leave func()) { return t.await(t.of.process) }
+
+// Leave ends the turn.
+func (t *Turn) Leave() {
+	for _, one := range slices.Backward(t.leave) {
+		one()
+	}
+}
+
+func (t *Turn) await(s *slots.Slots) (leave func()) {
+	leave, _ = s.Await(context.Background(), slots.Resource{Workspace: t.workspace}) // it waits for ever
+	return leave
 }

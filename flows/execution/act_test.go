@@ -46,6 +46,23 @@ func TestStepsAreNamedAlikeEverywhere(t *testing.T) {
 	}
 }
 
+// A worker compiles no template: what a route needs of one is stored with its version. Here it is one
+// that does not compile any more.
+func TestARouteCompilesNoTemplate(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(flowstest.Welcome)
+	b.Exec(`insert into template_versions (workspace_id, template_id, version, subject, html, text, variables)
+		select workspace_id, template_id, 99, subject, '{% if %}', text, variables from template_versions where version = 1`)
+	b.Exec(`update flow_versions set definition = regexp_replace(definition, '"template_version": ?1', '"template_version":99', 'g')`)
+	b.WantCount(1, `select count(*) from flow_versions where workspace_id = $1 and definition like '%"template_version":99%'`, b.Workspace)
+	b.RecordEvent("c1", "signed_up")
+	worker, _ := b.Traced()
+	b.Must(flowstest.Second(worker.RunOnce(t.Context())))
+	b.WantCount(1, `select count(*) from notifications where workspace_id = $1 and payload::text <> '{}'`, b.Workspace)
+	b.WantCount(0, `select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and blocked_reason is not null`,
+		b.Workspace, flow)
+}
+
 // A send that skipped a profile has acted: moved back to it, the profile gets no message,
 // and the history does not claim one.
 func TestASendThatSkippedHasActed(t *testing.T) {

@@ -50,9 +50,10 @@ type compiled struct {
 	audience uuid.UUID // Nil: it reads none
 	at       int
 
-	workspace uuid.UUID
-	bytes     int // of the definition
-	read      cache.Moment
+	workspace  uuid.UUID
+	definition int // bytes of it
+	bytes      int // that count in the cache: those of the definition, and a share of the memory of its route
+	read       cache.Moment
 }
 
 // VersionID is a version of a flow.
@@ -65,12 +66,12 @@ type VersionID struct {
 // bytes. They are compiled for the event, and the cache has space for them.
 const MaxListening = 2 << 20
 
-// maxCached bounds the definitions in the cache, in bytes: compiled, a definition takes
-// up to 80 times as much memory. One workspace has half of it at most.
+// maxCached bounds the definitions in the cache, in bytes. One workspace has half of it at most.
 const maxCached = 2 * MaxListening
 
-// smallDefinition is the size in bytes up to which a definition is small.
-const smallDefinition = 8 << 10
+// compiledTimes is how many times as much memory as its definition a compiled version takes at most. Its
+// route, which has the variables of all its templates, counts as so many times less than its memory.
+const compiledTimes = 80
 
 // Current returns a published version's graph with the audience's current columns. The
 // audience of an archived flow may be deleted: then the graph stays as it was.
@@ -153,6 +154,23 @@ func (g *Versions) add(key VersionID, c compiled) {
 	g.of[c.workspace] += c.bytes
 }
 
+// keepRoute keeps the route of a graph as long as the graph.
+func (g *Versions) keepRoute(key VersionID, r *Route) {
+	g.mu.Lock()
+	c := g.compiled[key]
+	g.mu.Unlock()
+	if c.Graph != r.Graph {
+		return
+	}
+	c.bytes = c.definition + r.memory()/compiledTimes
+	g.add(key, c)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.compiled[key].Graph == r.Graph {
+		g.routes[key] = r
+	}
+}
+
 // evict drops versions of a workspace in random order until they have so many bytes at most.
 func (g *Versions) evict(ws uuid.UUID, most int) {
 	for k, other := range g.compiled {
@@ -201,7 +219,7 @@ func (g *Versions) compile(ctx context.Context, q enrollment.Querier, ws uuid.UU
 	if err != nil {
 		return compiled{}, err
 	}
-	by.workspace, by.bytes, by.read = ws, len(text), read
+	by.workspace, by.definition, by.bytes, by.read = ws, len(text), len(text), read
 	c, err := g.flights.do(ctx, flightKey{v, by.at, read}, func(ctx context.Context) (compiled, error) {
 		return g.compileOnce(ctx, v, text, facts, by)
 	})
@@ -211,9 +229,11 @@ func (g *Versions) compile(ctx context.Context, q enrollment.Querier, ws uuid.UU
 // compileOnce compiles a version that is not cached with the same columns.
 func (g *Versions) compileOnce(ctx context.Context, v VersionID, text string, facts graph.Facts, by compiled) (c compiled, err error) {
 	free := g.compiling
-	if len(text) <= smallDefinition {
+	if graph.IsSmall(text) {
 		free = g.small
 	}
+	facts.Turn = graph.Advance(by.workspace, graph.IsSmall(text))
+	defer facts.Turn.Leave()
 	leave, err := free.Await(ctx, slots.Resource{Workspace: by.workspace})
 	if err != nil {
 		return c, err

@@ -3,6 +3,7 @@ package execution_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,9 @@ import (
 	"lemma/flows/admission"
 	"lemma/flows/execution"
 	"lemma/flows/flowstest"
+	"lemma/flows/graph"
+	"lemma/pgtest"
+	"lemma/processors"
 )
 
 // A transaction that needs more than it may hold compiles the others itself: it does not
@@ -195,4 +199,35 @@ func TestASmallVersionDoesNotWaitForLargeOnes(t *testing.T) {
 	close(free)
 	b.Must(<-done)
 	b.Must(get(bg, second))
+}
+
+// A version that waits for the computations of its own workspace holds no place that others need.
+func TestAVersionDoesNotWaitForThoseOfABusyWorkspace(t *testing.T) {
+	b := setup(t, 0)
+	busy, flow := pgtest.Workspace(t, b.Pool), b.Live(flowstest.Minimal)
+	its := lemma.NewID()
+	b.Exec(`insert into flows select (jsonb_populate_record(f, jsonb_build_object('workspace_id', $1::uuid, 'id', $2::uuid,
+		'status', 'draft', 'live_version', null))).* from flows f where id = $3`, busy, its, flow)
+	b.Exec(`insert into flow_versions select (jsonb_populate_record(v, jsonb_build_object('workspace_id', $1::uuid, 'flow_id', $2::uuid))).*
+		from flow_versions v where flow_id = $3`, busy, its, flow)
+	var held []*processors.Turn
+	for range max(1, runtime.GOMAXPROCS(0)-1) {
+		held = append(held, graph.Advance(busy, true))
+	}
+	n := b.Another()
+	get := func(ctx context.Context, ws, flow uuid.UUID) error {
+		return flowstest.Second(n.Execution.Versions.Get(ctx, b.Pool, ws, flow, 1))
+	}
+	short, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+	defer cancel()
+	if err := get(short, busy, its); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its own: %v", err)
+	}
+	within, cancelWithin := context.WithTimeout(bg, 10*time.Second)
+	defer cancelWithin()
+	b.Must(get(within, b.Workspace, flow))
+	for _, turn := range held {
+		turn.Leave()
+	}
+	b.Must(get(bg, busy, its))
 }

@@ -63,27 +63,30 @@ func (e *Evaluator) Route(ctx context.Context, ws, flow uuid.UUID, version int) 
 	if err != nil {
 		return nil, err
 	}
-	e.Versions.mu.Lock()
-	defer e.Versions.mu.Unlock()
-	if e.Versions.compiled[key].Graph == g { // a route lives as long as its graph
-		e.Versions.routes[key] = made
-	}
+	e.Versions.keepRoute(key, made)
 	return made, nil
+}
+
+// memory estimates the bytes that a route takes besides its graph.
+func (r *Route) memory() int {
+	n := 16 * len(r.ProfileColumns)
+	for _, s := range r.sends {
+		n += 500
+		for _, name := range s.variables {
+			n += len(name) + 16
+		}
+		for name, value := range s.headers {
+			n += len(name) + len(value) + 32
+		}
+	}
+	return n
 }
 
 // NewRoute resolves what a graph names.
 func (e *Evaluator) NewRoute(ctx context.Context, g *graph.Graph, ws, flow uuid.UUID, version int) (*Route, error) {
 	r := &Route{Graph: g, WorkspaceID: ws, FlowID: flow, Version: version, ProfileColumns: g.Columns(), sends: map[string]*Send{}}
-	for id, n := range g.Definition().Nodes {
-		if n.Type != graph.Send {
-			continue
-		}
-		s, err := e.newSend(ctx, r, id, n)
-		if err != nil {
-			return nil, fmt.Errorf("node %s: %w", id, err)
-		}
-		r.sends[id] = s
-		r.ProfileColumns = append(r.ProfileColumns, s.variables...)
+	if err := e.addSends(ctx, r); err != nil {
+		return nil, err
 	}
 	slices.Sort(r.ProfileColumns)
 	r.ProfileColumns = slices.Compact(r.ProfileColumns)
@@ -103,6 +106,44 @@ func (e *Evaluator) NewRoute(ctx context.Context, g *graph.Graph, ws, flow uuid.
 		s.whole = !s.trigger && slices.Equal(s.variables, r.ProfileColumns)
 	}
 	return r, nil
+}
+
+// addSends adds the send nodes. It compiles no template: a worker would compile those of all nodes, and a
+// version may name very many.
+func (e *Evaluator) addSends(ctx context.Context, r *Route) error {
+	var named []message.VersionRef
+	for id, n := range r.Definition().Nodes {
+		if n.Type != graph.Send {
+			continue
+		}
+		s, err := e.newSend(ctx, r, id, n)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", id, err)
+		}
+		r.sends[id], named = s, append(named, s.template())
+	}
+	if len(named) == 0 {
+		return nil
+	}
+	needs, err := e.templates.NeedsOf(ctx, r.WorkspaceID, named)
+	if err != nil {
+		return err
+	}
+	for id, s := range r.sends {
+		of, exists := needs[s.template()]
+		if !exists {
+			return fmt.Errorf("node %s: %w", id, lemma.Missing("template version"))
+		}
+		if err := s.fill(of, r.Definition().Nodes[id]); err != nil {
+			return fmt.Errorf("node %s: %w", id, err)
+		}
+		r.ProfileColumns = append(r.ProfileColumns, s.variables...)
+	}
+	return nil
+}
+
+func (s *Send) template() message.VersionRef {
+	return message.VersionRef{Template: s.TemplateID, Version: s.TemplateVersion}
 }
 
 // ColumnsOf are the columns of its audience that a version's own text reads: those that it
@@ -136,23 +177,27 @@ func (e *Evaluator) newSend(ctx context.Context, r *Route, id string, n graph.No
 		}
 		s.TemplateVersion = t.Version
 	}
-	t, err := e.templates.Compiled(ctx, r.WorkspaceID, s.TemplateID, s.TemplateVersion)
-	if err != nil {
-		return nil, err
-	}
-	s.Channel = t.Channel()
+	return s, nil
+}
+
+// fill adds what follows from the template and the headers.
+func (s *Send) fill(t message.Needs, n graph.Node) error {
+	s.Channel = t.Channel
 	s.headers = message.SentHeaders(s.Channel, n.Transactional, n.Headers)
-	if t, err = t.WithHeaders(s.headers); err != nil {
-		return nil, err
+	used, err := message.CheckHeaders(s.headers)
+	if err != nil {
+		return err
 	}
-	for _, name := range t.Variables() {
+	all := slices.Concat(t.Variables, used)
+	slices.Sort(all)
+	for _, name := range slices.Compact(all) {
 		if name == ReservedTrigger {
 			s.trigger = true
 		} else {
 			s.variables = append(s.variables, name)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // ColumnFacts are an audience's columns as graph.Compile takes them.

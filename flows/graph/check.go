@@ -188,12 +188,12 @@ func (c *checker) shape() {
 	if c.def.Start == "" {
 		c.fault("/start", "required", "name the first node")
 	} else if _, ok := c.def.Nodes[c.def.Start]; !ok {
-		c.fault("/start", "unknown_node", "there is no node %s%s", c.def.Start, didYouMean(c.def.Start, sorted(c.def.Nodes)))
+		c.fault("/start", "unknown_node", "there is no node %s%s", c.def.Start, hint(c.compiler.hints, c.def.Start, c.def.Nodes))
 	}
 	for _, id := range sorted(c.def.Nodes) {
 		for _, e := range edges(id, c.def.Nodes[id]) {
 			if _, ok := c.def.Nodes[e.to]; !ok && !e.refused {
-				c.fault(e.pointer, "unknown_node", "there is no node %s%s", e.to, didYouMean(e.to, sorted(c.def.Nodes)))
+				c.fault(e.pointer, "unknown_node", "there is no node %s%s", e.to, hint(c.compiler.hints, e.to, c.def.Nodes))
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"lemma/processors"
 	"lemma/processors/processorstest"
 )
 
@@ -18,6 +19,17 @@ func TestCompilationsWaitForAProcessor(t *testing.T) {
 	})
 	if err == nil {
 		t.Error("an empty definition compiles")
+	}
+	for isSmall, kind := range map[bool]*processors.Processors{false: advancing, true: advancingSmall} {
+		err = processorstest.Waits(t, kind, workspace, func() error {
+			turn := Advance(workspace, isSmall)
+			defer turn.Leave()
+			_, err := Compile([]byte(`{}`), Flow{WorkspaceID: workspace}, Facts{Turn: turn})
+			return err
+		})
+		if err == nil {
+			t.Error("an empty definition compiles")
+		}
 	}
 	err = processorstest.Waits(t, compiling, workspace, func() error {
 		_, err := Decode(workspace, []byte(`{"start":"x"}`))

@@ -201,6 +201,7 @@ var (
 type compiler struct {
 	world *world
 	envs  map[string]*cel.Env
+	hints *hints
 }
 
 func newCompiler(columns []Column) *compiler {
@@ -211,7 +212,7 @@ func newCompiler(columns []Column) *compiler {
 	for _, column := range columns {
 		known[column.Name] = column.Type
 	}
-	return &compiler{newWorld(known), map[string]*cel.Env{}}
+	return &compiler{newWorld(known), map[string]*cel.Env{}, &hints{}}
 }
 
 // base is the part that all environments share; making it takes milliseconds.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"lemma"
 	"lemma/abtest"
 	"lemma/processors"
@@ -19,6 +21,8 @@ type Facts struct {
 	// how values are read: an expression that no longer fits a changed audience is no
 	// fault, and the values that it reads are not converted.
 	Published bool
+
+	Turn *processors.Turn // of Advance; nil: one of a request
 }
 
 // Column is one of an audience's columns.
@@ -82,13 +86,35 @@ type CompiledCase struct {
 // compiling bounds the definitions that are read or compiled at a time.
 var compiling = processors.New()
 
+// advancing bounds the versions that are compiled at a time to advance enrollments: a worker does not
+// wait for the requests of its workspace that check definitions, nor a small version for large ones.
+var advancing, advancingSmall = processors.New(), processors.New()
+
+// smallDefinition is the size in bytes up to which a definition is small: it takes milliseconds.
+const smallDefinition = 8 << 10
+
+// IsSmall reports whether a definition is compiled beside large ones.
+func IsSmall(definition string) bool { return len(definition) <= smallDefinition }
+
+// Advance waits until a workspace may compile a version to advance enrollments.
+func Advance(workspace uuid.UUID, isSmall bool) *processors.Turn {
+	if isSmall {
+		return advancingSmall.Turn(workspace)
+	}
+	return advancing.Turn(workspace)
+}
+
 // Compile reads a definition and returns it as a graph, or all of its faults at once: of
 // form, structure and type. Each has a JSON pointer, and those in expressions a line and
 // column. Without columns, any column of the profile exists and has any type; its values
 // are not converted, so a timestamp is a text and an integer a double. A caller that
 // evaluates conditions must therefore give the columns, or a valid expression may fail.
 func Compile(raw []byte, flow Flow, facts Facts) (*Graph, error) {
-	defer compiling.Enter(flow.WorkspaceID)()
+	if facts.Turn != nil {
+		defer facts.Turn.Enter()()
+	} else {
+		defer compiling.Enter(flow.WorkspaceID)()
+	}
 	def, tree, form := decode(raw)
 	if tree == nil {
 		return nil, invalid(form)

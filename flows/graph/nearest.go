@@ -31,6 +31,27 @@ func didYouMean(name string, names []string) string {
 	return ""
 }
 
+// mostHints bounds what the hints of one definition compare, in pairs of bytes: some 50 ms.
+const mostHints = 10_000_000
+
+// hints bounds the hints of one definition: it may name thousands of columns that an audience of
+// thousands does not have.
+type hints struct{ spent int }
+
+// hint is didYouMean for a name that is none of a map's, or nothing when others have spent too much.
+func hint[T any](h *hints, name string, known map[string]T) string {
+	if h.spent > mostHints {
+		return ""
+	}
+	for other := range known {
+		h.spent += len(name)*len(other) + sortCost
+	}
+	return didYouMean(name, sorted(known))
+}
+
+// sortCost is what sorting a name costs, as pairs of bytes.
+const sortCost = 64
+
 // distance is the number of single characters to insert, delete or replace, or
 // of neighbours to swap, that make one text of the other (optimal string
 // alignment).

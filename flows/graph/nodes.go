@@ -249,7 +249,7 @@ func (c *checker) reads(pointer, column string, types ...string) {
 	switch {
 	case c.compiler.world.columns == nil || c.facts.Published:
 	case !exists:
-		c.fault(pointer, "unknown_column", "the audience has no column %s%s", column, didYouMean(column, sorted(c.compiler.world.columns)))
+		c.fault(pointer, "unknown_column", "the audience has no column %s%s", column, hint(c.compiler.hints, column, c.compiler.world.columns))
 	case len(types) > 0 && !slices.Contains(types, kind):
 		c.fault(pointer, "wrong_type", "column %s is of type %s and must be %s", column, kind, strings.Join(types, " or "))
 	}

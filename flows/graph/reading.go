@@ -17,6 +17,7 @@ type reading struct {
 	info      *ast.SourceInfo
 	types     func(id int64) *types.Type // of an expression
 	known     map[string]string          // columns; nil: not known
+	hints     *hints
 	variables map[string]bool
 	columns   map[string]bool
 	events    map[string]bool
@@ -28,7 +29,7 @@ type reading struct {
 func (c *compiler) read(checked *cel.Ast) reading {
 	native := checked.NativeRep()
 	r := reading{
-		info: native.SourceInfo(), types: native.GetType, known: c.world.columns,
+		info: native.SourceInfo(), types: native.GetType, known: c.world.columns, hints: c.hints,
 		variables: map[string]bool{}, columns: map[string]bool{}, events: map[string]bool{}, names: map[string]bool{},
 	}
 	r.visit(native.Expr(), nil, 0)
@@ -121,7 +122,7 @@ func (r *reading) variable(e ast.Expr, variable, field string) {
 		return
 	}
 	if _, exists := r.known[field]; r.known != nil && !exists {
-		r.faultAt(e, "unknown_column", "the audience has no column %s%s", field, didYouMean(field, sorted(r.known)))
+		r.faultAt(e, "unknown_column", "the audience has no column %s%s", field, hint(r.hints, field, r.known))
 	}
 	r.columns[field] = true
 }
