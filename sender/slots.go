@@ -25,6 +25,7 @@ import (
 
 const (
 	slowAfter     = time.Second            // a window that lasts longer makes a provider slow
+	slowMost      = 8 * time.Second        // so long a window counts at most: four short ones make the provider quick again
 	slowRate      = 300 * time.Millisecond // so does a longer wait for its rate
 	slotWait      = 250 * time.Millisecond // how long a job waits for a slot of a provider that is not slow
 	slotRetry     = 200 * time.Millisecond // when it is due again, growing with the number that wait
@@ -247,12 +248,14 @@ func (s *Sender) knownSlow(l *slots, provider uuid.UUID) bool {
 }
 
 // ended records how long a window took, and how much of it was the wait for the
-// provider's rate.
+// provider's rate. After a long one it takes several short ones until the provider is quick: the last
+// rows of a batch are a short window also of a slow provider, which would take all slots of its workspace.
 func (p *pace) ended(took, waited time.Duration) {
 	if waited > slowRate {
 		took = max(took, slowAfter+1)
 	}
-	p.took.Store(max(1, int64(took)))
+	took = max(1, took, min(time.Duration(p.took.Load())/2, slowMost))
+	p.took.Store(int64(took))
 }
 
 func (l *slots) overdue(of uuid.UUID) bool {

@@ -206,6 +206,8 @@ func TestConditionsThatDoNotTypeCheck(t *testing.T) {
 		{branching, `profile.city.matches("a" + "b")`, "expression_cost", 1, 0, "written in the expression"},
 		{branching, `matches(trigger.name, trigger.source_id)`, "expression_cost", 1, 0, "written in the expression"},
 		{branching, `profile.city.matches("(a?){1000}")`, "expression_cost", 1, 0, "1000 are allowed"},
+		{branching, `profile.city.matches("` + strings.Repeat("a{1000}", 500) + `")`, "expression_cost", 1, 0, "has some 1"},
+		{branching, `profile.city.matches("((a{10}){10}){10,}bcdef(gh){999}")`, "expression_cost", 1, 0, "has some "},
 		{branching, `trigger.properties.when > now`, "expression_type", 1, 0, "a property is never a timestamp: write timestamp(...)"},
 		{onEvent, `now - event.properties.when > duration("1h")`, "expression_type", 1, 0, "never a timestamp"},
 		{onEvent, `event.properties.a[0].b == trigger.at`, "expression_type", 1, 0, "never a timestamp"},

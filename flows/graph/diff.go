@@ -6,6 +6,7 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 )
@@ -33,12 +34,13 @@ func Compare(workspace uuid.UUID, from, to []byte) ([]Difference, error) {
 }
 
 // Diff returns the operations that turn one definition into the other, node by node and
-// field by field, sorted by place. Absent and empty fields are equal. An object or a list
+// field by field, sorted by place. Absent and empty fields are equal, but not those of what is kept as it
+// is written (layout, data). An object or a list
 // whose differences would be longer than both its values is one difference: the places of
 // fields in nested objects can be thousands of times as long as the definition.
 func Diff(from, to *Definition) []Difference {
 	var all []Difference
-	compare("", treeOf(from), treeOf(to), &all)
+	compare("", treeOf(from), treeOf(to), false, &all)
 	slices.SortStableFunc(all, func(a, b Difference) int { return comparePointers(a.Pointer, b.Pointer) })
 	return all
 }
@@ -60,7 +62,24 @@ func treeOf(d *Definition) any {
 	return tree
 }
 
-func compare(pointer string, from, to any, all *[]Difference) {
+// noValue is a field that an object does not have, in what is kept as it is written: null is a value there.
+type noValue struct{}
+
+// isKept reports whether the fields of an object are kept as they are written.
+func isKept(pointer string) bool {
+	if pointer == "/layout" {
+		return true
+	}
+	node, field, _ := strings.Cut(strings.TrimPrefix(pointer, "/nodes/"), "/")
+	return "/nodes/"+node+"/"+field == pointer && (field == "data" || field == "layout")
+}
+
+// compare appends the differences of two values. inKept: they are within what is kept as it is written.
+func compare(pointer string, from, to any, inKept bool, all *[]Difference) {
+	isNothing := isNothing
+	if inKept {
+		isNothing = func(v any) bool { return v == noValue{} }
+	}
 	switch {
 	case reflect.DeepEqual(from, to) || isNothing(from) && isNothing(to):
 		return
@@ -72,8 +91,13 @@ func compare(pointer string, from, to any, all *[]Difference) {
 		return
 	}
 	whole := Difference{Pointer: pointer, Op: "replace", From: text(from), To: text(to)}
-	if parts, ok := partsOf(pointer, from, to); ok {
-		if compareParts(parts, max(leastWhole, whole.size()), all) {
+	kept := inKept || isKept(pointer)
+	var missing any
+	if kept {
+		missing = noValue{}
+	}
+	if parts, ok := partsOf(pointer, from, to, missing); ok {
+		if compareParts(parts, kept, max(leastWhole, whole.size()), all) {
 			return
 		}
 	}
@@ -85,7 +109,7 @@ const leastWhole = 64 << 10
 
 func (d Difference) size() int { return len(d.Pointer) + len(d.From) + len(d.To) }
 
-// part is a field or an item of both values; nil: one of them has none.
+// part is a field or an item of both values. One that a value does not have is nil, or noValue.
 type part struct {
 	pointer  func() string
 	from, to any
@@ -93,14 +117,14 @@ type part struct {
 
 // compareParts appends the differences of the parts, or none and false if they have more
 // bytes than most.
-func compareParts(parts iter.Seq[part], most int, all *[]Difference) bool {
+func compareParts(parts iter.Seq[part], inKept bool, most int, all *[]Difference) bool {
 	first, size := len(*all), 0
 	for p := range parts {
 		if reflect.DeepEqual(p.from, p.to) {
 			continue // without its pointer
 		}
 		next := len(*all)
-		compare(p.pointer(), p.from, p.to, all)
+		compare(p.pointer(), p.from, p.to, inKept, all)
 		for _, d := range (*all)[next:] {
 			size += d.size()
 		}
@@ -112,10 +136,10 @@ func compareParts(parts iter.Seq[part], most int, all *[]Difference) bool {
 	return true
 }
 
-// partsOf are those of two objects, or of two lists of objects.
-func partsOf(pointer string, from, to any) (iter.Seq[part], bool) {
+// partsOf are those of two objects, or of two lists of objects. missing is the value of one that there is not.
+func partsOf(pointer string, from, to, missing any) (iter.Seq[part], bool) {
 	if a, b, ok := both[map[string]any](from, to); ok {
-		return objectParts(pointer, a, b), true
+		return objectParts(pointer, a, b, missing), true
 	}
 	a, b, ok := both[[]any](from, to)
 	if !ok || !objects(a) || !objects(b) {
@@ -123,33 +147,37 @@ func partsOf(pointer string, from, to any) (iter.Seq[part], bool) {
 	}
 	return func(yield func(part) bool) {
 		for i := range max(len(a), len(b)) {
-			if !yield(part{func() string { return index(pointer, i) }, item(a, i), item(b, i)}) {
+			if !yield(part{func() string { return index(pointer, i) }, item(a, i, missing), item(b, i, missing)}) {
 				return
 			}
 		}
 	}, true
 }
 
-func objectParts(pointer string, from, to map[string]any) iter.Seq[part] {
+func objectParts(pointer string, from, to map[string]any, missing any) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for name, value := range from {
-			if !yield(part{func() string { return at(pointer, name) }, value, to[name]}) {
+			other, has := to[name]
+			if !has {
+				other = missing
+			}
+			if !yield(part{func() string { return at(pointer, name) }, value, other}) {
 				return
 			}
 		}
 		for name, value := range to {
-			if _, had := from[name]; !had && !yield(part{func() string { return at(pointer, name) }, nil, value}) {
+			if _, had := from[name]; !had && !yield(part{func() string { return at(pointer, name) }, missing, value}) {
 				return
 			}
 		}
 	}
 }
 
-func item(array []any, i int) any {
+func item(array []any, i int, missing any) any {
 	if i < len(array) {
 		return array[i]
 	}
-	return nil
+	return missing
 }
 
 // objects reports whether an array can be compared item by item.

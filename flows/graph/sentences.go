@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -241,6 +242,21 @@ func before(expression string, line, column int) string {
 	return string(runes[:min(max(column, 0), len(runes))])
 }
 
+// repeated is about how many instructions a pattern has when its repeats are written out.
+func repeated(p *syntax.Regexp) int {
+	n := 1
+	if p.Op == syntax.OpLiteral {
+		n = len(p.Rune)
+	}
+	for _, part := range p.Sub {
+		n += repeated(part)
+	}
+	if p.Op == syntax.OpRepeat {
+		n *= max(p.Min, p.Max, 1)
+	}
+	return min(n, 1_000_000)
+}
+
 // constant finds literals that a function does not accept: no data could make them work.
 func (r *reading) constant(call ast.CallExpr) {
 	args := call.Args()
@@ -270,8 +286,11 @@ func (r *reading) constant(call ast.CallExpr) {
 			r.faultAt(arg, "expression_type", "it is no timestamp as in RFC 3339: timestamp('2026-01-31T09:00:00Z')")
 		}
 	case "matches":
-		if _, err := regexp.Compile(string(text)); err != nil {
+		if parsed, err := syntax.Parse(string(text), syntax.Perl); err != nil {
 			r.faultAt(arg, "expression_type", "it is no regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		} else if size := repeated(parsed); size > 4*maxPattern { // compiled, it would take a tenth of a second
+			r.faultAt(arg, "expression_cost", "the pattern has some %d instructions; %d are allowed: repeat less, as in [a-z]{1,64}", size,
+				maxPattern)
 		} else if size, err := types.RegexProgramSize(string(text)); err != nil || size > maxPattern {
 			r.faultAt(arg, "expression_cost", "the pattern has %d instructions; %d are allowed: repeat less, as in [a-z]{1,64}", size,
 				maxPattern)
