@@ -49,7 +49,8 @@ func TestADiffOfWhatIsKept(t *testing.T) {
 		{`{"a":"","b":1}`, `{"b":1}`}, {`{"a":null,"b":1}`, `{"b":1}`}, {`{"a":[],"b":1}`, `{"a":"","b":1}`}, {`{"a":{"c":{}}}`, `{"a":{}}`},
 		{`{"a":[{}],"b":1}`, `{"a":[{},{}],"b":1}`}, {`{"a":null}`, `{"a":""}`}, {`{"b":1}`, `{"b":1,"a":null}`},
 	} {
-		for name, all := range map[string][]Difference{"data": Diff(of(c[0], `{}`), of(c[1], `{}`)), "layout": Diff(of(`{}`, c[0]), of(`{}`, c[1]))} {
+		for name, all := range map[string][]Difference{
+			"data": Diff(of(c[0], `{}`), of(c[1], `{}`)), "layout": Diff(of(`{}`, c[0]), of(`{}`, c[1]))} {
 			n := map[string]int{"data": 1, "layout": 2}[name]
 			if len(all) != n {
 				t.Errorf("%s of %s: %d differences, want %d: %v", name, c, len(all), n, all)
