@@ -68,7 +68,7 @@ var mayImport = map[string][]string{
 	"sender": {"address", "cache", "clock", "eventsout", "fence", "lifecycle", "loop", "pgerr", "notifications", "events", "message",
 		"providers", "slots", "suppression",
 		"sender/redact", "sender/trace", "tracking", "unsubscribe"},
-	"sender/redact": {},
+	"sender/redact": {"processors"},
 	"sender/trace":  {"sender/redact"},
 	"deliveries":    {"events", "eventsout", "loop", "notifications", "queue", "suppression", "tracking"},
 	"hooks": {"address", "cache", "clock", "events", "flows/admission", "providers", "sender", "sender/report", "sender/redact",

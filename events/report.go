@@ -73,13 +73,16 @@ func (t Type) Suppresses() bool {
 // stored as its hash, so that it still identifies the event and fits into an index.
 const longestID = 200
 
-func storedID(id string) string {
+func storedID(id string) string { return orUnknown(ShortID(id)) }
+
+// ShortID is an id of a carrier as it is stored: the hash of one that is long.
+func ShortID(id string) string {
 	id = strings.ToValidUTF8(strings.ReplaceAll(id, "\x00", "\uFFFD"), "\uFFFD")
 	if len(id) > longestID || id == unknownID {
 		sum := sha256.Sum256([]byte(id))
 		return "sha256:" + hex.EncodeToString(sum[:])
 	}
-	return orUnknown(id)
+	return id
 }
 
 // longestText is the most that is stored of each text of a report, in bytes.

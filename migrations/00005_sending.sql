@@ -94,6 +94,7 @@ create table batches (
     size           smallint not null check (size > 0),
     attempt        smallint not null default 1,
     max_attempts   smallint not null,         -- 1: at_most_once, 2: at_least_once
+    bulk           boolean not null default false, -- first attempts of direct notifications that make room for single requests
     status         text not null default 'ready'
         constraint batches_status check (status in ('ready', 'leased', 'done', 'cancelled', 'expired')),
     gate           text not null default 'open'

@@ -121,6 +121,7 @@ create table batches (
     size smallint not null,
     attempt smallint not null default 1,
     max_attempts smallint not null,
+    bulk boolean not null default false,
     status text not null default 'ready'::text,
     gate text not null default 'open'::text,
     due_at timestamp with time zone not null default now(),

@@ -53,7 +53,7 @@ type Direct struct {
 	MaxAttempts int
 	DueAt       time.Time // zero: now
 	ExpiresAt   time.Time // zero: never
-	Last        bool      // its job comes after those of others
+	Last        bool      // it comes after those of others, and makes room for them
 }
 
 // mostDirect is how many direct notifications a batch has, so that several workers share a
@@ -78,15 +78,15 @@ func (l *Ledger) InsertDirect(ctx context.Context, tx pgx.Tx, workspace uuid.UUI
 		rows.contents, rows.metadata)
 	found := 0
 	queue.Queue(`
-		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, due_at, expires_at)
+		insert into batches (workspace_id, origin_id, id, root_id, provider_id, content_id, size, max_attempts, due_at, expires_at, bulk)
 		select $1, b.origin_id, b.id as id, b.id as root_id, b.provider_id, b.content_id, b.size, b.max_attempts,
-			greatest(b.due_at, now()), b.expires_at
-		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::smallint[], $7::smallint[], $8::timestamptz[], $9::timestamptz[])
-			as b (origin_id, id, provider_id, content_id, size, max_attempts, due_at, expires_at)
+			greatest(b.due_at, now()), b.expires_at, b.bulk
+		from unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::smallint[], $7::smallint[], $8::timestamptz[], $9::timestamptz[],
+			$10::boolean[]) as b (origin_id, id, provider_id, content_id, size, max_attempts, due_at, expires_at, bulk)
 		cross join lateral (
 			select from providers p where p.workspace_id = $1 and p.id = b.provider_id limit 1 for key share) p`,
 		workspace, batches.origins, batches.ids, batches.providers, batches.contents, batches.sizes, batches.attempts, batches.due,
-		batches.expires).Exec(func(tag pgconn.CommandTag) error { found = int(tag.RowsAffected()); return nil })
+		batches.expires, batches.last).Exec(func(tag pgconn.CommandTag) error { found = int(tag.RowsAffected()); return nil })
 	queue.Queue(`select now()`).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
 	if err := tx.SendBatch(ctx, queue).Close(); err != nil {
 		return at, fmt.Errorf("insert %d direct notifications: %w", len(all), err)

@@ -37,6 +37,7 @@ type claim struct {
 	providerID uuid.UUID
 	contentID  uuid.UUID
 	attempt    int16
+	bulk       bool // of direct notifications: it makes room for single requests
 	refusals   refusals
 	failing    bool // the provider has failed since its last acceptance, as the claim or its last commit found it
 	kind       string
@@ -85,7 +86,7 @@ func (s *Sender) claimAs(ctx context.Context, ref notifications.Ref, token strin
 	batch := &pgx.Batch{}
 	batch.Queue(claimBatch, ref.WorkspaceID, ref.OriginID, ref.BatchID, c.token, s.cfg.Lease).QueryRow(func(r pgx.Row) error {
 		err := r.Scan(&c.root, &c.providerID, &c.contentID, &c.attempt, &c.refusals.counts, &c.refusals.times, &c.kind, &c.version, &c.rate,
-			&c.failing, &lasts, &age, &c.resumed, &c.optOuts, &c.suppressions, &c.clock, &most)
+			&c.failing, &lasts, &age, &c.resumed, &c.optOuts, &c.suppressions, &c.clock, &most, &c.bulk)
 		if errors.Is(err, pgx.ErrNoRows) { // after an error pgx would prepare and plan all three statements again
 			claimed, err = false, nil
 		}
@@ -144,7 +145,7 @@ const claimBatch = `
 		  and not exists (select from provider_meters m where m.workspace_id = $1 and m.provider_id = batches.provider_id
 			and m.open_until is not null and m.probe_token is distinct from $4)
 		returning workspace_id, id, root_id, provider_id, content_id, attempt, refusals, retry_at, leased_by, lease_until, expires_at,
-			created_at, resumed_at, coalesce(cardinality(open), size) as most
+			created_at, resumed_at, coalesce(cardinality(open), size) as most, bulk
 	), log as (
 		insert into batch_log (workspace_id, batch_id, event, token, until)
 		select workspace_id, id, 'claimed', leased_by, lease_until from claimed
@@ -156,7 +157,7 @@ const claimBatch = `
 		c.resumed_at,
 		exists (select from opt_outs o where o.workspace_id = $1 and o.origin_id = $2),
 		exists (select from suppressions s where s.workspace_id = $1) or exists (select from topic_unsubscribes t where t.workspace_id = $1),
-		now(), c.most
+		now(), c.most, c.bulk
 	from claimed c
 	join providers p on p.workspace_id = c.workspace_id and p.id = c.provider_id
 	left join provider_meters m on m.workspace_id = c.workspace_id and m.provider_id = c.provider_id`

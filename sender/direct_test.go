@@ -2,6 +2,7 @@ package sender
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,6 +57,113 @@ func (b *bundle) insertDirect(n int) (refs []notifications.Ref) {
 	return refs
 }
 
+// A bulk leaves a slot of its provider to single requests, does not make them wait longer, and does not
+// run as far ahead of the rate.
+func TestABulkMakesRoomForSingleRequests(t *testing.T) {
+	b := setup(t)
+	refs := b.insertDirect(6)
+	bulk, single := refs[:4], refs[4:]
+	for _, ref := range bulk {
+		b.Exec(`update batches set bulk = true where id = $1`, ref.BatchID)
+	}
+	s := b.sender()
+	s.paceOf(b.provider).took.Store(int64(2 * slowAfter))
+	acquire := func(ref notifications.Ref) (*slot, time.Duration) {
+		p, again, err := s.acquire(t.Context(), ref)
+		b.Must(err)
+		if p != nil {
+			p.claim(b.provider, slices.Contains(bulk, ref))
+		}
+		return p, again
+	}
+	if p, _ := acquire(bulk[0]); p == nil {
+		t.Fatal("a bulk has no slot")
+	}
+	if p, _ := acquire(bulk[1]); p != nil {
+		t.Fatal("a bulk has all slots of a slow provider")
+	}
+	p, _ := acquire(single[0])
+	if p == nil {
+		t.Fatal("a single request has no slot")
+	}
+	for range 200 {
+		acquire(bulk[2])
+	}
+	if p, again := acquire(single[1]); p != nil || again > time.Second {
+		t.Errorf("another waits for %s", again)
+	}
+	p.release()
+	for _, c := range []struct {
+		ref  notifications.Ref
+		want time.Duration
+	}{{bulk[0], rateBurst}, {single[0], directBurst}} {
+		claim, err := s.Claim(t.Context(), c.ref)
+		b.Must(err)
+		if claim.burst() != c.want {
+			t.Errorf("its calls may run %s ahead of the rate, want %s", claim.burst(), c.want)
+		}
+	}
+}
+
+// When the provider of a bulk turns out to be slow, all of its batches but one are given back after
+// their windows, so that a single request finds a slot.
+func TestABulkGivesSlotsBack(t *testing.T) {
+	b := setup(t)
+	s := b.sender()
+	refs := b.insertDirect(5)
+	b.Exec(`update batches set bulk = true where workspace_id = $1`, b.Workspace)
+	s.paceOf(b.provider).took.Store(int64(time.Millisecond))
+	var claims []*claim
+	for _, ref := range refs {
+		c, err := s.Claim(t.Context(), ref)
+		b.Must(err)
+		if c.slot, _, _ = s.tryAcquire(&s.direct, b.Workspace, b.provider, true); c.slot == nil {
+			t.Fatal("a quick provider has no slot left")
+		}
+		c.slot.claim(b.provider, c.bulk)
+		claims = append(claims, c)
+	}
+	given := func() (n int) {
+		for _, c := range claims {
+			if s.makeRoom(c) {
+				n++
+			}
+		}
+		return n
+	}
+	if n := given(); n != 0 {
+		t.Errorf("%d batches are given back to a quick provider", n)
+	}
+	s.paceOf(b.provider).took.Store(int64(2 * slowAfter))
+	if n := given(); n != 4 {
+		t.Errorf("%d of five batches are given back", n)
+	}
+	c := claims[0]
+	c.slot.bulk = true
+	again, err := s.windows(t.Context(), c, nil, nil, nil)
+	b.Must(err)
+	b.WantCount(1, `select count(*) from batches where id = $1 and status = 'ready' and due_at > now()`, c.BatchID)
+	if again == 0 || again > time.Second {
+		t.Errorf("it is due again in %s", again)
+	}
+}
+
+// What is requested as a bulk is stored as one.
+func TestBatchesOfABulk(t *testing.T) {
+	b := setup(t)
+	all := make([]notifications.Direct, 2)
+	for i := range all {
+		all[i] = notifications.Direct{OriginID: notifications.DirectOrigin(b.Workspace, time.Now()), Key: lemma.NewID(), ProviderID: b.provider,
+			ContentID: b.origin, ProfileKey: "ada", Address: "ada@shop.example", Payload: `{}`, MaxAttempts: 1, Last: i == 0}
+	}
+	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+		_, err := b.ledger.InsertDirect(t.Context(), tx, b.Workspace, all)
+		return err
+	}))
+	b.WantCount(1, `select count(*) from batches where workspace_id = $1 and bulk`, b.Workspace)
+	b.WantCount(1, `select count(*) from batches where workspace_id = $1 and not bulk`, b.Workspace)
+}
+
 // A workspace that requests many direct notifications first is not served first each time,
 // also when its jobs come before a bulk of another workspace. Batches of campaigns are not
 // worked in their place.
@@ -100,7 +208,7 @@ func (b *bundle) directOverTwo() (refs []notifications.Ref, other uuid.UUID) {
 // takeSlots takes the slots of a provider for direct notifications.
 func (b *bundle) takeSlots(s *Sender, provider uuid.UUID) {
 	for p := new(slot); p != nil; {
-		p, _, _ = s.tryAcquire(&s.direct, b.Workspace, provider)
+		p, _, _ = s.tryAcquire(&s.direct, b.Workspace, provider, false)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestSlotsOfReads(t *testing.T) {
 			workspace, audience, provider := p(100+c.reads[i]), p(c.reads[i+1]), p(50+c.reads[i+1])
 			s.paceOf(provider).took.Store(int64(c.provider))
 			s.paceOf(audience).took.Store(int64(c.audience))
-			held, limit, _ := s.tryAcquire(&s.slots, workspace, provider)
+			held, limit, _ := s.tryAcquire(&s.slots, workspace, provider, false)
 			if held == nil {
 				last = limit
 				continue
@@ -63,7 +63,7 @@ func TestSlotsOfReads(t *testing.T) {
 		s.paceOf(p(99)).took.Store(int64(long))
 		more := 0
 		for range 10 {
-			if held, _, _ := s.tryAcquire(&s.slots, p(120), p(99)); held != nil {
+			if held, _, _ := s.tryAcquire(&s.slots, p(120), p(99), false); held != nil {
 				more++
 			}
 		}
@@ -81,7 +81,7 @@ func TestAReadThatLasts(t *testing.T) {
 	workspace, provider, audience := uuid.New(), uuid.New(), uuid.New()
 	s.paceOf(provider).took.Store(int64(time.Millisecond))
 	s.paceOf(audience).took.Store(int64(time.Millisecond))
-	held, _, _ := s.tryAcquire(&s.slots, workspace, provider)
+	held, _, _ := s.tryAcquire(&s.slots, workspace, provider, false)
 	if limit, _ := s.tryRead(held, notifications.Ref{OriginID: audience}); limit != "" {
 		t.Fatal(limit)
 	}
@@ -203,7 +203,7 @@ func TestBatchesThatWaitForAReadAreNotChosenAgain(t *testing.T) {
 	waiting := b.insert(40, 1, 2)
 	b.Exec(`update batches set created_at = created_at - interval '2 hours' where workspace_id = $1`, b.Workspace)
 	for range readsAtOnce {
-		held, _, _ := s.tryAcquire(&s.slots, b.Workspace, b.provider)
+		held, _, _ := s.tryAcquire(&s.slots, b.Workspace, b.provider, false)
 		if limit, _ := s.tryRead(held, notifications.Ref{WorkspaceID: b.Workspace, OriginID: b.origin, BatchID: uuid.New()}); limit != "" {
 			t.Fatal(limit)
 		}

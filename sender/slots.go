@@ -61,6 +61,7 @@ type slot struct {
 	origin              uuid.UUID // whose audience is read again now; otherwise Nil
 	since               time.Time // begin of the current window or read; zero between them
 	claimed             bool      // a batch was claimed
+	bulk                bool      // a batch of a bulk, unless it is being given back
 }
 
 // acquire returns a slot for a batch, or nil and how long to wait when a limit leaves
@@ -73,24 +74,24 @@ func (s *Sender) acquire(ctx context.Context, ref notifications.Ref) (*slot, tim
 	if p := l.first(ref.WorkspaceID); p != nil {
 		return p, 0, nil
 	}
-	provider, err := s.providerOf(ctx, ref)
+	provider, bulk, err := s.providerOf(ctx, ref)
 	if provider == uuid.Nil || err != nil {
 		return nil, 0, err
 	}
 	timer := time.NewTimer(slotWait)
 	defer timer.Stop()
 	for {
-		p, limit, freed := s.tryAcquire(l, ref.WorkspaceID, provider)
+		p, limit, freed := s.tryAcquire(l, ref.WorkspaceID, provider, bulk)
 		if p != nil {
 			return p, 0, nil
 		}
 		if s.knownSlow(l, provider) {
-			return nil, s.throttled(ctx, ref, provider, limit), nil
+			return nil, s.throttled(ctx, ref, provider, bulk, limit), nil
 		}
 		select {
 		case <-freed:
 		case <-timer.C:
-			return nil, s.throttled(ctx, ref, provider, limit), nil
+			return nil, s.throttled(ctx, ref, provider, bulk, limit), nil
 		case <-s.draining:
 			return nil, time.Second, nil
 		case <-ctx.Done():
@@ -105,11 +106,11 @@ func (s *Sender) acquireNow(ctx context.Context, ref notifications.Ref) *slot {
 	if p := l.first(ref.WorkspaceID); p != nil {
 		return p
 	}
-	provider, err := s.providerOf(ctx, ref)
+	provider, bulk, err := s.providerOf(ctx, ref)
 	if provider == uuid.Nil || err != nil {
 		return nil // its own job reports the error
 	}
-	p, _, _ := s.tryAcquire(l, ref.WorkspaceID, provider)
+	p, _, _ := s.tryAcquire(l, ref.WorkspaceID, provider, bulk)
 	return p
 }
 
@@ -126,8 +127,10 @@ func (l *slots) limit(workers, ofProvider, ofWorkspace int) {
 	l.most.workers, l.most.ofProvider, l.most.ofWorkspace = workers, ofProvider, ofWorkspace
 }
 
-// fewest is a number of held slots at which no limit is reached.
-func (l *slots) fewest() int { return min(l.slowShare(), l.most.ofWorkspace, l.slowTogether()) }
+// fewest is a number of held slots at which no limit is reached, also not that of a bulk.
+func (l *slots) fewest() int {
+	return min(max(1, l.slowShare()-1), l.most.ofWorkspace, l.slowTogether())
+}
 
 func (l *slots) slowTogether() int { return max(1, l.most.workers/2) }
 
@@ -139,22 +142,22 @@ func ofOne(n int) int { return max(1, min(n-1, threeQuarters(n))) }
 
 func (l *slots) slowShare() int { return max(1, l.most.ofProvider/3) }
 
-func (s *Sender) providerOf(ctx context.Context, ref notifications.Ref) (id uuid.UUID, err error) {
+func (s *Sender) providerOf(ctx context.Context, ref notifications.Ref) (id uuid.UUID, bulk bool, err error) {
 	err = s.pool.QueryRow(ctx, `
-		select provider_id from batches where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady,
-		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&id)
+		select provider_id, bulk from batches where workspace_id = $1 and origin_id = $2 and id = $3 and `+isReady,
+		ref.WorkspaceID, ref.OriginID, ref.BatchID).Scan(&id, &bulk)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return uuid.Nil, fmt.Errorf("find provider of batch %s: %w", ref.BatchID, err)
+		return uuid.Nil, false, fmt.Errorf("find provider of batch %s: %w", ref.BatchID, err)
 	}
-	return id, nil
+	return id, bulk, nil
 }
 
-func (s *Sender) tryAcquire(l *slots, workspace, provider uuid.UUID) (p *slot, limit string, freed <-chan struct{}) {
+func (s *Sender) tryAcquire(l *slots, workspace, provider uuid.UUID, bulk bool) (p *slot, limit string, freed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	speed, most := s.speed(l, provider), l.most.ofProvider
-	if speed != quick {
-		most = l.slowShare()
+	speed, most := s.ofProvider(l, provider)
+	if bulk {
+		most = ofBulk(most)
 	}
 	held := s.tally(l, workspace, provider, nil)
 	switch {
@@ -166,10 +169,18 @@ func (s *Sender) tryAcquire(l *slots, workspace, provider uuid.UUID) (p *slot, l
 		limit = held.slow(l, speed)
 	}
 	if limit == "" {
-		delete(l.waiting, provider)
+		delete(l.waiting, waitsAs(provider, bulk))
 		return l.hold(workspace, provider), "", nil
 	}
 	return nil, limit, l.next()
+}
+
+// ofProvider is how many slots a provider may have, with its speed; l is locked.
+func (s *Sender) ofProvider(l *slots, provider uuid.UUID) (speed, int) {
+	if speed := s.speed(l, provider); speed != quick {
+		return speed, l.slowShare()
+	}
+	return quick, l.most.ofProvider
 }
 
 // heldSlots are the slots that are held, as limits count them.
@@ -314,10 +325,10 @@ func (p *slot) release() {
 	l.signal()
 }
 
-func (p *slot) claim(provider uuid.UUID) {
+func (p *slot) claim(provider uuid.UUID, bulk bool) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	p.provider, p.claimed = provider, true
+	p.provider, p.claimed, p.bulk = provider, true, bulk
 }
 
 func (p *slot) busy(since time.Time) {
@@ -328,14 +339,14 @@ func (p *slot) busy(since time.Time) {
 
 // throttled returns how long a batch without a slot waits. Now and then it records for
 // which limit the provider's batches wait.
-func (s *Sender) throttled(ctx context.Context, ref notifications.Ref, provider uuid.UUID, limit string) time.Duration {
+func (s *Sender) throttled(ctx context.Context, ref notifications.Ref, provider uuid.UUID, bulk bool, limit string) time.Duration {
 	s.metrics.throttled(limit)
 	l := s.slotsOf(ref)
 	l.mu.Lock()
 	if l.recorded == nil {
 		l.recorded = map[uuid.UUID]time.Time{}
 	}
-	later := l.later(provider)
+	later := l.later(waitsAs(provider, bulk))
 	write := time.Since(l.recorded[provider]) > throttledOnce
 	if write {
 		maps.DeleteFunc(l.recorded, func(_ uuid.UUID, at time.Time) bool { return time.Since(at) > throttledOnce })

@@ -218,7 +218,7 @@ func TestSlots(t *testing.T) {
 		got, last := 0, ""
 		for i := 0; i < len(c.requests); i += 2 {
 			s.paceOf(p(c.requests[i+1])).took.Store(int64(c.took))
-			if held, limit, _ := s.tryAcquire(&s.slots, p(c.requests[i]), p(c.requests[i+1])); held != nil {
+			if held, limit, _ := s.tryAcquire(&s.slots, p(c.requests[i]), p(c.requests[i+1]), false); held != nil {
 				got++
 			} else {
 				last = limit
@@ -229,7 +229,7 @@ func TestSlots(t *testing.T) {
 		}
 		more := 0
 		for range 10 {
-			if held, _, _ := s.tryAcquire(&s.slots, p(100), p(101)); held != nil {
+			if held, _, _ := s.tryAcquire(&s.slots, p(100), p(101), false); held != nil {
 				more++
 			}
 		}
@@ -247,11 +247,11 @@ func TestSlowProvidersOfAWorkspaceLeaveASlot(t *testing.T) {
 	for n := range byte(20) {
 		s.paceOf(p(n)).took.Store(int64(2 * time.Second))
 		for range 4 {
-			s.tryAcquire(&s.direct, p(100), p(n))
+			s.tryAcquire(&s.direct, p(100), p(n), false)
 		}
 	}
 	s.paceOf(p(50)).took.Store(int64(2 * time.Second))
-	if held, limit, _ := s.tryAcquire(&s.direct, p(101), p(50)); held == nil {
+	if held, limit, _ := s.tryAcquire(&s.direct, p(101), p(50), false); held == nil {
 		t.Errorf("another workspace has no slot: %s, %d are held", limit, len(s.direct.held))
 	}
 }

@@ -58,7 +58,7 @@ func (s *Sender) workClaim(ctx context.Context, ref notifications.Ref, p *slot) 
 		defer s.holdProbe(ctx, c)()
 	}
 	c.slot = p
-	p.claim(c.providerID)
+	p.claim(c.providerID, c.bulk)
 	s.at(ctx, "claimed", ref)
 	carrier, content, err := s.prepare(ctx, c)
 	if err != nil {
@@ -105,6 +105,9 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		}
 		if c.next >= len(c.rows) {
 			break
+		}
+		if s.makeRoom(c) {
+			return s.giveBack(ctx, c, pending, slotRetry)
 		}
 		if err := s.prepareWindow(ctx, c); err != nil {
 			return s.giveBackFailed(ctx, c, pending, s.noMemory(c, err))
@@ -339,13 +342,13 @@ func (s *Sender) takeRate(ctx context.Context, c *claim, n int, done []outcome) 
 
 const (
 	rateBurst   = 200 * time.Millisecond // how far ahead of the rate calls may run
-	directBurst = time.Second            // those of direct notifications: a campaign that uses up the rate waits for them
+	directBurst = time.Second            // those of single direct notifications: a campaign or a bulk that uses up the rate waits for them
 	rateWait    = 2 * time.Second        // the batch is given back for a longer wait
 )
 
 // burst is how far ahead of the provider's rate the calls of a claim may run.
 func (c *claim) burst() time.Duration {
-	if notifications.IsDirect(c.OriginID) {
+	if notifications.IsDirect(c.OriginID) && !c.bulk {
 		return directBurst
 	}
 	return rateBurst

@@ -89,6 +89,7 @@ func (r receiver) Receive(_ context.Context, w sender.WebhookRequest) ([]events.
 	if len(all) == 0 || len(all) > mostReports {
 		return nil, tooMany()
 	}
+	signed.ID = events.ShortID(signed.ID) // each event that has none of its own has it
 	out := make([]events.Report, len(all))
 	for i, e := range all {
 		at := ""

@@ -96,6 +96,21 @@ func TestAddressesAreRead(t *testing.T) {
 	}
 }
 
+// Events without ids have that of the request: a long one is not repeated for each.
+func TestALongIDOfARequest(t *testing.T) {
+	t.Parallel()
+	key, header := make([]byte, 32), http.Header{}
+	body := `{"events":[{"type":"opened","notification_id":"a"},{"type":"opened","notification_id":"b"}]}`
+	signing.Set(header, [][]byte{key}, strings.Repeat("i", 10_000), time.Now(), []byte(body))
+	got, err := NewReceiver(key, lemma.SMS).Receive(t.Context(), sender.WebhookRequest{Header: header, Body: []byte(body), At: time.Now()})
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if a, b := got[0].ID, got[1].ID; len(a) > 100 || !strings.HasSuffix(a, "/0") || b != strings.TrimSuffix(a, "0")+"1" {
+		t.Errorf("the ids are %.100q and %.100q", a, b)
+	}
+}
+
 // FuzzReceive: any body that is signed is read or refused, and each report has an id.
 func FuzzReceive(f *testing.F) {
 	for _, seed := range []string{

@@ -30,6 +30,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/google/uuid"
+
+	"lemma/processors"
 )
 
 // Redacted replaces what is removed.
@@ -174,10 +178,20 @@ var (
 	sensitiveParameter = regexp.MustCompile(`(?i)((?:^|[?&\n])` + sensitive + `=)[^&\s"]+`)
 )
 
+// removing bounds the long texts from which secrets are removed at a time: a server decides how long its
+// answers are, and 64 KiB take some 15 ms. They are short work, so that workspaces have no turns.
+var removing = processors.New()
+
+// shortText has so many bytes at most. It takes a millisecond.
+const shortText = 4 << 10
+
 // remove is Text without the test whether something is to be removed.
 func (s *Secrets) remove(text string) string {
 	if s.fixed.tooMany && text != "" {
 		return Redacted
+	}
+	if len(text) > shortText {
+		defer removing.Enter(uuid.Nil)()
 	}
 	text = jsonWebToken.ReplaceAllString(text, Redacted) // before its parts: a part may contain a secret
 	var all spans
