@@ -4,7 +4,6 @@ package processors
 import (
 	"context"
 	"runtime"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -45,7 +44,7 @@ func allKinds(n int) *slots.Slots {
 // and no slot of any kind, and computes without waiting for anything until leave. Those of a kind that
 // wait for each other hold no slot that another kind of their workspace could use.
 func (p *Processors) Enter(workspace uuid.UUID) (leave func()) {
-	turn := p.Turn(workspace)
+	turn, _ := p.Turn(context.Background(), workspace) // it waits for ever
 	leaveProcess := turn.Enter()
 	return func() {
 		leaveProcess()
@@ -53,33 +52,37 @@ func (p *Processors) Enter(workspace uuid.UUID) (leave func()) {
 	}
 }
 
-// Turn is a computation that waits for no other of its workspace any more, but for those of other ones.
+// Turn is a computation that waits for no other of its kind and workspace any more.
 type Turn struct {
 	of        *Processors
 	workspace uuid.UUID
-	leave     []func()
+	leave     func()
 }
 
-// Turn waits for the computations of the same workspace. Its caller may wait for a slot that workspaces
-// share before it calls Enter of the turn, so that it does not hold that slot while it waits for
-// computations of its own.
-func (p *Processors) Turn(workspace uuid.UUID) *Turn {
-	t := &Turn{of: p, workspace: workspace}
-	for _, s := range []*slots.Slots{p.own, p.together} {
-		t.leave = append(t.leave, t.await(s))
+// Turn waits for the computations of the same kind and workspace. Its caller may wait for a slot that
+// workspaces share before it calls Enter of the turn, so that it does not hold that slot while it waits
+// for these. Other kinds of the workspace do not wait for the turn.
+// The error is that of ctx.
+func (p *Processors) Turn(ctx context.Context, workspace uuid.UUID) (*Turn, error) {
+	leave, err := p.own.Await(ctx, slots.Resource{Workspace: workspace})
+	if err != nil {
+		return nil, err
 	}
-	return t
+	return &Turn{p, workspace, leave}, nil
 }
 
-// Enter waits for a slot of the process, until leave.
-func (t *Turn) Enter() (leave func()) { return t.await(t.of.process) }
+// Enter waits for a slot of the workspace, of all kinds, and for one of the process, until leave.
+func (t *Turn) Enter() (leave func()) {
+	leaveTogether := t.await(t.of.together)
+	leaveProcess := t.await(t.of.process)
+	return func() {
+		leaveProcess()
+		leaveTogether()
+	}
+}
 
 // Leave ends the turn.
-func (t *Turn) Leave() {
-	for _, one := range slices.Backward(t.leave) {
-		one()
-	}
-}
+func (t *Turn) Leave() { t.leave() }
 
 func (t *Turn) await(s *slots.Slots) (leave func()) {
 	leave, _ = s.Await(context.Background(), slots.Resource{Workspace: t.workspace}) // it waits for ever

@@ -1,6 +1,8 @@
 package processors
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -55,5 +57,35 @@ func TestAllKindsTogether(t *testing.T) {
 		if enters(another, uuid.UUID{1}) || !enters(another, uuid.UUID{2}) {
 			t.Errorf("%d processors: a workspace computes %d at a time, or another none", n, most+1)
 		}
+	}
+}
+
+// A computation that has its turn, and waits for something else, keeps no other kind of its workspace waiting.
+func TestOtherKindsDoNotWaitForATurn(t *testing.T) {
+	t.Parallel()
+	workspace := uuid.UUID{1}
+	for n := 1; n < 4; n++ {
+		together := allKinds(n)
+		for range 3 {
+			turn, err := kind(n, together).Turn(t.Context(), workspace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer turn.Leave()
+		}
+		if !enters(kind(n, together), workspace) {
+			t.Errorf("of %d processors another kind has none", n)
+		}
+	}
+	p := kind(1, allKinds(1))
+	turn, err := p.Turn(t.Context(), workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.Leave()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.Turn(ctx, workspace); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has left: %v", err)
 	}
 }

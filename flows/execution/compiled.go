@@ -232,13 +232,18 @@ func (g *Versions) compileOnce(ctx context.Context, v VersionID, text string, fa
 	if graph.IsSmall(text) {
 		free = g.small
 	}
-	facts.Turn = graph.Advance(by.workspace, graph.IsSmall(text))
+	if facts.Turn, err = graph.Advance(ctx, by.workspace, graph.IsSmall(text)); err != nil {
+		return c, err
+	}
 	defer facts.Turn.Leave()
 	leave, err := free.Await(ctx, slots.Resource{Workspace: by.workspace})
 	if err != nil {
 		return c, err
 	}
 	defer leave()
+	if err := ctx.Err(); err != nil { // every caller has left
+		return c, err
+	}
 	g.mu.Lock()
 	c = g.compiled[v]
 	g.mu.Unlock()
@@ -255,9 +260,18 @@ func (g *Versions) compileOnce(ctx context.Context, v VersionID, text string, fa
 	if err != nil {
 		return compiled{}, err
 	}
+	if by.AllColumns() { // its conditions keep them
+		for _, column := range facts.Columns {
+			by.definition += (len(column.Name) + columnBytes) / compiledTimes
+		}
+		by.bytes = by.definition
+	}
 	g.add(v, by)
 	return by, nil
 }
+
+// columnBytes is what a column takes in memory besides its name.
+const columnBytes = 2 * compiledTimes
 
 // factsOf are the audience's columns: conditions read values by their types.
 func factsOf(ctx context.Context, q enrollment.Querier, ws uuid.UUID, definition string) (facts graph.Facts, by compiled, err error) {

@@ -212,7 +212,9 @@ func TestAVersionDoesNotWaitForThoseOfABusyWorkspace(t *testing.T) {
 		from flow_versions v where flow_id = $3`, busy, its, flow)
 	var held []*processors.Turn
 	for range max(1, runtime.GOMAXPROCS(0)-1) {
-		held = append(held, graph.Advance(busy, true))
+		turn, err := graph.Advance(bg, busy, true)
+		b.Must(err)
+		held = append(held, turn)
 	}
 	n := b.Another()
 	get := func(ctx context.Context, ws, flow uuid.UUID) error {

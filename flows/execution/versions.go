@@ -69,7 +69,10 @@ func (e *Evaluator) Route(ctx context.Context, ws, flow uuid.UUID, version int) 
 
 // memory estimates the bytes that a route takes besides its graph.
 func (r *Route) memory() int {
-	n := 16 * len(r.ProfileColumns)
+	n := 0
+	for _, name := range r.ProfileColumns {
+		n += len(name) + 16
+	}
 	for _, s := range r.sends {
 		n += 500
 		for _, name := range s.variables {

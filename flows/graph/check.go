@@ -67,6 +67,9 @@ func (c *checker) check() {
 func (c *checker) graph() *Graph {
 	c.g.order = order(c.def.Nodes)
 	c.g.columns = sorted(c.columns)
+	if !c.g.allColumns {
+		c.compiler.world.keep(c.columns)
+	}
 	for name, uses := range c.g.listens {
 		slices.Sort(uses)
 		c.g.listens[name] = slices.Compact(uses)

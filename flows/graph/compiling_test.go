@@ -22,9 +22,12 @@ func TestCompilationsWaitForAProcessor(t *testing.T) {
 	}
 	for isSmall, kind := range map[bool]*processors.Processors{false: advancing, true: advancingSmall} {
 		err = processorstest.Waits(t, kind, workspace, func() error {
-			turn := Advance(workspace, isSmall)
+			turn, err := Advance(t.Context(), workspace, isSmall)
+			if err != nil {
+				t.Error(err)
+			}
 			defer turn.Leave()
-			_, err := Compile([]byte(`{}`), Flow{WorkspaceID: workspace}, Facts{Turn: turn})
+			_, err = Compile([]byte(`{}`), Flow{WorkspaceID: workspace}, Facts{Turn: turn})
 			return err
 		})
 		if err == nil {

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -97,11 +98,11 @@ const smallDefinition = 8 << 10
 func IsSmall(definition string) bool { return len(definition) <= smallDefinition }
 
 // Advance waits until a workspace may compile a version to advance enrollments.
-func Advance(workspace uuid.UUID, isSmall bool) *processors.Turn {
+func Advance(ctx context.Context, workspace uuid.UUID, isSmall bool) (*processors.Turn, error) {
 	if isSmall {
-		return advancingSmall.Turn(workspace)
+		return advancingSmall.Turn(ctx, workspace)
 	}
-	return advancing.Turn(workspace)
+	return advancing.Turn(ctx, workspace)
 }
 
 // Compile reads a definition and returns it as a graph, or all of its faults at once: of

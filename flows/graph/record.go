@@ -62,6 +62,20 @@ func newWorld(columns map[string]string) *world {
 	return &world{registry, columns}
 }
 
+// keep forgets all columns but some: conditions live as long as their graph, and an audience may have
+// hundreds of columns.
+func (w *world) keep(some map[string]bool) {
+	kept := map[string]string{}
+	for name := range some {
+		if kind, exists := w.columns[name]; exists {
+			kept[name] = kind
+		}
+	}
+	if w.columns != nil {
+		w.columns = kept
+	}
+}
+
 // FindStructType finds the types of the variables.
 func (w *world) FindStructType(name string) (*types.Type, bool) {
 	switch name {
