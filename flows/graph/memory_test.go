@@ -13,7 +13,8 @@ func TestAGraphKeepsTheColumnsThatItNames(t *testing.T) { //nolint:paralleltest 
 	for i := range 490 {
 		columns = append(columns, Column{fmt.Sprintf("c%d%s", i, strings.Repeat("x", 1_000)), "text"})
 	}
-	text := []byte(fmt.Sprintf(`{"audience_id":"aud_06h2pvp3d1wy3ajf39ft2ebd58","triggers":[{"type":"event","event":"go","condition":"profile.%s != 'z'"}],"recurrence":{"policy":"per_event"},
+	text := []byte(fmt.Sprintf(`{"audience_id":"aud_06h2pvp3d1wy3ajf39ft2ebd58",
+		"triggers":[{"type":"event","event":"go","condition":"profile.%s != 'z'"}],"recurrence":{"policy":"per_event"},
 		"start":"e","nodes":{"e":{"type":"exit"}}}`, columns[0].Name))
 	heap := func() uint64 {
 		var m runtime.MemStats
