@@ -76,8 +76,8 @@ func (f *Flows) assumeWaiting(ctx context.Context) error {
 		select distinct u.workspace_id, s.id from (
 			select f.workspace_id, f.id from flows f
 			cross join lateral (
-				select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id and e.status = 'active'
-					and e.blocked_reason = any($1) and e.blocked_reason is not null limit 1
+				select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id and e.status || '' = 'active'
+					and e.blocked_reason = any($1) and e.blocked_reason is not null order by e.resume_at limit 1
 			) e
 			union
 			select p.workspace_id, p.flow_id from flow_polls p where p.failures > 0

@@ -91,6 +91,7 @@ var reads = []struct{ caller, index, why string }{
 	{"(*Tracking).queue.func1", "contents_converting", "whether there is a content with one event, or with any"},
 	{"tracking.advance", "trigger_events_age", "events that were received since the last run"},
 	{"(*Tracking).queue.func1", "trigger_events_age", "events that were received since the last run"},
+	{"(*Flows).assumeWaiting", "enrollments_blocked", "the first that is blocked of each flow, once a process"},
 	{"(*Flows).findEventsBy", "trigger_events_age", "a page of the oldest events"},
 	{"tracking.takeEvents", "conversion_queue_pkey", "the first by received_at, of one workspace"},
 	{"tracking.takeSettled", "settlement_queue_pkey", "the first by settled_at, of one workspace"},
