@@ -66,8 +66,9 @@ type VersionID struct {
 // bytes. They are compiled for the event, and the cache has space for them.
 const MaxListening = 2 << 20
 
-// maxCached bounds the definitions in the cache, in bytes. One workspace has half of it at most.
-const maxCached = 2 * MaxListening
+// maxCached bounds the definitions in the cache, in bytes. One workspace has half of it at most: all that
+// listen to one event, with their routes.
+const maxCached = 2 * (MaxListening + MaxListening/4)
 
 // compiledTimes is how many times as much memory as its definition a compiled version takes at most. Its
 // route, which has the variables of all its templates, counts as so many times less than its memory.
