@@ -19,12 +19,16 @@ import (
 // computes two at a time, or one less than there are processors.
 type Processors struct {
 	own      *slots.Slots // of a workspace, of this kind
-	together *slots.Slots // of a workspace, of all kinds
+	together *slots.Slots // of a workspace, of all kinds; nil: of a kind apart
 	process  *slots.Slots // of this kind
 }
 
 // New returns the slots of a kind.
 func New() *Processors { return kind(here, together) }
+
+// Apart returns the slots of a kind that does not count among all kinds together: its computations hold
+// slots that workspaces share, and must not wait for other kinds of their workspace meanwhile.
+func Apart() *Processors { return kind(here, nil) }
 
 var (
 	here     = runtime.GOMAXPROCS(0)
@@ -61,7 +65,7 @@ type Turn struct {
 
 // Turn waits for the computations of the same kind and workspace. Its caller may wait for a slot that
 // workspaces share before it calls Enter of the turn, so that it does not hold that slot while it waits
-// for these. Other kinds of the workspace do not wait for the turn.
+// for these. Other kinds of the workspace do not wait for the turn. A kind for this is Apart.
 // The error is that of ctx.
 func (p *Processors) Turn(ctx context.Context, workspace uuid.UUID) (*Turn, error) {
 	leave, err := p.own.Await(ctx, slots.Resource{Workspace: workspace})
@@ -73,7 +77,10 @@ func (p *Processors) Turn(ctx context.Context, workspace uuid.UUID) (*Turn, erro
 
 // Enter waits for a slot of the workspace, of all kinds, and for one of the process, until leave.
 func (t *Turn) Enter() (leave func()) {
-	leaveTogether := t.await(t.of.together)
+	leaveTogether := func() {}
+	if t.of.together != nil {
+		leaveTogether = t.await(t.of.together)
+	}
 	leaveProcess := t.await(t.of.process)
 	return func() {
 		leaveProcess()

@@ -89,3 +89,13 @@ func TestOtherKindsDoNotWaitForATurn(t *testing.T) {
 		t.Errorf("a caller that has left: %v", err)
 	}
 }
+
+// A kind apart does not wait for other kinds of its workspace.
+func TestAKindApart(t *testing.T) {
+	t.Parallel()
+	workspace, together := uuid.UUID{1}, allKinds(1)
+	kind(1, together).Enter(workspace)
+	if enters(kind(1, together), workspace) || !enters(kind(1, nil), workspace) {
+		t.Error("only a kind apart enters beside another kind")
+	}
+}

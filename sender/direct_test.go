@@ -96,7 +96,7 @@ func TestABulkMakesRoomForSingleRequests(t *testing.T) {
 	for _, c := range []struct {
 		ref  notifications.Ref
 		want time.Duration
-	}{{bulk[0], rateBurst}, {single[0], directBurst}} {
+	}{{bulk[0], bulkBurst}, {single[0], directBurst}} {
 		claim, err := s.Claim(t.Context(), c.ref)
 		b.Must(err)
 		if claim.burst() != c.want {
@@ -125,7 +125,7 @@ func TestABulkGivesSlotsBack(t *testing.T) {
 	}
 	given := func() (n int) {
 		for _, c := range claims {
-			if s.makeRoom(c) {
+			if s.makeRoom(c, false) {
 				n++
 			}
 		}
@@ -145,6 +145,53 @@ func TestABulkGivesSlotsBack(t *testing.T) {
 	b.WantCount(1, `select count(*) from batches where id = $1 and status = 'ready' and due_at > now()`, c.BatchID)
 	if again == 0 || again > time.Second {
 		t.Errorf("it is due again in %s", again)
+	}
+}
+
+// Single requests do not take the slot of a bulk either.
+func TestABulkHasASlotBesideSingleRequests(t *testing.T) {
+	t.Parallel()
+	s, workspace, provider := &Sender{cache: newCaches()}, uuid.New(), uuid.New()
+	s.direct.limit(8, 6, 6)
+	s.paceOf(provider).took.Store(int64(2 * slowAfter))
+	for _, c := range []struct{ bulk, want bool }{{false, true}, {true, true}, {true, false}, {false, false}} {
+		if p, limit, _ := s.tryAcquire(&s.direct, workspace, provider, c.bulk); (p != nil) != c.want {
+			t.Errorf("bulk %t: a slot: %t (%s)", c.bulk, p != nil, limit)
+		}
+	}
+}
+
+// Where a slow provider has one slot only, a bulk gives it back after a window if a single request has
+// found none lately: once, and not before its first window.
+func TestABulkWithTheOnlySlot(t *testing.T) {
+	t.Parallel()
+	s, workspace, provider := &Sender{cache: newCaches()}, uuid.New(), uuid.New()
+	s.direct.limit(4, 3, 3)
+	s.paceOf(provider).took.Store(int64(2 * slowAfter))
+	c := &claim{providerID: provider, bulk: true}
+	if c.slot, _, _ = s.tryAcquire(&s.direct, workspace, provider, true); c.slot == nil {
+		t.Fatal("a bulk has no slot")
+	}
+	if s.makeRoom(c, true) {
+		t.Error("it is given back to nobody")
+	}
+	if p, _, _ := s.tryAcquire(&s.direct, workspace, provider, false); p != nil {
+		t.Fatal("a slow provider has two slots")
+	}
+	if s.makeRoom(c, false) {
+		t.Error("it is given back before a window")
+	}
+	if !s.makeRoom(c, true) {
+		t.Error("it is not given back")
+	}
+	c.slot.bulk = true
+	if s.makeRoom(c, true) {
+		t.Error("it is given back twice")
+	}
+	s.direct.refusedSingle(provider)
+	s.direct.singles[provider] = time.Now().Add(-2 * singleWaits)
+	if s.makeRoom(c, true) {
+		t.Error("it is given back for a request of long ago")
 	}
 }
 

@@ -51,6 +51,7 @@ type slots struct {
 	freed    chan struct{}           // see next
 	waiting  map[uuid.UUID]int       // by provider, and by origin for its reads: batches without a slot since one had one
 	recorded map[uuid.UUID]time.Time // by provider: when that was recorded
+	singles  map[uuid.UUID]time.Time // by provider: when a batch of single requests was last refused a slot
 	refused  map[uuid.UUID]struct{}  // batches that were claimed and found no read
 }
 
@@ -129,7 +130,7 @@ func (l *slots) limit(workers, ofProvider, ofWorkspace int) {
 
 // fewest is a number of held slots at which no limit is reached, also not that of a bulk.
 func (l *slots) fewest() int {
-	return min(max(1, l.slowShare()-1), l.most.ofWorkspace, l.slowTogether())
+	return min(ofBulk(slow, l.slowShare()), l.most.ofWorkspace, l.slowTogether())
 }
 
 func (l *slots) slowTogether() int { return max(1, l.most.workers/2) }
@@ -156,12 +157,9 @@ func (s *Sender) tryAcquire(l *slots, workspace, provider uuid.UUID, bulk bool) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	speed, most := s.ofProvider(l, provider)
-	if bulk {
-		most = ofBulk(most)
-	}
 	held := s.tally(l, workspace, provider, nil)
 	switch {
-	case held.ofProvider >= most:
+	case held.ofProvider >= most, bulk && l.bulks(provider) >= ofBulk(speed, most):
 		limit = limitProvider
 	case held.ofWorkspace >= l.most.ofWorkspace:
 		limit = limitWorkspace
@@ -170,7 +168,12 @@ func (s *Sender) tryAcquire(l *slots, workspace, provider uuid.UUID, bulk bool) 
 	}
 	if limit == "" {
 		delete(l.waiting, waitsAs(provider, bulk))
-		return l.hold(workspace, provider), "", nil
+		p = l.hold(workspace, provider)
+		p.bulk = bulk
+		return p, "", nil
+	}
+	if !bulk {
+		l.refusedSingle(provider)
 	}
 	return nil, limit, l.next()
 }

@@ -97,6 +97,7 @@ func (s *Sender) workClaim(ctx context.Context, ref notifications.Ref, p *slot) 
 func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content *content, pending []outcome) (time.Duration, error) {
 	p := s.paceOf(c.providerID)
 	defer func() { c.memory.shrink(0) }()
+	afterWindow := false
 	for c.next < len(c.rows) {
 		gone, err := s.checkAgain(ctx, c, content)
 		pending = append(pending, gone...)
@@ -106,9 +107,10 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		if c.next >= len(c.rows) {
 			break
 		}
-		if s.makeRoom(c) {
-			return s.giveBack(ctx, c, pending, slotRetry)
+		if s.makeRoom(c, afterWindow) {
+			return s.giveBack(ctx, c, pending, bulkRetry)
 		}
+		afterWindow = true
 		if err := s.prepareWindow(ctx, c); err != nil {
 			return s.giveBackFailed(ctx, c, pending, s.noMemory(c, err))
 		}
@@ -343,12 +345,16 @@ func (s *Sender) takeRate(ctx context.Context, c *claim, n int, done []outcome) 
 const (
 	rateBurst   = 200 * time.Millisecond // how far ahead of the rate calls may run
 	directBurst = time.Second            // those of single direct notifications: a campaign or a bulk that uses up the rate waits for them
+	bulkBurst   = 600 * time.Millisecond // those of bulks: a campaign waits for them, too
 	rateWait    = 2 * time.Second        // the batch is given back for a longer wait
 )
 
 // burst is how far ahead of the provider's rate the calls of a claim may run.
 func (c *claim) burst() time.Duration {
-	if notifications.IsDirect(c.OriginID) && !c.bulk {
+	switch {
+	case c.bulk:
+		return bulkBurst
+	case notifications.IsDirect(c.OriginID):
 		return directBurst
 	}
 	return rateBurst

@@ -89,7 +89,7 @@ var compiling = processors.New()
 
 // advancing bounds the versions that are compiled at a time to advance enrollments: a worker does not
 // wait for the requests of its workspace that check definitions, nor a small version for large ones.
-var advancing, advancingSmall = processors.New(), processors.New()
+var advancing, advancingSmall = processors.Apart(), processors.Apart()
 
 // smallDefinition is the size in bytes up to which a definition is small: it takes milliseconds.
 const smallDefinition = 8 << 10

@@ -179,7 +179,7 @@ var (
 )
 
 // removing bounds the long texts from which secrets are removed at a time: a server decides how long its
-// answers are, and 64 KiB take some 15 ms. They are short work, so that workspaces have no turns.
+// answers are, and 64 KiB take some 15 ms. Accounts have turns, as workspaces have of other kinds.
 var removing = processors.New()
 
 // shortText has so many bytes at most. It takes a millisecond.
@@ -191,7 +191,7 @@ func (s *Secrets) remove(text string) string {
 		return Redacted
 	}
 	if len(text) > shortText {
-		defer removing.Enter(uuid.Nil)()
+		defer removing.Enter(uuid.UUID(s.key[:16]))() // by account
 	}
 	text = jsonWebToken.ReplaceAllString(text, Redacted) // before its parts: a part may contain a secret
 	var all spans
