@@ -85,20 +85,13 @@ func most[T any](all []T, order func(a, b T) int) (first []T, others int) {
 	if len(all) <= mostPlanned {
 		return all, 0
 	}
-	type placed struct {
-		of T
-		at int
+	places := make([]int, len(all))
+	for i := range places {
+		places[i] = i
 	}
-	ordered := make([]placed, len(all))
-	for i, of := range all {
-		ordered[i] = placed{of, i}
-	}
-	slices.SortStableFunc(ordered, func(a, b placed) int { return order(a.of, b.of) })
-	ordered = ordered[:mostPlanned]
-	slices.SortFunc(ordered, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
-	first = make([]T, mostPlanned)
-	for i, p := range ordered {
-		first[i] = p.of
+	slices.SortStableFunc(places, func(a, b int) int { return order(all[a], all[b]) })
+	for _, i := range slices.Sorted(slices.Values(places[:mostPlanned])) {
+		first = append(first, all[i])
 	}
 	return first, len(all) - mostPlanned
 }

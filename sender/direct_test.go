@@ -143,6 +143,7 @@ func TestABulkGivesSlotsBack(t *testing.T) {
 	again, err := s.windows(t.Context(), c, nil, nil, nil)
 	b.Must(err)
 	b.WantCount(1, `select count(*) from batches where id = $1 and status = 'ready' and due_at > now()`, c.BatchID)
+	b.WantCount(1, `select count(*) from batch_log where batch_id = $1 and detail like 'makes room%'`, c.BatchID)
 	if again == 0 || again > time.Second {
 		t.Errorf("it is due again in %s", again)
 	}

@@ -108,6 +108,8 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 			break
 		}
 		if s.makeRoom(c, afterWindow) {
+			s.metrics.throttled(limitProvider)
+			c.detail = "makes room for single requests: they come before the items of a bulk"
 			return s.giveBack(ctx, c, pending, bulkRetry)
 		}
 		afterWindow = true

@@ -207,7 +207,7 @@ func TestARetryThatIsPutBack(t *testing.T) {
 		source, ws := lemma.NewID(), lemma.NewID()
 		a.Remember(source, Blocked{Workspace: ws, Source: source})
 		a.wants(source, 0, sourceGone, codeUnavailable, 0)
-		time.Sleep(time.Minute)
+		a.Reopen()
 		a.wants(source, 0, nil, "", 0)
 		for range 2 {
 			due := a.ToRetry(time.Now())[ws]

@@ -62,12 +62,6 @@ func TestLayoutsTakeLittleMemory(t *testing.T) {
 	text := []byte(`{"triggers":[],"recurrence":{"policy":"once"},"start":"a","layout":{"x":[` + small + `]},"nodes":{
 		"a":{"type":"webhook","layout":{"y":[` + small + `]},"data":{"z":[` + small + `]}},
 		"b":{"type":"exit","layout":{"x":"` + strings.Repeat("<", 50_000) + `"}}}}`)
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	before := heap()
 	kept := make([]*Definition, 10)
 	for i := range kept {
@@ -80,4 +74,12 @@ func TestLayoutsTakeLittleMemory(t *testing.T) {
 		t.Errorf("%d definitions of %d bytes take %d", len(kept), len(text), used)
 	}
 	runtime.KeepAlive(kept)
+}
+
+// heap is the memory in use.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

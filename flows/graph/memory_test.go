@@ -16,12 +16,6 @@ func TestAGraphKeepsTheColumnsThatItNames(t *testing.T) { //nolint:paralleltest 
 	text := []byte(fmt.Sprintf(`{"audience_id":"aud_06h2pvp3d1wy3ajf39ft2ebd58",
 		"triggers":[{"type":"event","event":"go","condition":"profile.%s != 'z'"}],"recurrence":{"policy":"per_event"},
 		"start":"e","nodes":{"e":{"type":"exit"}}}`, columns[0].Name))
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	before := heap()
 	var all []*Graph
 	for range 50 {
