@@ -278,7 +278,7 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 		at := parsed.NativeRep().SourceInfo().GetStartLocation(deep.ID())
 		return nil, reading{}, []lemma.Field{located(pointer, "expression_cost", "lists, maps and optional values are nested too deep", at)}
 	}
-	checked, issues := env.Check(parsed)
+	checked, issues := check(env, parsed)
 	if issues.Err() != nil {
 		return nil, reading{}, faultsOf(p, pointer, expression, issues)
 	}

@@ -92,6 +92,11 @@ func TestNumbersOfDifferentTypesWorkTogether(t *testing.T) {
 		`profile.age * 1.5 == 60.0`, `profile.balance + 1 == 3.5`, `profile.age + profile.balance == 42.5`,
 		`profile.age / 3 == 13 && profile.age / 3.0 > 13`,
 		`profile.age * trigger.properties.n == 80 && trigger.properties.n * profile.age == 80`,
+		`profile.balance * 2 == 5 && 5 == profile.balance * 2 && profile.balance != 2 && !(profile.balance == 2)`,
+		`profile.age == 40.0 && profile.age != 40.5 && profile.age == profile.balance + 37.5 && profile.age == 40u`,
+		`profile.balance * 2 in [4, 5] && !(profile.balance in [2, 3]) && profile.age in [40.0] && 1u in [1]`,
+		`(profile.balance * 2 == 5) == (profile.age == 40.0) && (profile.age == 40.0 ? 'yes' : 'no') == 'yes'`,
+		`[1, 2].exists(n, n * 1.25 == profile.balance && n == profile.balance - 0.5 && profile.balance == n + 0.5 && n in [2.0])`,
 	} {
 		vars := Vars{Profile: object(t, `{"age": 40, "balance": 2.5}`), Trigger: object(t, `{"properties": {"n": 2}}`), Now: noon}
 		if got, err := mustCompile(t, columns, expression).Eval(vars); !got || err != nil {
