@@ -43,12 +43,12 @@ func (f *Flows) commit(ctx context.Context, t *shardLease, all []*execution.Exec
 		if err = f.Intake.LockProfiles(ctx, tx, ws, profilesRefused(all)); err != nil {
 			return err
 		}
-		there := all
+		there := execution.Evaluated(all) // this may be a repetition
 		if slices.ContainsFunc(all, (*execution.Execution).EntersWait) {
-			if there, err = f.lockThere(ctx, tx, ws, all); err != nil {
+			if there, err = f.lockThere(ctx, tx, ws, there); err != nil {
 				return err
 			}
-			if err = execution.FindMissedEvents(ctx, tx, there); err != nil {
+			if there, err = f.Execution.FindMissedEvents(ctx, tx, there); err != nil {
 				return err
 			}
 		}
@@ -72,7 +72,7 @@ func (f *Flows) commit(ctx context.Context, t *shardLease, all []*execution.Exec
 	if err != nil {
 		return nil, err
 	}
-	f.metrics.Conflicts.Add(float64(len(all) - len(moved)))
+	f.metrics.Conflicts.Add(float64(len(execution.Evaluated(all)) - len(moved)))
 	f.Intake.CountReoffered(again)
 	return moved, nil
 }

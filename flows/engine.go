@@ -229,7 +229,7 @@ func (f *Flows) tryChunk(ctx context.Context, t *shardLease, chunk []*execution.
 	if err != nil {
 		return err
 	}
-	t.countReleased(chunk)
+	t.countReleased(execution.Evaluated(chunk))
 	f.hook.At("committed")
 	if slices.ContainsFunc(moved, func(one *execution.Execution) bool { return len(one.Calls) > 0 }) {
 		f.webhooks.Wake()

@@ -167,6 +167,7 @@ type Config struct {
 	MaxBackOff time.Duration // 10 min
 
 	ConditionTime time.Duration // evaluating one chunk of enrollments; the rest is blocked; 2 s
+	EventTime     time.Duration // searching and counting the events of one chunk of enrollments; the rest is left for the next; 250 ms
 	ChunkBytes    int           // of each kind of facts of one chunk, and of what it writes; the rest is left for the next; 8 MiB
 	Retention     time.Duration // of events and refusals; 30 days
 	Gather        int           // single events that are recorded in one transaction, at most; 256

@@ -33,6 +33,7 @@ func (c Config) withDefaults() Config {
 	wait(&c.BackOff, 5*time.Second)
 	wait(&c.MaxBackOff, 10*time.Minute)
 	wait(&c.ConditionTime, 2*time.Second)
+	wait(&c.EventTime, 250*time.Millisecond)
 	wait(&c.Retention, 30*24*time.Hour)
 	return c
 }
@@ -56,7 +57,7 @@ func New(r Deps, cfg Config) *Flows {
 	f.Execution = execution.NewEvaluator(execution.Deps{Pool: r.Pool, Audiences: r.Audiences, Templates: r.Templates,
 		Webhooks: r.Webhooks, Log: r.Log, Metrics: r.Metrics, Hook: r.Hook},
 		execution.Config{Workers: f.cfg.Workers, BackOff: f.cfg.BackOff, MaxBackOff: f.cfg.MaxBackOff, ConditionTime: f.cfg.ConditionTime,
-			ChunkBytes: f.cfg.ChunkBytes})
+			EventTime: f.cfg.EventTime, ChunkBytes: f.cfg.ChunkBytes})
 	f.Intake = intake.New(intake.Deps{Pool: r.Pool, Audiences: r.Audiences, Execution: f.Execution, Waker: f.waker, Log: r.Log,
 		Metrics: r.Metrics, Hook: r.Hook},
 		intake.Config{Gather: f.cfg.Gather, Lease: f.cfg.Lease})
@@ -64,7 +65,7 @@ func New(r Deps, cfg Config) *Flows {
 }
 
 // Follow makes what is kept in memory keep to a history.
-func (f *Flows) Follow(h *cache.History) { f.Execution.Versions.Follow(h) }
+func (f *Flows) Follow(h *cache.History) { f.Execution.Follow(h) }
 
 // Retention is how long events and refusals are kept: the longest setting of all processes.
 func (f *Flows) Retention(ctx context.Context) (kept time.Duration, err error) {

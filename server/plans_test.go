@@ -102,7 +102,7 @@ var reads = []struct{ caller, index, why string }{
 
 // inOrder are the callers of statements that read the rows of a profile in the order of an
 // index, until they have enough.
-var inOrder = []string{"execution.firstAccepted", "intake.(*transaction).readExits", "tracking.readEvents"}
+var inOrder = []string{"execution.(*search).ask", "intake.(*transaction).readExits", "tracking.readEvents"}
 
 // TestHotStatementsHaveGoodPlans runs a process with flows and campaigns, and checks the
 // plan of every statement that it sent: in a database without rows, in one that was filled

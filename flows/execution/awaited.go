@@ -3,7 +3,6 @@ package execution
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -77,42 +76,68 @@ func (e *Evaluator) findEvents(ctx context.Context, execs []*Execution, b *budge
 	if len(execs) == 0 {
 		return nil
 	}
-	asked := make([]question, len(execs))
+	asked := make([]*question, len(execs))
 	for i, t := range execs {
-		asked[i] = question{t, t.awaits, *t.waitingSince, t.Arrived}
+		asked[i] = newQuestion(t, t.awaits, *t.waitingSince, t.Arrived)
 	}
-	return firstAccepted(ctx, e.pool, asked, func(t *Execution, _ uuid.UUID, event *fact, received time.Time) {
+	s := e.search(e.pool, e.cfg.EventTime-b.searched)
+	left, err := s.firstAccepted(ctx, asked, func(t *Execution, _ uuid.UUID, event *fact, received time.Time) {
 		if !b.take(needMatchedEvent, event) {
 			t.leaveForNextChunk()
 			return
 		}
 		t.matchedData, t.Arrived = event, received
 	})
+	for _, t := range left {
+		t.leaveForNextChunk()
+	}
+	b.searched += s.spent()
+	return err
 }
 
 // FindMissedEvents finds the events that enrollments miss while they enter a wait. They
 // are locked, so that an event that is not visible now will find them waiting. An
 // enrollment that missed an event is due now, and has reached its next node at the time of
 // the event, since a later event may be what the next wait is for. The same holds for a
-// wait whose time is over when it is entered.
-func FindMissedEvents(ctx context.Context, tx pgx.Tx, moved []*Execution) error {
+// wait whose time is over when it is entered. It returns the executions without those for
+// which there was no time: they stay where they are, and the next chunk goes on with them.
+func (e *Evaluator) FindMissedEvents(ctx context.Context, tx pgx.Tx, moved []*Execution) ([]*Execution, error) {
 	execs := slices.DeleteFunc(slices.Clone(moved), func(t *Execution) bool { return !t.EntersWait() })
 	if len(execs) == 0 {
-		return nil
+		return moved, nil
 	}
-	asked := make([]question, len(execs))
+	asked := make([]*question, len(execs))
 	for i, t := range execs {
-		asked[i] = question{t, t.WaitsFor, *t.Since, t.Until}
+		t.enterAgain()
+		asked[i] = newQuestion(t, t.WaitsFor, *t.Since, t.Until)
 	}
-	err := firstAccepted(ctx, tx, asked, func(t *Execution, key uuid.UUID, _ *fact, received time.Time) {
+	s := e.search(tx, e.cfg.EventTime)
+	left, err := s.firstAccepted(ctx, asked, func(t *Execution, key uuid.UUID, _ *fact, received time.Time) {
 		t.MatchedEvent, t.Until, t.Arrived = &key, t.Now, received
 	})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range left {
+		t.leaveForNextChunk()
+	}
 	for _, t := range execs {
-		if t.MatchedEvent == nil && t.Until.Before(t.Now) {
+		if !t.Left && t.MatchedEvent == nil && t.Until.Before(t.Now) {
 			t.Until, t.Arrived, t.Overdue = t.Now, t.Until, true
 		}
 	}
-	return err
+	return Evaluated(moved), nil
+}
+
+// entry is how an execution entered a wait, before the events that it missed were found.
+type entry struct{ until, arrived time.Time }
+
+// enterAgain undoes what a transaction that was rolled back has found.
+func (t *Execution) enterAgain() {
+	if t.entered == nil {
+		t.entered = &entry{t.Until, t.Arrived}
+	}
+	t.Until, t.Arrived, t.MatchedEvent, t.Overdue = t.entered.until, t.entered.arrived, nil, false
 }
 
 // EntersWait reports whether a wait for an event begins with this move.
@@ -127,79 +152,4 @@ func (t *Execution) accepts(event map[string]any, received time.Time) bool {
 	}
 	is, _ := node.Condition.Holds(event, t.trigger.value(), received)
 	return is
-}
-
-// question is a query for the first event of a name that an execution's wait accepts,
-// recorded after one time and until another.
-type question struct {
-	*Execution
-	name         string
-	after, until time.Time
-}
-
-// acceptance is called with the event of a query, and when it was received.
-type acceptance func(t *Execution, key uuid.UUID, event *fact, received time.Time)
-
-// firstAccepted finds the first accepted event for each execution. It reads events by the
-// page until there are no more. A page has all events of its last time, since the next one
-// begins after it. The form is "name and time as a row" of enrollment/plans.go.
-func firstAccepted(ctx context.Context, q enrollment.Querier, asked []question, accept acceptance) error {
-	for len(asked) > 0 {
-		n := len(asked)
-		profiles, names, after, until := make([]string, n), make([]string, n), make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
-		for i, a := range asked {
-			profiles[i], names[i] = a.ProfileKey, a.name
-			after[i], until[i] = pgtype.Timestamptz{Time: a.after, Valid: true}, pgtype.Timestamptz{Time: a.until, Valid: true}
-		}
-		rows, _ := q.Query(ctx, `
-			select r.i::int, e.key, coalesce(e.source_id, ''), e.occurred_at, e.received_at, e.properties
-			from unnest($2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) with ordinality as r (profile_key, name, after, until, i)
-			cross join lateral (
-				select v.key, v.source_id, v.occurred_at, v.received_at, v.properties from trigger_events v
-				where v.workspace_id = $1 and v.profile_key = r.profile_key
-				  and (v.name, v.received_at) > (r.name, r.after) and (v.name, v.received_at) <= (r.name, r.until)
-				order by v.name, v.received_at fetch first ($6::int) rows with ties
-			) e`, asked[0].WorkspaceID, profiles, names, after, until, eventsPage)
-		var err error
-		if asked, err = filterAccepted(rows, asked, accept); err != nil {
-			return fmt.Errorf("find awaited events: %w", err)
-		}
-	}
-	return nil
-}
-
-// eventsPage is the number of events of a profile that are read at a time, and those of the
-// same time as the last.
-const eventsPage = 100
-
-// filterAccepted returns the executions that need another page: theirs was full and had no
-// accepted event.
-func filterAccepted(rows pgx.Rows, asked []question, accept acceptance) (again []question, err error) {
-	var i int
-	var key pgtype.UUID
-	var id, properties string
-	var at, received time.Time
-	seen, found, before := make([]int, len(asked)), make([]bool, len(asked)), 0
-	_, err = pgx.ForEachRow(rows, []any{&i, &key, &id, &at, &received, &properties}, func() error {
-		if before > 0 && before != i {
-			asked[before-1].forget()
-		}
-		before = i
-		a := &asked[i-1]
-		seen[i-1]++
-		a.after = received
-		event := eventFact(a.name, id, at, properties)
-		if !found[i-1] && a.accepts(event.value(), received) {
-			found[i-1] = true
-			event.forget()
-			accept(a.Execution, key.Bytes, event, received)
-		}
-		return nil
-	})
-	for i, a := range asked {
-		if !found[i] && seen[i] >= eventsPage {
-			again = append(again, a)
-		}
-	}
-	return again, err
 }

@@ -1,5 +1,7 @@
 package execution
 
+import "time"
+
 // budget bounds the memory of one chunk: the facts of each kind, and the results that are
 // to be written, have each at most so many bytes. Executions beyond it are left: they stay
 // due, and are read again with the next chunk. At least one execution of a chunk advances,
@@ -8,6 +10,8 @@ type budget struct {
 	most  int
 	facts [needActed + 1]int // bytes read, by kind
 	made  int                // bytes to be written
+
+	searched, counted time.Duration // searching events for waits, and counting them
 }
 
 // left is how many more bytes of a kind of facts may be read.

@@ -94,9 +94,6 @@ func (g *Versions) Current(ctx context.Context, q enrollment.Querier, ws, flow u
 	return g.Get(ctx, q, ws, flow, version)
 }
 
-// Follow makes the cache keep to a history.
-func (g *Versions) Follow(h *cache.History) { g.history = h }
-
 // follow requires the lock. It drops all versions when another server answers, which may have
 // others under the same numbers.
 func (g *Versions) follow() {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"lemma/audience"
+	"lemma/cache"
 	"lemma/flows/admission"
 	"lemma/flows/enrollment"
 	"lemma/message"
@@ -39,6 +40,7 @@ type Config struct {
 	MaxBackOff time.Duration
 
 	ConditionTime time.Duration // of one chunk: the rest is blocked
+	EventTime     time.Duration // searching and counting the events of one chunk: the rest is left for the next chunk
 	ChunkBytes    int           // of each kind of facts of one chunk, and of its results: the rest is left for the next chunk
 }
 
@@ -47,6 +49,7 @@ type Evaluator struct {
 	Versions Versions            // published versions, compiled
 	Sources  *admission.Breakers // data sources that fail
 
+	searched  *cache.Cache[waitKey, time.Time] // up to when waits with many events were searched
 	pool      *pgxpool.Pool
 	audiences *audience.Audiences
 	templates *message.Templates
@@ -57,6 +60,12 @@ type Evaluator struct {
 
 // NewEvaluator makes an Evaluator.
 func NewEvaluator(d Deps, cfg Config) *Evaluator {
-	return &Evaluator{Versions: newVersions(d.Hook), Sources: admission.NewBreakers(cfg.Workers, d.Metrics.SourceRefused), pool: d.Pool,
+	return &Evaluator{searched: cache.New[waitKey, time.Time](searchedMost, searchedShare), Versions: newVersions(d.Hook), Sources: admission.NewBreakers(cfg.Workers, d.Metrics.SourceRefused), pool: d.Pool,
 		audiences: d.Audiences, templates: d.Templates, webhooks: d.Webhooks, log: d.Log, cfg: cfg}
+}
+
+// Follow makes what is kept in memory keep to a history.
+func (e *Evaluator) Follow(h *cache.History) {
+	e.Versions.history = h
+	e.searched.Follow(h)
 }

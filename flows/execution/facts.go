@@ -151,22 +151,33 @@ func (e *Evaluator) readTriggers(ctx context.Context, execs []*Execution, b *bud
 }
 
 // readEvents sums up the events of the profiles since they enrolled, for the names that
-// conditions read.
+// conditions read: of some at first, and then of more at a time, until the time of the chunk is used up.
 func (e *Evaluator) readEvents(ctx context.Context, execs []*Execution, b *budget) error {
 	for r, some := range byRoute(execs) {
 		names := r.eventsRead()
-		for _, t := range some {
-			t.events = make(map[string]past, len(names))
-			for _, name := range names {
-				t.events[name] = past{last: "{}"}
+		for n := max(1, firstSums/max(1, len(names))); len(some) > 0; {
+			if b.counted > 0 && (b.counted >= e.cfg.EventTime || b.left(needEvents) == 0) {
+				for _, t := range some {
+					t.leaveForNextChunk()
+				}
+				break
 			}
-		}
-		if err := e.sumUp(ctx, some, names, b); err != nil {
-			return fmt.Errorf("read events: %w", err)
+			begun, next := time.Now(), some[:min(n, len(some))]
+			if err := e.sumUp(ctx, next, names, b); err != nil {
+				return fmt.Errorf("read events: %w", err)
+			}
+			took := time.Since(begun)
+			if some = some[len(next):]; took < e.cfg.EventTime/8 {
+				n *= 2
+			}
+			b.counted += took
 		}
 	}
 	return nil
 }
+
+// firstSums is how many sums of events are read at first: each counts up to MaxTimes.
+const firstSums = 50
 
 // MaxTimes is the highest count of events of one name.
 const MaxTimes = 10_000
@@ -182,6 +193,10 @@ const MaxTimes = 10_000
 func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []string, b *budget) error {
 	profiles, since := make([]string, len(execs)), make([]pgtype.Timestamptz, len(execs))
 	for i, t := range execs {
+		t.events = make(map[string]past, len(names))
+		for _, name := range names {
+			t.events[name] = past{last: "{}"}
+		}
 		profiles[i], since[i] = t.ProfileKey, pgtype.Timestamptz{Time: t.EnrolledAt, Valid: true}
 	}
 	rows, _ := e.pool.Query(ctx, `

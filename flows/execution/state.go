@@ -57,6 +57,7 @@ type Execution struct {
 	Until    time.Time // when it is due again
 	Since    *time.Time
 	WaitsFor string
+	entered  *entry
 	Overdue  bool // Until is now, since the wait was over at Arrived, before a worker read it
 	Blocked  string
 	Left     bool // it was left for the next chunk, and is as it was read
