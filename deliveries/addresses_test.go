@@ -98,6 +98,25 @@ func TestAnEventWithAnotherAddress(t *testing.T) {
 	}
 }
 
+// No text of a report has the address of its notification, or its own if there is none, and those about an
+// erased profile have no text.
+func TestTextsOfReportsHaveNoAddress(t *testing.T) {
+	b := setup(t)
+	withTexts := func(r events.Report, address string) events.Report {
+		r.Reason, r.CarrierID, r.Detail = "of-"+address, "id-"+strings.ToUpper(address)+"-7", "no "+address+" here"
+		return r
+	}
+	b.Exec(`update notifications set address = 'erased' where workspace_id = $1 and address = $2`, b.Workspace, address(2))
+	b.receive(withTexts(report(b.origin, 1, events.TypeDelivered, at(0)), address(1)),
+		withTexts(report(b.origin, 2, events.TypeDelivered, at(0)), address(2)),
+		withTexts(events.Report{ID: "9", Address: "p9@shop.example", Type: events.TypeUnsubscribed, OccurredAt: at(0)}, "p9@shop.example"))
+	want := []string{"", "of- id--7 no  here", "of- id--7 no  here"}
+	texts := b.list(`select concat_ws(' ', reason, carrier_id, detail) from provider_events where workspace_id = $1 order by 1`)
+	if diff := cmp.Diff(want, texts); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Each type of report that names its recipient adds a suppression, and no other does.
 func TestTypesThatSuppress(t *testing.T) {
 	t.Parallel()

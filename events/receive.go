@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,12 +62,12 @@ func Receive(ctx context.Context, db DB, workspaceID uuid.UUID, all []Received) 
 // reads all new rows first. A watermark is exact, since no later event may come after the
 // last window of a campaign. The effects of an event have the time of its receipt if it is
 // dated ahead: a delivery must not end counts of soft bounces that come after it. Texts are
-// stored without the address of the notification, and not at all if its profile was erased.
-const receive = `
+// stored without the address of the notification, or of the report if there is none, and not at all if its
+// profile was erased.
+var receive = `
 	with given as (
-		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, e.reason, e.carrier_id,
-			case when n.address = 'erased' then '' when strpos(lower(e.detail), lower(n.address)) > 0
-				then regexp_replace(e.detail, '***=' || n.address, '', 'gi') else e.detail end as detail,
+		select e.id, e.provider_id, e.source_id, e.origin_id, e.key, e.attempt, e.type, e.kind, e.code, ` +
+	withoutAddress("reason") + "," + withoutAddress("carrier_id") + "," + withoutAddress("detail") + `,
 			e.address, e.channel, case when e.at < now() + interval '1 year' then e.at else now() end as at,
 			e.prompt and coalesce(e.at <= now() + $20::interval, true) as prompt, n.batch_id, n.ordinal, e.nth
 		from unnest($3::uuid[], $4::uuid[], $5::text[], $6::uuid[], $7::uuid[], $8::smallint[], $9::text[], $10::text[], $11::smallint[],
@@ -110,6 +111,13 @@ const receive = `
 		where excluded.occurred_at > provider_watermarks.occurred_at
 	)
 	select id, matched from new`
+
+// withoutAddress is a text of a report as it is stored.
+func withoutAddress(column string) string {
+	return strings.NewReplacer("TEXT", "e."+column, "ADDRESS", "coalesce(n.address, nullif(e.address, ''))").Replace(`
+		case when n.address = 'erased' then '' when strpos(lower(TEXT), lower(ADDRESS)) > 0
+			then regexp_replace(TEXT, '***=' || ADDRESS, '', 'gi') else TEXT end as `) + column
+}
 
 // reportColumns are the columns of reports, as unnest takes them, and the place in all
 // of each id.

@@ -60,7 +60,8 @@ type Evaluator struct {
 
 // NewEvaluator makes an Evaluator.
 func NewEvaluator(d Deps, cfg Config) *Evaluator {
-	return &Evaluator{searched: cache.New[waitKey, time.Time](searchedMost, searchedShare), Versions: newVersions(d.Hook), Sources: admission.NewBreakers(cfg.Workers, d.Metrics.SourceRefused), pool: d.Pool,
+	return &Evaluator{Versions: newVersions(d.Hook), searched: cache.New[waitKey, time.Time](searchedMost, searchedShare),
+		Sources: admission.NewBreakers(cfg.Workers, d.Metrics.SourceRefused), pool: d.Pool,
 		audiences: d.Audiences, templates: d.Templates, webhooks: d.Webhooks, log: d.Log, cfg: cfg}
 }
 

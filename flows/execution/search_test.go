@@ -37,7 +37,8 @@ func TestWaitsWithManyEvents(t *testing.T) {
 			b.Exec(`
 				insert into trigger_events (workspace_id, key, source_id, profile_key, name, properties, occurred_at, received_at)
 				select $1, gen_random_uuid(), e.profile_key || '-' || i, e.profile_key, 'bought',
-					case when i >= $3 then '{"n":5}' else '{"n":0}' end, now(), case e.node when 'wait' then e.waiting_since else e.resume_at end + i * interval '1 millisecond'
+					case when i >= $3 then '{"n":5}' else '{"n":0}' end, now(),
+					case e.node when 'wait' then e.waiting_since else e.resume_at end + i * interval '1 millisecond'
 				from enrollments e, generate_series(1, $2::int) i where e.workspace_id = $1`, b.Workspace, events, accepted)
 			b.inOneShard()
 			ended := 0
