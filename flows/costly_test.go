@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"lemma"
 	"lemma/flows"
 	"lemma/flows/flowstest"
@@ -51,12 +53,22 @@ func TestSimulationOfCostlyConditions(t *testing.T) {
 }
 
 // An enrollment that writes many bytes at once is blocked between two nodes, and loses none
-// of what it has written. The messages of one node are written together.
+// of what it has written. The messages of one node are written together. A message without data counts, too.
 func TestMessagesOfOneEnrollmentAreBounded(t *testing.T) {
-	b := setup(t, 1, func(c *flows.Config) { c.ChunkBytes = 2500 })
-	b.ExecDB(`update customers set name = repeat('x', 1000)`)
-	template, err := b.Deps.Templates.Create(t.Context(), b.Workspace, flowstest.NewTemplate("<p>{{ name }}</p>"))
-	b.Must(err)
+	for html, most := range map[string]int{"<p>{{ name }}</p>": 3500, "<p>Hi</p>": 1000} {
+		t.Run(html, func(t *testing.T) {
+			b := setup(t, 1, func(c *flows.Config) { c.ChunkBytes = most })
+			b.ExecDB(`update customers set name = repeat('x', 1000)`)
+			template, err := b.Deps.Templates.Create(t.Context(), b.Workspace, flowstest.NewTemplate(html))
+			b.Must(err)
+			b.wantsThreeAtATime(template.ID)
+		})
+	}
+}
+
+// wantsThreeAtATime sends seven messages of a template to a profile.
+func (b *bundle) wantsThreeAtATime(template uuid.UUID) {
+	b.T.Helper()
 	var nodes strings.Builder
 	const sends = 7
 	for i := range sends {
@@ -64,7 +76,7 @@ func TestMessagesOfOneEnrollmentAreBounded(t *testing.T) {
 	}
 	flow := b.Live(strings.ReplaceAll(string(b.Definition(fmt.Sprintf(`{"audience_id":"$audience",
 		"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"n0","nodes":{%s"n%d":{"type":"exit"}}}`,
-		&nodes, sends))), lemma.FormatID(lemma.PrefixTemplate, b.Template), lemma.FormatID(lemma.PrefixTemplate, template.ID)))
+		&nodes, sends))), lemma.FormatID(lemma.PrefixTemplate, b.Template), lemma.FormatID(lemma.PrefixTemplate, template)))
 	b.RecordEvent("c1", "go")
 	for _, want := range []struct {
 		node    string
@@ -72,12 +84,12 @@ func TestMessagesOfOneEnrollmentAreBounded(t *testing.T) {
 	}{{"n3", 3}, {"n6", 6}, {"n7", 7}} {
 		b.Exec(`update enrollments set resume_at = now() where workspace_id = $1 and status = 'active'`, b.Workspace)
 		b.Exec(`update flow_shards set retry_at = now() where workspace_id = $1`, b.Workspace)
-		_, err := b.RunOnce(t.Context())
+		_, err := b.RunOnce(b.T.Context())
 		b.Must(err)
 		b.WantCount(want.written, `select count(*) from notifications where workspace_id = $1`, b.Workspace)
 		e := b.Enrollment(flow, "c1")
 		if e.Status == "active" && (e.BlockedReason != "chunk_bytes" || e.Node != want.node) || e.Status != "active" && want.written < sends {
-			t.Errorf("%+v after %d messages", e, want.written)
+			b.T.Errorf("%+v after %d messages", e, want.written)
 		}
 	}
 }

@@ -51,6 +51,7 @@ type operand struct {
 type fastFilter struct {
 	apply func(v, arg value) value
 	arg   operand
+	cost  int // times the bytes that it reads
 }
 
 // arm is one branch of a condition.
@@ -151,13 +152,13 @@ func (q fastCompiler) operand(words []word) (operand, []word, bool) {
 
 func (q fastCompiler) filter(words []word) (fastFilter, []word, bool) {
 	apply, ok := fastFilters[words[0].text]
-	takes := dialectFilters[words[0].text].least
+	takes, cost := dialectFilters[words[0].text].least, max(1, costOf[words[0].text])
 	switch {
 	case ok && words[0].kind == name && takes == 0:
-		return fastFilter{apply: apply, arg: operand{slot: -1}}, words[1:], true
+		return fastFilter{apply, operand{slot: -1}, cost}, words[1:], true
 	case ok && words[0].kind == keyword && takes == 1:
 		arg, rest, ok := q.operand(words[1:])
-		return fastFilter{apply, arg}, rest, ok
+		return fastFilter{apply, arg, cost}, rest, ok
 	}
 	return fastFilter{}, nil, false
 }
@@ -292,7 +293,7 @@ func (q *fastPath) run(p *output, steps []fastStep, values []value) bool {
 }
 
 func (q *fastPath) print(p *output, v *fastValue, values []value) bool {
-	made, ok := v.of(values)
+	made, ok := v.of(p, values)
 	if !ok {
 		return false
 	}
@@ -310,7 +311,7 @@ func (q *fastPath) print(p *output, v *fastValue, values []value) bool {
 
 func (q *fastPath) choose(p *output, arms []arm, values []value) bool {
 	for i := range arms {
-		holds, ok := arms[i].holds(values)
+		holds, ok := arms[i].holds(p, values)
 		if !ok {
 			return false
 		}
@@ -331,12 +332,13 @@ func (o *operand) of(values []value) value {
 }
 
 // of returns the filtered value.
-func (v *fastValue) of(values []value) (value, bool) {
+func (v *fastValue) of(p *output, values []value) (value, bool) {
 	made := v.operand.of(values)
 	for i := range v.filters {
 		f := &v.filters[i]
 		arg := f.arg.of(values)
-		if arg.kind == isTree || made.kind == isTree || len(made.text)+len(arg.text) > MaxString {
+		size := len(made.text) + len(arg.text)
+		if arg.kind == isTree || made.kind == isTree || size > MaxString || !p.does(size*f.cost) {
 			return value{}, false
 		}
 		made = f.apply(made, arg)
@@ -344,10 +346,10 @@ func (v *fastValue) of(values []value) (value, bool) {
 	return made, made.kind != isTree && (len(v.filters) == 0 || len(made.text) <= MaxString)
 }
 
-func (a *arm) holds(values []value) (holds, ok bool) {
+func (a *arm) holds(p *output, values []value) (holds, ok bool) {
 	holds = !a.any
 	for i := range a.terms {
-		t, ok := a.terms[i].holds(values)
+		t, ok := a.terms[i].holds(p, values)
 		if !ok {
 			return false, false
 		}
@@ -359,13 +361,16 @@ func (a *arm) holds(values []value) (holds, ok bool) {
 	return holds != a.unless, true
 }
 
-func (t *term) holds(values []value) (holds, ok bool) {
-	left, ok := t.left.of(values)
+func (t *term) holds(p *output, values []value) (holds, ok bool) {
+	left, ok := t.left.of(p, values)
 	if !ok || t.operator == "" {
 		return left.true(), ok
 	}
 	right := t.right.of(values)
-	return compare(left, t.operator, right), right.kind != isTree
+	if right.kind == isTree || !p.does(len(left.text)+len(right.text)) {
+		return false, false
+	}
+	return compare(left, t.operator, right), true
 }
 
 func compare(a value, operator string, b value) bool {

@@ -13,6 +13,7 @@ type output struct {
 	text     []byte
 	trimFrom int
 	trim     bool
+	work     int // of the fast path
 }
 
 func (p *output) write(s string) {

@@ -29,10 +29,16 @@ func (b *budget) take(n need, f *fact) bool {
 // spent reports whether the results have used up the budget.
 func (b *budget) spent() bool { return b.made >= b.most }
 
+// What a step or a message takes besides its texts, with what is made of it to write it.
+const (
+	stepBytes    = 200
+	messageBytes = 400
+)
+
 // size is the number of bytes that an execution's steps, messages and webhooks have.
 func (t *Execution) size() (n int) {
 	for _, l := range t.Log {
-		n += len(l.Data)
+		n += stepBytes + len(l.Data)
 	}
 	return n + t.messages()
 }
@@ -40,10 +46,10 @@ func (t *Execution) size() (n int) {
 // messages is the number of bytes that an execution's messages and webhooks have.
 func (t *Execution) messages() (n int) {
 	for _, s := range t.Sends {
-		n += len(s.Payload)
+		n += messageBytes + len(s.Address) + len(s.Payload)
 	}
 	for _, c := range t.Calls {
-		n += len(c.Body)
+		n += messageBytes + len(c.Body)
 	}
 	return n
 }

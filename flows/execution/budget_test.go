@@ -23,6 +23,7 @@ func TestTheFactsOfAChunkAreBounded(t *testing.T) {
 			"w":{"type":"wait_for_event","event":"bought","timeout":"P1D","next":"end","on_timeout":"end"},"end":{"type":"exit"}}}`
 		past = "events.bought.last.x.size() == 2000"
 	)
+	branches := fmt.Sprintf(delayed, fmt.Sprintf(branch, 0, past, "b1")+fmt.Sprintf(branch, 1, past, "b2")+fmt.Sprintf(branch, 2, past, "end"))
 	large := flowstest.Properties(`{"x":"` + strings.Repeat("y", 2000) + `"}`)
 	bought := func(b *bundle, profile string) { b.RecordEvent(profile, "bought", large) }
 	for _, c := range []struct {
@@ -38,8 +39,8 @@ func TestTheFactsOfAChunkAreBounded(t *testing.T) {
 				b.ExecDB(`update customers set name = repeat('y', 2000) where id = $1`, profile)
 			}, []int{1, 1, 1}},
 		{"past events", fmt.Sprintf(delayed, fmt.Sprintf(branch, 0, past, "end")), 3000, bought, []int{1, 1, 1}},
-		{"results", fmt.Sprintf(delayed, fmt.Sprintf(branch, 0, past, "b1")+fmt.Sprintf(branch, 1, past, "b2")+
-			fmt.Sprintf(branch, 2, past, "end")), 6600, bought, []int{2, 1}},
+		{"results", branches, 9000, bought, []int{2, 1}},
+		{"results, with their steps", branches, 7000, bought, []int{1, 1, 1}},
 		{"awaited events", waits, 3000, bought, []int{1, 1, 1}},
 		{"events found at the timeout", waits, 3000, func(b *bundle, profile string) {
 			b.Exec(`insert into trigger_events (workspace_id, key, profile_key, name, properties, occurred_at, received_at)
