@@ -18,6 +18,8 @@ type Poll = poll
 const (
 	PollAtOnce = pollAtOnce
 	PollChunk  = pollChunk
+
+	MostCompared = mostCompared
 )
 
 func (p *poll) SetStart(at time.Time) { p.start = at }

@@ -1,7 +1,9 @@
 package intake
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -35,6 +37,29 @@ type Earlier struct {
 // Repeated finds which of the triggers repeat an earlier enrollment, by their index. An
 // enrollment that was refused at the entry does not count.
 func Repeated(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []Repetition) (map[int]Earlier, error) {
+	return (&comparison{}).repeated(ctx, q, ws, asked)
+}
+
+// comparison finds repetitions. It reads the earlier enrollments of a profile once.
+type comparison struct {
+	known map[enrolled]map[uuid.UUID]Earlier // by the keys that they would have now
+	kept  int                                // keys in known
+}
+
+// enrolled is a profile in a flow.
+type enrolled struct {
+	flow    uuid.UUID
+	profile string
+}
+
+// mostCompared bounds the earlier enrollments of a profile in a flow that a trigger is compared with: the
+// newest. Each is read with its trigger, which may have 32 KiB.
+const mostCompared = 1000
+
+// mostKept bounds the keys that a comparison keeps in memory.
+const mostKept = 100_000
+
+func (c *comparison) repeated(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []Repetition) (map[int]Earlier, error) {
 	var once, others []int
 	for i, a := range asked {
 		switch a.Graph.Definition().Recurrence.Policy {
@@ -49,7 +74,7 @@ func Repeated(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []R
 	if err := everEnrolled(ctx, q, ws, asked, once, found); err != nil {
 		return nil, err
 	}
-	return found, enrolledForTheSame(ctx, q, ws, asked, others, found)
+	return found, c.enrolledForTheSame(ctx, q, ws, asked, others, found)
 }
 
 // enrollmentsOf are those of a profile in a flow, by the index of active and that of ended
@@ -94,23 +119,53 @@ func everEnrolled(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked
 
 // enrolledForTheSame finds them for all other recurrences: by the key that the trigger of
 // an earlier enrollment would have now.
-func enrolledForTheSame(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []Repetition, which []int,
+func (c *comparison) enrolledForTheSame(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []Repetition, which []int,
 	found map[int]Earlier) error {
+	if c.known == nil || c.kept > mostKept {
+		c.known, c.kept = map[enrolled]map[uuid.UUID]Earlier{}, 0
+	}
+	var unknown []int
+	for _, i := range which {
+		of := enrolled{asked[i].FlowID, asked[i].ProfileKey}
+		if _, known := c.known[of]; !known {
+			c.known[of] = map[uuid.UUID]Earlier{}
+			unknown = append(unknown, i)
+		}
+	}
+	if err := c.read(ctx, q, ws, asked, unknown); err != nil {
+		return err
+	}
+	for _, i := range which {
+		if one, is := c.known[enrolled{asked[i].FlowID, asked[i].ProfileKey}][asked[i].Key]; is {
+			found[i] = one
+		}
+	}
+	return nil
+}
+
+// read adds the earlier enrollments of profiles.
+func (c *comparison) read(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []Repetition, which []int) error {
 	if len(which) == 0 {
 		return nil
 	}
 	rows, _ := q.Query(ctx, `
-		select r.i, e.id, e.profile_key = r.profile_key, e.enrolled_at, coalesce(s.data, '{}') from `+enrollmentsOf+`) e
+		select r.i, e.id, e.profile_key = r.profile_key, e.enrolled_at, coalesce(s.data, '{}') from `+enrollmentsOf+`
+			order by enrolled_at desc limit $7) e
 		left join lateral (select s.data from enrollment_steps s where s.workspace_id = $1 and s.enrollment_id = e.id
-			and s.step = 0 limit 1) s on true`, enrollmentArgs(ws, asked, which)...)
+			and s.step = 0 limit 1) s on true`, append(enrollmentArgs(ws, asked, which), mostCompared)...)
 	var i int
 	var id uuid.UUID
 	var named bool
 	var at time.Time
-	var data string
+	var data []byte
 	_, err := pgx.ForEachRow(rows, []any{&i, &id, &named, &at, &data}, func() error {
-		if key, ok := keyNow(asked[i].Graph, asked[i].ProfileKey, at, data); ok && key == asked[i].Key {
-			found[i] = Earlier{id, named}
+		a := &asked[i]
+		if key, ok := keyNow(a.Graph, a.ProfileKey, at, data); ok {
+			of := c.known[enrolled{a.FlowID, a.ProfileKey}]
+			if _, newer := of[key]; !newer {
+				of[key] = Earlier{id, named}
+				c.kept++
+			}
 		}
 		return nil
 	})
@@ -119,18 +174,41 @@ func enrolledForTheSame(ctx context.Context, q enrollment.Querier, ws uuid.UUID,
 
 // keyNow is the key that an enrollment would have by the current recurrence. The trigger
 // of an erased profile, or one whose step was dropped by its retention, is unknown: it counts
-// as of the time of enrolling, and as without fields.
-func keyNow(g *graph.Graph, profile string, enrolledAt time.Time, data string) (uuid.UUID, bool) {
-	trigger := enrollment.TriggerOf(data)
+// as of the time of enrolling, and as without fields. Only what the key needs is decoded.
+func keyNow(g *graph.Graph, profile string, enrolledAt time.Time, data []byte) (uuid.UUID, bool) {
+	var step struct {
+		Trigger struct {
+			At         string          `json:"at"`
+			Properties json.RawMessage `json:"properties"`
+		} `json:"trigger"`
+	}
 	o := graph.Occurrence{ProfileKey: profile, At: enrolledAt}
-	o.Properties, _ = trigger["properties"].(map[string]any)
-	if text, ok := trigger["at"].(string); ok {
-		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+	if json.Unmarshal(data, &step) == nil {
+		if at, err := time.Parse(time.RFC3339Nano, step.Trigger.At); err == nil {
 			o.At = at
 		}
+		o.Properties = fieldsOf(step.Trigger.Properties, g.Definition().Recurrence.Fields)
 	}
 	key, err := g.Key(o)
 	return key, err == nil
+}
+
+// fieldsOf decodes some properties.
+func fieldsOf(properties json.RawMessage, names []string) map[string]any {
+	var raw map[string]json.RawMessage
+	if len(names) == 0 || json.Unmarshal(properties, &raw) != nil {
+		return nil
+	}
+	fields := map[string]any{}
+	for _, name := range names {
+		d := json.NewDecoder(bytes.NewReader(raw[name]))
+		d.UseNumber() // as in enrollment.ReadObject
+		var value any
+		if d.Decode(&value) == nil {
+			fields[name] = value
+		}
+	}
+	return fields
 }
 
 const enrolledBefore = "the recurrence of the flow lets this profile enroll no more for now"
@@ -155,7 +233,9 @@ func (t *transaction) refuseRepeated(ctx context.Context, pending []*candidate) 
 	if len(compared) == 0 {
 		return pending, nil
 	}
-	found, err := Repeated(ctx, t.tx, t.ws, asked)
+	begun := time.Now()
+	found, err := t.comparison.repeated(ctx, t.tx, t.ws, asked)
+	t.evaluated += time.Since(begun)
 	if err != nil {
 		return nil, err
 	}

@@ -246,3 +246,48 @@ func TestRecurrenceWarnings(t *testing.T) {
 		}
 	}
 }
+
+// The events of a profile in one transaction are compared with its earlier enrollments, the newest ones, which
+// are read once.
+func TestATriggerIsComparedWithTheNewest(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.Recurring(`{"policy":"per_event"}`))
+	order := flowstest.Properties(`{"order":"4711"}`)
+	first := b.RecordEvent("c1", "go", order).Results[0]
+	b.Settle()
+	b.PublishNext(flow, flowstest.Recurring(`{"policy":"fields","fields":["order"]}`), flows.InFlight{})
+	newer := func(n int) {
+		b.Exec(`insert into enrollments (workspace_id, id, flow_id, version, shard, uniqueness_key, overlap_key, profile_key, status, node,
+				source, enrolled_at, ended_at)
+			select workspace_id, gen_random_uuid(), flow_id, version, shard, gen_random_uuid(), gen_random_uuid(), profile_key, status, node,
+				'direct', enrolled_at + i * interval '1 microsecond', ended_at
+			from enrollments, generate_series(1, $2::int) i where id = $1`, *first.EnrollmentID, n)
+	}
+	again := make([]intake.Event, 3)
+	for i := range again {
+		again[i] = intake.Event{ProfileKey: "c1", Name: "go", Properties: []byte(`{"order":"4711"}`)}
+	}
+	newer(intake.MostCompared - 1)
+	n, seen := b.Traced(flow)
+	reads := 0
+	seen.Stop = func(sql string) {
+		if strings.Contains(sql, "order by enrolled_at desc") {
+			reads++
+		}
+	}
+	all, err := n.RecordAll(bg, b.Workspace, again)
+	b.Must(err)
+	for i, r := range all {
+		if got := r.Results[0]; got.Reason != enrollment.AlreadyEnrolled || got.EnrollmentID == nil || *got.EnrollmentID != *first.EnrollmentID {
+			t.Errorf("event %d: %+v", i, got)
+		}
+	}
+	if reads != 1 {
+		t.Errorf("the earlier enrollments were read %d times", reads)
+	}
+	newer(1)
+	if got := b.RecordEvent("c1", "go", order).Results[0]; got.Outcome != enrollment.Enrolled {
+		t.Errorf("beyond the newest: %+v", got)
+	}
+	b.Exec(`delete from enrollments where source = 'direct'`) // which are in no count
+}

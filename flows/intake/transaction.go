@@ -32,10 +32,12 @@ type transaction struct {
 	base      pgtype.Timestamptz        // its time, if it is not that of the transaction: see lockProfiles
 	applied   map[string]time.Time      // profile with active enrollments -> applied time of its last event
 	due       map[enrollment.Shard]bool // shards with enrollments that it made due
-	evaluated time.Duration             // time that its conditions took
+	evaluated time.Duration             // time that its conditions and comparisons took
 	offered   int                       // enrollments and refusals that its events lead to
 	alone     bool                      // triggers of one enrollment are offered again
 	cut       bool                      // events that follow need versions which are not compiled
+
+	comparison comparison // with enrollments of another recurrence
 }
 
 // makeDue records which shard to wake after the transaction.
