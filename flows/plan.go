@@ -135,12 +135,17 @@ func newForecast(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int, to *
 		return t, err
 	}
 	t.nodes = []PlannedNode{}
-	for _, version := range versionsOf(groups) {
+	for len(groups) > 0 { // by version
+		version, n := groups[0].Version, 1
+		for n < len(groups) && groups[n].Version == version {
+			n++
+		}
 		from, err := readDefinition(ctx, tx, ws, flow, version)
 		if err != nil {
 			return t, err
 		}
-		t.examine(version, from, to, in, groups)
+		t.examine(version, from, to, in, groups[:n])
+		groups = groups[n:]
 	}
 	slices.SortFunc(t.nodes, func(a, b PlannedNode) int {
 		return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Node, b.Node))
@@ -148,7 +153,7 @@ func newForecast(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int, to *
 	return t, nil
 }
 
-// examine decides for all enrollments of one version. A node that is gone strands the
+// examine decides for the groups of one version. A node that is gone strands the
 // enrollments on it, and those that can still reach it: they advance until the move takes
 // them over.
 func (t *forecast) examine(version int, from, to *graph.Definition, in InFlight, groups []group) {
@@ -158,18 +163,18 @@ func (t *forecast) examine(version int, from, to *graph.Definition, in InFlight,
 			gone = append(gone, node)
 		}
 	}
-	at := map[string]bool{}
+	at, towards := map[string]bool{}, graph.Reaching(from, gone)
 	for _, s := range groups {
-		if s.Version != version {
-			continue
-		}
 		at[s.Node] = true
 		s.Type = from.Nodes[s.Node].Type
 		t.fillIn(&s, from, to, in)
 		t.nodes = append(t.nodes, s.PlannedNode)
-		if ahead := graph.Reachable(from, []string{s.Node}); slices.ContainsFunc(gone, func(id string) bool { return ahead[id] }) {
+		if towards[s.Node] {
 			t.stranded += s.Waiting + s.Due
 		}
+	}
+	if len(gone) == 0 {
+		return
 	}
 	ahead := graph.Reachable(from, slices.Collect(maps.Keys(at)))
 	for _, node := range gone {
@@ -220,15 +225,6 @@ func countGroups(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int) ([]g
 		return g, err
 	})
 	return found, lemma.Wrap(err, "count active enrollments in flow %s", flow)
-}
-
-func versionsOf(groups []group) []int {
-	var all []int
-	for _, s := range groups {
-		all = append(all, s.Version)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // readDefinition reads the definition of a version, once the workspace has a processor.

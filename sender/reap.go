@@ -55,10 +55,11 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 	for _, ref := range expired {
 		s.at(ctx, "expired", ref)
 		var one Reaped
+		var stored []outcome
 		asked := false
 		err := lemma.Recovered(func() (err error) {
 			if asked, err = s.lookUp(ctx, ref, run); err == nil && asked {
-				one, err = s.reapBatch(ctx, ref)
+				one, stored, err = s.reapBatch(ctx, ref)
 			}
 			return err
 		})
@@ -69,6 +70,7 @@ func (s *Sender) Reap(ctx context.Context) (Reaped, error) {
 			continue
 		}
 		s.ended(ref.WorkspaceID, ref.OriginID)
+		s.metrics.committed(stored)
 		sum.Batches += one.Batches
 		sum.Kept += one.Kept
 		sum.Freed += one.Freed
@@ -133,10 +135,10 @@ type stale struct {
 	Events      eventState
 }
 
-func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reaped, err error) {
+func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reaped, stored []outcome, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return sum, err
+		return sum, nil, err
 	}
 	defer conn.Release()
 	begun := time.Now()
@@ -191,9 +193,10 @@ func (s *Sender) reapBatch(ctx context.Context, ref notifications.Ref) (sum Reap
 				return err
 			}
 		}
+		stored = done
 		return s.apply(ctx, tx, ref, b, done, retry, untouched, afterCrash(crashes))
 	})
-	return sum, err
+	return sum, stored, err
 }
 
 // lockStale locks the batch if its lease is still expired. The reaper holds the lock

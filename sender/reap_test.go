@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	dto "github.com/prometheus/client_model/go"
 
 	"lemma/events"
 	"lemma/notifications"
@@ -37,6 +38,10 @@ func TestACrashCostsOneWindow(t *testing.T) {
 				t.Errorf("reaped %+v, want %d retried", r, c.retried)
 			}
 			b.work(s)
+			var stored dto.Metric
+			b.Must(s.metrics.outcomes.WithLabelValues(unknown).Write(&stored))
+			b.WantCount(int(stored.GetCounter().GetValue()), `select count(*) from attempts where workspace_id = $1 and outcome = 'unknown'`,
+				b.Workspace)
 			b.wantCounts(notifications.Counts{Sent: c.sent})
 			twice := int64(0)
 			for i := range 50 {

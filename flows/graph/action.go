@@ -117,3 +117,25 @@ func Reachable(d *Definition, current []string) map[string]bool {
 	}
 	return seen
 }
+
+// Reaching is the nodes from which one of some can be reached, these included; "" is the entry.
+func Reaching(d *Definition, some []string) map[string]bool {
+	seen := map[string]bool{}
+	if len(some) == 0 {
+		return seen
+	}
+	before := map[string][]string{d.Start: {""}}
+	for id, n := range d.Nodes {
+		for _, next := range Successors(id, n) {
+			before[next] = append(before[next], id)
+		}
+	}
+	for left := slices.Clone(some); len(left) > 0; {
+		id := left[len(left)-1]
+		if left = left[:len(left)-1]; !seen[id] {
+			seen[id] = true
+			left = append(left, before[id]...)
+		}
+	}
+	return seen
+}

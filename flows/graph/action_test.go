@@ -2,6 +2,10 @@ package graph
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -45,5 +49,26 @@ func TestOnMissingCountsAsAPath(t *testing.T) {
 	d := &Definition{Nodes: map[string]Node{"a": {Type: WaitUntil, Next: "b", OnMissing: "c"}, "b": {Type: Exit}, "c": {Type: Exit}}}
 	if !Reachable(d, []string{"a"})["c"] {
 		t.Error("c can be reached")
+	}
+}
+
+// Reaching is Reachable from the other end.
+func TestReaching(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		d := &Definition{Start: "n0", Nodes: map[string]Node{}}
+		const nodes = 8
+		for i := range nodes {
+			d.Nodes[fmt.Sprint("n", i)] = Node{Type: Delay, Next: fmt.Sprint("n", r.IntN(nodes+2))} // two are no nodes
+		}
+		some := []string{fmt.Sprint("n", r.IntN(nodes)), fmt.Sprint("n", r.IntN(nodes))}
+		towards := Reaching(d, some)
+		for _, from := range append(slices.Collect(maps.Keys(d.Nodes)), "") {
+			ahead := Reachable(d, []string{from})
+			if towards[from] != (ahead[some[0]] || ahead[some[1]]) {
+				t.Fatalf("%+v: %s reaches %v: %v", d.Nodes, from, some, towards[from])
+			}
+		}
 	}
 }
