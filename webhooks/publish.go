@@ -123,7 +123,7 @@ type waiting struct {
 	CampaignID      *uuid.UUID // of its origin
 	FlowID          *uuid.UUID
 	Metadata        map[string]string // of that campaign or flow
-	ofItems         []metadata        // of direct notifications, each of which has its own; read if a subscription asks for it
+	ofItems         [][]int           // of direct notifications, each of which has its own: the entries that subscriptions ask for
 	changed         bool              // Keys and Details are not those of its row
 	data            []byte            // the data of its messages, as JSON
 	start           int               // bytes of data up to its items

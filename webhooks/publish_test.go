@@ -121,7 +121,9 @@ func TestSubscriptionsSelectOrigins(t *testing.T) {
 		"other metadata":             {Subscription{Metadata: one}, of(nil, &flow, map[string]string{"a": "2"}), false},
 		"empty metadata":             {Subscription{Metadata: map[string]string{"a": ""}}, of(nil, &flow, nil), false},
 	} {
-		if got := c.s.selects(c.e); got != c.want {
+		to := &subscribed{items: map[*waiting]itemSet{}}
+		(&subscriber{Subscription: c.s, to: to}).add(c.e, c.e.index())
+		if got := len(to.events) == 1; got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 type subscribed struct {
 	WorkspaceID, EndpointID uuid.UUID
 	events                  []*waiting
-	items                   map[*waiting][]bool // of an event with ofItems: which of them are selected
+	items                   map[*waiting]itemSet // of an event of direct notifications: which of them are selected
 }
 
 // subscriber is a subscription of an endpoint to a type.
@@ -24,6 +24,8 @@ type subscriber struct {
 	Subscription
 	workspace, endpoint uuid.UUID
 	events              []*waiting // of the type
+	to                  *subscribed
+	entries             []int // of its metadata, see entries
 }
 
 // subscribers are the endpoints that subscribe to events, in the order in which their
@@ -38,14 +40,20 @@ func subscribers(ctx context.Context, tx pgx.Tx, all []*waiting) ([]*subscribed,
 	}
 	byEndpoint := map[uuid.UUID]*subscribed{}
 	var order []*subscribed
+	of := map[*waiting][]*subscriber{}
 	for _, s := range found {
-		to := byEndpoint[s.endpoint]
-		if to == nil {
-			to = &subscribed{WorkspaceID: s.workspace, EndpointID: s.endpoint, items: map[*waiting][]bool{}}
-			byEndpoint[s.endpoint], order = to, append(order, to)
+		if s.to = byEndpoint[s.endpoint]; s.to == nil {
+			s.to = &subscribed{WorkspaceID: s.workspace, EndpointID: s.endpoint, items: map[*waiting]itemSet{}}
+			byEndpoint[s.endpoint], order = s.to, append(order, s.to)
 		}
 		for _, e := range s.events {
-			to.add(s.Subscription, e)
+			of[e] = append(of[e], s)
+		}
+	}
+	for e, some := range of {
+		items := e.index()
+		for _, s := range some {
+			s.add(e, items)
 		}
 	}
 	for _, to := range order {
@@ -55,7 +63,7 @@ func subscribers(ctx context.Context, tx pgx.Tx, all []*waiting) ([]*subscribed,
 }
 
 // readSubscribers reads the subscriptions to the types of events, by endpoint.
-func readSubscribers(ctx context.Context, tx pgx.Tx, all []*waiting) (found []subscriber, err error) {
+func readSubscribers(ctx context.Context, tx pgx.Tx, all []*waiting) (found []*subscriber, err error) {
 	of := map[[2]string][]*waiting{} // by workspace and type
 	for _, e := range all {
 		k := [2]string{e.WorkspaceID.String(), e.Type}
@@ -73,17 +81,15 @@ func readSubscribers(ctx context.Context, tx pgx.Tx, all []*waiting) (found []su
 			where s.workspace_id = t.workspace_id and s.type = t.type offset 0
 		) s
 		order by s.workspace_id, s.endpoint_id`, workspaces, types)
-	var s subscriber
+	s := &subscriber{}
 	var name string
 	_, err = pgx.ForEachRow(rows, []any{&s.workspace, &name, &s.endpoint, &s.CampaignIDs, &s.FlowIDs, &s.Metadata}, func() error {
 		s.events = of[[2]string{s.workspace.String(), name}]
-		found, s = append(found, s), subscriber{}
+		found, s = append(found, s), &subscriber{}
 		return nil
 	})
 	return found, err
 }
-
-type metadata map[string]string
 
 // isDirect reports whether an event is about direct notifications: they have no campaign
 // and no flow.
@@ -91,16 +97,44 @@ func (e *waiting) isDirect() bool {
 	return e.CampaignID == nil && e.FlowID == nil && strings.HasPrefix(e.Type, "notification.")
 }
 
+// entries number the metadata that subscriptions ask for: keys with their values. What else direct
+// notifications have is not kept.
+type entries map[[2]string]int
+
+func (n entries) add(s *subscriber) {
+	for key, value := range s.Metadata {
+		entry := [2]string{key, value}
+		if _, known := n[entry]; !known {
+			n[entry] = len(n)
+		}
+		s.entries = append(s.entries, n[entry])
+	}
+}
+
+// of are the entries of a direct notification that are asked for.
+func (n entries) of(metadata map[string]string) (asked []int) {
+	for key, value := range metadata {
+		if entry, is := n[[2]string{key, value}]; is {
+			asked = append(asked, entry)
+		}
+	}
+	return asked
+}
+
 // readItemMetadata reads the metadata of direct notifications for subscriptions that ask
 // for some.
-func readItemMetadata(ctx context.Context, tx pgx.Tx, all []subscriber) error {
+func readItemMetadata(ctx context.Context, tx pgx.Tx, all []*subscriber) error {
+	asked := entries{}
+	for _, s := range all {
+		asked.add(s)
+	}
 	batch := &pgx.Batch{}
 	for _, s := range all {
 		for _, e := range s.events {
 			if len(s.Metadata) == 0 || e.ofItems != nil || !e.isDirect() {
 				continue
 			}
-			e.ofItems = make([]metadata, e.Keys.Len())
+			e.ofItems = make([][]int, e.Keys.Len())
 			batch.Queue(`
 				select r.i::int - 1, n.metadata from unnest($3::uuid[]) with ordinality as r (key, i)
 				cross join lateral (
@@ -109,7 +143,12 @@ func readItemMetadata(ctx context.Context, tx pgx.Tx, all []subscriber) error {
 				where n.metadata is not null`, e.WorkspaceID, e.OriginID, e.Keys.Unpack()).Query(func(rows pgx.Rows) error {
 				var i int
 				var text []byte
-				_, err := pgx.ForEachRow(rows, []any{&i, &text}, func() error { return json.Unmarshal(text, &e.ofItems[i]) })
+				_, err := pgx.ForEachRow(rows, []any{&i, &text}, func() error {
+					var metadata map[string]string
+					err := json.Unmarshal(text, &metadata)
+					e.ofItems[i] = asked.of(metadata)
+					return err
+				})
 				return err
 			})
 		}
@@ -120,32 +159,16 @@ func readItemMetadata(ctx context.Context, tx pgx.Tx, all []subscriber) error {
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// add adds an event that a subscription selects. Several of one endpoint may select
-// different items of it.
-func (to *subscribed) add(s Subscription, e *waiting) {
-	if !s.selects(e) {
-		return
-	}
-	if !slices.Contains(to.events, e) {
-		to.events = append(to.events, e)
-	}
-	if to.items[e] == nil {
-		to.items[e] = make([]bool, len(e.ofItems))
-	}
-	for i, m := range e.ofItems {
-		to.items[e][i] = to.items[e][i] || s.has(m)
-	}
-}
-
 // shown is an event with the items for the endpoint.
 func (to *subscribed) shown(e *waiting) *waiting {
-	if !slices.Contains(to.items[e], false) {
+	items := to.items[e]
+	if items.count() == len(e.ofItems) {
 		return e
 	}
 	part := *e
 	part.Keys, part.data = nil, nil
-	for i, selected := range to.items[e] {
-		if selected {
+	for i := range e.ofItems {
+		if items.has(i) {
 			key := e.Keys.At(i)
 			part.Keys = append(part.Keys, key[:]...)
 		}
@@ -153,19 +176,31 @@ func (to *subscribed) shown(e *waiting) *waiting {
 	return &part
 }
 
-// selects reports whether an event is of the origins of a subscription, and it or one of
-// its items has the metadata.
-func (s Subscription) selects(e *waiting) bool {
-	if len(s.CampaignIDs)+len(s.FlowIDs) > 0 &&
-		(e.CampaignID == nil || !slices.Contains(s.CampaignIDs, *e.CampaignID)) &&
-		(e.FlowID == nil || !slices.Contains(s.FlowIDs, *e.FlowID)) {
-		return false
+// add adds an event that the subscription selects: of its origins, and it or one of its items has the
+// metadata. Several of one endpoint may select different items of it.
+func (s *subscriber) add(e *waiting, items index) {
+	if !s.selectsOrigin(e) {
+		return
 	}
-	return s.has(e.Metadata) || slices.ContainsFunc(e.ofItems, s.has)
+	selected := items.all(s.entries)
+	if !s.has(e.Metadata) && selected.count() == 0 {
+		return
+	}
+	before, known := s.to.items[e]
+	if !known {
+		s.to.events = append(s.to.events, e)
+	}
+	s.to.items[e] = before.or(selected)
+}
+
+func (s Subscription) selectsOrigin(e *waiting) bool {
+	return len(s.CampaignIDs)+len(s.FlowIDs) == 0 ||
+		e.CampaignID != nil && slices.Contains(s.CampaignIDs, *e.CampaignID) ||
+		e.FlowID != nil && slices.Contains(s.FlowIDs, *e.FlowID)
 }
 
 // has reports whether metadata has the entries of a subscription.
-func (s Subscription) has(m metadata) bool {
+func (s Subscription) has(m map[string]string) bool {
 	for key, value := range s.Metadata {
 		if has, ok := m[key]; !ok || has != value {
 			return false
