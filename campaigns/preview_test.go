@@ -74,7 +74,8 @@ func TestAPreviewIsBoundedInTime(t *testing.T) {
 	now := b.get(b.draft().ID)
 	content, err := b.content(ctx, now)
 	b.Must(err)
-	_, sample, err := b.deps.Audiences.Sample(ctx, b.Workspace, b.Audience, lemma.Email, content.Variables(), checkSize)
+	_, sample, err := b.deps.Audiences.Sample(ctx, b.Workspace, b.Audience, lemma.Email,
+		audience.Sampling{Columns: content.Variables(), Size: checkSize})
 	b.Must(err)
 	var r RenderedRows
 	r.render(ctx, now, untracked{content, nil}, sample, 100, time.Now().Add(-time.Second))
