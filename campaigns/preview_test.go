@@ -78,7 +78,7 @@ func TestAPreviewIsBoundedInTime(t *testing.T) {
 		audience.Sampling{Columns: content.Variables(), Size: checkSize})
 	b.Must(err)
 	var r RenderedRows
-	r.render(ctx, now, untracked{content, nil}, sample, 100, time.Now().Add(-time.Second))
+	r.render(ctx, now, untracked{content, "", nil}, sample, 100, time.Now().Add(-time.Second))
 	if r.Rendered != 1 || r.Failed != 0 || math.Abs(r.FailedAtMost-0.95) > 1e-9 {
 		t.Errorf("%+v", r)
 	}
