@@ -38,7 +38,7 @@ func (s *server) renderTemplate(ctx context.Context, c *call, in renderRequest) 
 	if err != nil {
 		return renderedTemplate{}, err
 	}
-	made, err := compiled.Render(row.Payload)
+	made, _, err := compiled.RenderMessage(row.Payload, message.SampleUnsubscribeURL(s.PublicURL()))
 	if err != nil {
 		return renderedTemplate{}, err
 	}

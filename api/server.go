@@ -84,6 +84,7 @@ type Options struct {
 	Timeout      time.Duration                                      // of one request; 50 s by default
 	Connections  int                                                // of the database; those of Pool by default
 	Requests     int                                                // of one workspace at a time; 500 by default
+	PublicURL    func() string                                      // under which links of messages lead; nil or empty: nowhere
 	Now          func() time.Time                                   // for progress; time.Now by default
 }
 
@@ -105,6 +106,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Requests <= 0 {
 		o.Requests = 500
+	}
+	if o.PublicURL == nil {
+		o.PublicURL = func() string { return "" }
 	}
 	if o.Now == nil {
 		o.Now = time.Now

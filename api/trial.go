@@ -114,7 +114,8 @@ func (s *server) renderTrial(ctx context.Context, c *call, channel lemma.Channel
 			"must be a template for %s, the channel of the provider", channel)
 	}
 	data := string(in.Data)
-	return compiled.Render(cmp.Or(data, "{}"))
+	made, _, err := compiled.RenderMessage(cmp.Or(data, "{}"), message.SampleUnsubscribeURL(s.PublicURL()))
+	return made, err
 }
 
 func (s *server) trialTemplate(ctx context.Context, ws, id uuid.UUID, version int) (*message.Compiled, error) {

@@ -24,23 +24,28 @@ type Counts struct {
 	RowTooLarge      int64
 	Unsubscribed     int64
 	InvalidKey       int64
+	Holdout          int64 // by Sampling.Holdout
 	Truncated        bool // after Options.MaxDistinct different addresses, repeated ones may count as sendable
 }
 
 // Count reads the audience and counts its rows by outcome in a channel, in bounded
 // memory. Without a channel it is the first that the audience has addresses for.
 func (a *Audiences) Count(ctx context.Context, ws, id uuid.UUID, channel lemma.Channel) (Counts, error) {
-	c, _, err := a.Sample(ctx, ws, id, channel, nil, 0)
+	c, _, err := a.Sample(ctx, ws, id, channel, Sampling{})
 	return c, err
 }
 
-// Sample is Count with the columns of a payload and a random sample of size
-// sendable rows, each with the same probability, in the order of the source. The
-// sample has at most sampleBytes, so large rows make it smaller. A sampled row has one
-// address.
-func (a *Audiences) Sample(
-	ctx context.Context, ws, id uuid.UUID, channel lemma.Channel, columns []string, size int,
-) (Counts, []Row, error) {
+// Sampling is what Sample takes of an audience.
+type Sampling struct {
+	Columns []string              // of the payload
+	Size    int                   // sendable rows
+	Holdout func(key string) bool // profiles that an experiment sends nothing to; nil: none
+}
+
+// Sample is Count with a random sample of sendable rows, each with the same probability,
+// in the order of the source. The sample has at most sampleBytes, so large rows make it
+// smaller. A sampled row has one address.
+func (a *Audiences) Sample(ctx context.Context, ws, id uuid.UUID, channel lemma.Channel, of Sampling) (Counts, []Row, error) {
 	x, err := a.Get(ctx, ws, id)
 	if err != nil {
 		return Counts{}, nil, err
@@ -58,11 +63,12 @@ func (a *Audiences) Sample(
 	defer leave()
 	var c Counts
 	known, profiles := newKnown(a.options.MaxDistinct), newDistinct()
-	sample := reservoir{size: size, most: sampleBytes}
-	var of [1]address.Address
-	_, err = a.Stream(ctx, ws, id, columns, func(r Row) error {
-		for _, to := range r.Addresses(of[:0], channel) {
-			if c.add(r, to, known) {
+	sample := reservoir{size: of.Size, most: sampleBytes}
+	var one [1]address.Address
+	_, err = a.Stream(ctx, ws, id, of.Columns, func(r Row) error {
+		held := of.Holdout != nil && of.Holdout(r.Key)
+		for _, to := range r.Addresses(one[:0], channel) {
+			if c.add(r, to, held, known) {
 				profiles.add(r.Key)
 				sample.offer(r.at(channel, to.Text))
 			}
@@ -105,8 +111,8 @@ func (r Row) at(channel lemma.Channel, text string) Row {
 // add checks in the order in which a campaign checks, so that both count alike: a row
 // with the profile and the address of another is the same recipient. It reports
 // whether the row is sendable. Rows that are opted out come first: no other row of
-// their profile or address is sendable.
-func (c *Counts) add(r Row, to address.Address, k known) bool {
+// their profile or address is sendable. held is whether the profile is in the holdout.
+func (c *Counts) add(r Row, to address.Address, held bool, k known) bool {
 	text := to.Canonical
 	if to.Fault == address.Invalid {
 		text = "\x00" + to.Text // is no canonical form
@@ -124,7 +130,7 @@ func (c *Counts) add(r Row, to address.Address, k known) bool {
 	}
 	before := *c
 	c.Rows++
-	if c.count(r, to, k) {
+	if c.count(r, to, held, k) {
 		return true
 	}
 	if k.skipped.before(recipient) { // as a row that is too large
@@ -133,8 +139,9 @@ func (c *Counts) add(r Row, to address.Address, k known) bool {
 	return false
 }
 
-// count counts a recipient, and reports whether it is sendable.
-func (c *Counts) count(r Row, to address.Address, k known) bool {
+// count counts a recipient, and reports whether it is sendable. One of the holdout leaves its
+// address to other profiles.
+func (c *Counts) count(r Row, to address.Address, held bool, k known) bool {
 	if r.OptedOut {
 		k.optedOut.before(r.Key)
 		if to.Canonical != "" {
@@ -152,6 +159,8 @@ func (c *Counts) count(r Row, to address.Address, k known) bool {
 		c.InvalidAddress++
 	case to.Fault == address.TooMany:
 		c.TooManyAddresses++
+	case held:
+		c.Holdout++
 	case k.optedOut.has(r.Key):
 		c.Unsubscribed++
 	case k.addresses.before(to.Canonical):

@@ -154,7 +154,7 @@ func TestStreamOfAnOptOutThatChangesBetweenTheRuns(t *testing.T) {
 		if len(got) == 0 {
 			lock(`select pg_advisory_lock(3), pg_advisory_unlock(4)`)
 		}
-		counts.add(r, r.Addresses(nil, lemma.Email)[0], known)
+		counts.add(r, r.Addresses(nil, lemma.Email)[0], false, known)
 		got = append(got, fmt.Sprint(strings.Clone(r.Key), " ", r.OptedOut))
 		return nil
 	})

@@ -60,8 +60,9 @@ type Config struct {
 	// a campaign without a limit of its own is paused; 0.02. 1 never pauses.
 	TemplateErrorLimit float64
 
-	// NoPublicURL refuses campaigns whose recipients need a link to unsubscribe. nil: never.
-	NoPublicURL func() bool
+	// PublicURL is under which links lead. Without one, campaigns whose recipients need a link to
+	// unsubscribe are refused. nil: they never are.
+	PublicURL func() string
 }
 
 func (c Config) withDefaults() Config {
@@ -75,8 +76,8 @@ func (c Config) withDefaults() Config {
 			*d = value
 		}
 	}
-	if c.NoPublicURL == nil {
-		c.NoPublicURL = func() bool { return false }
+	if c.PublicURL == nil {
+		c.PublicURL = func() string { return message.SampleHost }
 	}
 	if c.TemplateErrorLimit == 0 {
 		c.TemplateErrorLimit = 0.02

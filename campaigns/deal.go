@@ -110,6 +110,16 @@ func (p *plan) deals(chunk []notifications.Recipient, from int, key string) []no
 	return chunk[:n]
 }
 
+// inHoldout returns what reports whether a profile is in the holdout, as deals decides it; nil
+// if none is.
+func (it *Iteration) inHoldout() func(profileKey string) bool {
+	if it == nil || it.HoldoutPercent == 0 {
+		return nil
+	}
+	d := deal{Plan: it.Plan()}
+	return func(key string) bool { return d.assign(key).group == abtest.Holdout }
+}
+
 // excludes reports that a run does not write a profile that is not in the holdout.
 func (d *deal) excludes(a assigned) bool {
 	switch {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
+	"lemma/message"
 	"lemma/pgtest"
 )
 
@@ -22,7 +23,7 @@ func TestHeadersAreRenderedFromThePayload(t *testing.T) {
 	b.Must(err)
 	r, err := b.Preview(ctx, b.Workspace, c.ID)
 	b.Must(err)
-	want := [][2]string{{"List-Unsubscribe", "<https://unsubscribe.invalid/u/sample>"},
+	want := [][2]string{{"List-Unsubscribe", "<" + message.SampleUnsubscribeURL("") + ">"},
 		{"List-Unsubscribe-Post", "List-Unsubscribe=One-Click"}, {"X-Customer", "1"}, {"X-Fixed", "1"}}
 	if d := cmp.Diff(want, r.Sample[0].Headers); d != "" || r.Sample[0].Error != "" {
 		t.Errorf("%s %s", r.Sample[0].Error, d)

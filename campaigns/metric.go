@@ -99,7 +99,7 @@ func (c *Campaigns) checkTracked(now Campaign, e Experiment, contents []*message
 	refuse := func(format string, args ...any) error {
 		return lemma.Fault("/experiment/metric/type", "not_tracked", format, args...)
 	}
-	if c.cfg.NoPublicURL() {
+	if c.cfg.PublicURL() == "" {
 		return refuse("must be event or sql: nothing is tracked, since the server has no public URL; set LEMMA_PUBLIC_URL")
 	}
 	for i, content := range contents {

@@ -55,11 +55,12 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 	if err != nil {
 		return Preview{}, err
 	}
-	e, contents, err := c.previewed(ctx, now, variant, content)
+	it, contents, err := c.previewed(ctx, now, variant, content)
 	if err != nil {
 		return Preview{}, err
 	}
-	counts, sample, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, now.Channel, columnsOf(contents...), checkSize)
+	counts, sample, err := c.audiences.Sample(ctx, workspaceID, now.AudienceID, now.Channel,
+		audience.Sampling{Columns: columnsOf(contents...), Size: checkSize, Holdout: it.inHoldout()})
 	if err != nil {
 		return Preview{}, err
 	}
@@ -68,7 +69,7 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 		notifications.MissingAddress: counts.MissingAddress, notifications.InvalidAddress: counts.InvalidAddress,
 		notifications.DuplicateAddress: counts.DuplicateAddress, notifications.TooManyAddresses: counts.TooManyAddresses,
 		notifications.RowTooLarge: counts.RowTooLarge, notifications.Unsubscribed: counts.Unsubscribed,
-		notifications.InvalidKey: counts.InvalidKey,
+		notifications.InvalidKey: counts.InvalidKey, notifications.Holdout: counts.Holdout,
 	} {
 		if n > 0 {
 			r.SkippedBy[reason] = n
@@ -82,7 +83,7 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 		r.Warnings = append(r.Warnings, suppressedWarning(suppressed, counts.Sendable, len(sample)))
 	}
 	begun, bytes := time.Now(), page.MaxBytes
-	if e != nil && variant == nil {
+	if it != nil && variant == nil {
 		bytes /= len(contents) + 1 // the answer has the first one twice
 	}
 	for i, content := range contents {
@@ -96,15 +97,15 @@ func (c *Campaigns) preview(ctx context.Context, workspaceID, id uuid.UUID, vari
 			r.RenderedRows = one
 		}
 		name := ""
-		if e != nil && variant == nil {
-			name = e.Variants[i].Name
+		if it != nil && variant == nil {
+			name = it.Variants[i].Name
 			r.Variants = append(r.Variants, VariantPreview{name, one})
 		}
 		r.Warnings = append(r.Warnings, links.warnings(name, one.Rendered)...)
 	}
-	if e != nil {
+	if it != nil {
 		sent := counts.Sendable - suppressed
-		r.Warnings = append(r.Warnings, e.warnings(e.smallest(min(counts.Profiles, sent)), e.smallest(sent))...)
+		r.Warnings = append(r.Warnings, it.warnings(it.smallest(min(counts.Profiles, sent)), it.smallest(sent))...)
 	}
 	return r, ctx.Err()
 }
@@ -136,10 +137,10 @@ func suppressedWarning(suppressed, sendable int64, sampled int) string {
 		about, suppressed, sendable)
 }
 
-// previewed returns the contents to render: that of one variant, those of all, or without
-// an experiment the one of the campaign.
+// previewed returns the experiment, if there is one, and the contents to render: that of one
+// variant, those of all, or without an experiment the one of the campaign.
 func (c *Campaigns) previewed(ctx context.Context, now Campaign, variant *string, content *message.Compiled) (
-	*Experiment, []*message.Compiled, error) {
+	*Iteration, []*message.Compiled, error) {
 	it, found, err := iterationOf(ctx, c.pool, now.WorkspaceID, now.ID)
 	if err != nil {
 		return nil, nil, err
@@ -157,13 +158,13 @@ func (c *Campaigns) previewed(ctx context.Context, now Campaign, variant *string
 	}
 	all, err := c.variantContents(ctx, now, it.Experiment, aud)
 	if err != nil || variant == nil {
-		return &it.Experiment, all, err
+		return &it, all, err
 	}
 	i := it.indexOf(*variant)
 	if i < 0 {
 		return nil, nil, unknown
 	}
-	return &it.Experiment, all[i : i+1], nil
+	return &it, all[i : i+1], nil
 }
 
 // render renders the first rows, which are shown, and then the others in random

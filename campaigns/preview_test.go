@@ -74,10 +74,11 @@ func TestAPreviewIsBoundedInTime(t *testing.T) {
 	now := b.get(b.draft().ID)
 	content, err := b.content(ctx, now)
 	b.Must(err)
-	_, sample, err := b.deps.Audiences.Sample(ctx, b.Workspace, b.Audience, lemma.Email, content.Variables(), checkSize)
+	_, sample, err := b.deps.Audiences.Sample(ctx, b.Workspace, b.Audience, lemma.Email,
+		audience.Sampling{Columns: content.Variables(), Size: checkSize})
 	b.Must(err)
 	var r RenderedRows
-	r.render(ctx, now, untracked{content, nil}, sample, 100, time.Now().Add(-time.Second))
+	r.render(ctx, now, untracked{content, "", nil}, sample, 100, time.Now().Add(-time.Second))
 	if r.Rendered != 1 || r.Failed != 0 || math.Abs(r.FailedAtMost-0.95) > 1e-9 {
 		t.Errorf("%+v", r)
 	}

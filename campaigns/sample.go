@@ -16,13 +16,13 @@ const (
 	plannedPower    = 0.8
 )
 
-// smallestPart is the fraction of an audience that the smallest variant gets at once.
+// smallestPart is the fraction of the profiles outside the holdout that the smallest variant gets at once.
 func (e Experiment) smallestPart() float64 {
 	least := 100
 	for _, v := range e.Variants {
 		least = min(least, v.Weight)
 	}
-	return e.SamplePercent / 100 * (1 - e.HoldoutPercent/100) * float64(least) / 100
+	return e.SamplePercent / 100 * float64(least) / 100
 }
 
 // design is what the experiment is planned for.
@@ -30,7 +30,7 @@ func (e Experiment) design() abtest.Design {
 	return abtest.Design{BaseRate: e.BaseRate, Effect: e.Effect, Variants: len(e.Variants), Confidence: e.Confidence, Power: plannedPower}
 }
 
-// smallest is how many of n the smallest variant gets.
+// smallest is how many of n outside the holdout the smallest variant gets.
 func (e Experiment) smallest(n int64) int64 { return int64(float64(n) * e.smallestPart()) }
 
 // warnings are why a sample is too small. The smallest variant has n recipients, and so many

@@ -260,7 +260,7 @@ func (c *Campaigns) content(ctx context.Context, now Campaign) (*message.Compile
 
 // checkPublicURL checks that the recipients of a content can unsubscribe.
 func (c *Campaigns) checkPublicURL(now Campaign, content *message.Compiled) error {
-	if !c.cfg.NoPublicURL() {
+	if c.cfg.PublicURL() != "" {
 		return nil
 	}
 	return content.CheckPublicURL(now.Transactional, now.Headers)

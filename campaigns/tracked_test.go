@@ -114,19 +114,19 @@ func TestAMetricThatIsNotTracked(t *testing.T) {
 		name      string
 		metric    MetricType
 		template  uuid.UUID
-		noURL     bool
+		publicURL string
 		mentioned string
 	}{
-		{"opens that a template does not track", UniqueOpens, plain, false, "variant B tracks no opens"},
-		{"opens of plain text", UniqueOpens, text, false, "variant B tracks no opens"},
-		{"clicks that a template does not track", UniqueClicks, plain, false, "variant B tracks no clicks"},
-		{"clicks without a link", UniqueClicks, linkless, false, "variant B has no link"},
-		{"no public URL", UniqueOpens, linkless, true, "no public URL"},
+		{"opens that a template does not track", UniqueOpens, plain, message.SampleHost, "variant B tracks no opens"},
+		{"opens of plain text", UniqueOpens, text, message.SampleHost, "variant B tracks no opens"},
+		{"clicks that a template does not track", UniqueClicks, plain, message.SampleHost, "variant B tracks no clicks"},
+		{"clicks without a link", UniqueClicks, linkless, message.SampleHost, "variant B has no link"},
+		{"no public URL", UniqueOpens, linkless, "", "no public URL"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := context.Background()
 			cfg := b.cfg
-			cfg.NoPublicURL = func() bool { return c.noURL }
+			cfg.PublicURL = func() string { return c.publicURL }
 			sut := New(b.deps, cfg)
 			e := ab(func(e *Experiment) { e.Metric, e.Variants[1].TemplateID = &Metric{Type: c.metric}, &c.template })
 			made, err := sut.Create(ctx, b.Workspace, NewCampaign{ID: lemma.NewID(), Name: "c", AudienceID: b.Audience, TemplateID: b.Template,

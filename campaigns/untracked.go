@@ -15,6 +15,7 @@ const mostUntracked = 10
 // tracked.
 type untracked struct {
 	content *message.Compiled
+	link    string // a sample of the link to unsubscribe
 	rows    map[leftLink]int
 }
 
@@ -26,8 +27,8 @@ type leftLink struct {
 // untrackedOf returns the content to render, and what counts its links. They are those of
 // the content itself: nothing is replaced.
 func (c *Campaigns) untrackedOf(now Campaign, content *message.Compiled) (untracked, error) {
-	u := untracked{content, map[leftLink]int{}}
-	if c.cfg.NoPublicURL() || !content.Tracks(now.Transactional).Clicks {
+	u := untracked{content, message.SampleUnsubscribeURL(c.cfg.PublicURL()), map[leftLink]int{}}
+	if c.cfg.PublicURL() == "" || !content.Tracks(now.Transactional).Clicks {
 		return u, nil
 	}
 	var err error
@@ -37,8 +38,8 @@ func (c *Campaigns) untrackedOf(now Campaign, content *message.Compiled) (untrac
 
 // render renders a message as it is written, and counts the links that would not be tracked.
 func (u untracked) render(payload string) (message.Content, [][2]string, error) {
-	return u.content.RenderTracked(payload, message.SampleUnsubscribeURL, message.Tracking{
-		Own:   message.SampleUnsubscribeURL,
+	return u.content.RenderTracked(payload, u.link, message.Tracking{
+		Own:   u.link,
 		Click: func(int, string) string { return "" },
 		Left:  func(number int, reason string) { u.rows[leftLink{number, reason}]++ },
 	}, message.MaxWait)

@@ -115,7 +115,7 @@ func (d *Direct) make(ctx context.Context, ws uuid.UUID, r *request) (*content, 
 	if compiled, err = compiled.WithHeaders(headers); err != nil {
 		return nil, 0, err
 	}
-	if d.NoPublicURL != nil && d.NoPublicURL() {
+	if d.PublicURL() == "" {
 		if err := compiled.CheckPublicURL(c.row.transactional, c.row.envelope.Headers); err != nil {
 			return nil, 0, err
 		}

@@ -65,7 +65,7 @@ type Deps struct {
 	Log       *slog.Logger
 	Metrics   *Metrics
 
-	NoPublicURL func() bool // recipients cannot reach the server; nil: they can
+	PublicURL func() string // under which links lead; empty: messages that need them are refused; nil: they never are
 }
 
 // Direct accepts direct notifications. It is safe for concurrent use.
@@ -90,6 +90,9 @@ func New(d Deps) *Direct {
 	}
 	if d.Metrics == nil {
 		d.Metrics = NewMetrics(nil)
+	}
+	if d.PublicURL == nil {
+		d.PublicURL = func() string { return message.SampleHost }
 	}
 	n := &Direct{Deps: d, clock: clock.New(d.Pool), contents: cache.New[uuid.UUID, *content](message.CacheBytes, message.CacheShare)}
 	n.prepares = slots.New(limitsOfPrepares, func(limit string) error {

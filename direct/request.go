@@ -74,9 +74,10 @@ type request struct {
 	held    bool      // its key is locked, and not stored
 	over    uuid.UUID // the last token of its key, which is unlocked
 	row     notifications.Direct
-	others  int  // further addresses of the profile
-	hidden  bool // the caller may not read the profile's row
-	done    bool // result is the answer
+	link    string // a sample of the link to unsubscribe, as long as that of the notification
+	others  int    // further addresses of the profile
+	hidden  bool   // the caller may not read the profile's row
+	done    bool   // result is the answer
 	result  result
 }
 
@@ -131,6 +132,7 @@ func (d *Direct) complete(ctx context.Context, ws uuid.UUID, r *request) error {
 		return err
 	}
 	r.row.ContentID, r.row.ProviderID = r.content.id, r.content.provider
+	r.link = message.SampleUnsubscribeURL(d.PublicURL())
 	if r.To.AudienceID != nil {
 		return r.mayUseRow(ctx)
 	}
@@ -181,7 +183,7 @@ const missingScope = "missing_scope"
 // render renders the message once, so that what cannot be rendered is refused before
 // anything is stored. A fault of a template is one of the data for it.
 func (r *request) render() error {
-	_, _, err := r.content.compiled.RenderMessage(r.row.Payload, message.SampleUnsubscribeURL)
+	_, _, err := r.content.compiled.RenderMessage(r.row.Payload, r.link)
 	e, ok := errors.AsType[*lemma.Error](err)
 	if !ok {
 		return err

@@ -172,7 +172,7 @@ type Config struct {
 	Retention     time.Duration // of events and refusals; 30 days
 	Gather        int           // single events that are recorded in one transaction, at most; 256
 
-	NoPublicURL func() bool // a send node whose recipients need a link to unsubscribe is a fault; nil: never
+	PublicURL func() string // under which links lead; without one, a send node whose recipients need them is a fault; nil: never
 }
 
 // Flows stores flows and advances their enrollments.

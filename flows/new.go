@@ -10,6 +10,7 @@ import (
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
 	"lemma/flows/intake"
+	"lemma/message"
 	"lemma/suppression"
 )
 
@@ -35,6 +36,9 @@ func (c Config) withDefaults() Config {
 	wait(&c.ConditionTime, 2*time.Second)
 	wait(&c.EventTime, 250*time.Millisecond)
 	wait(&c.Retention, 30*24*time.Hour)
+	if c.PublicURL == nil {
+		c.PublicURL = func() string { return message.SampleHost }
+	}
 	return c
 }
 
@@ -57,7 +61,7 @@ func New(r Deps, cfg Config) *Flows {
 	f.Execution = execution.NewEvaluator(execution.Deps{Pool: r.Pool, Audiences: r.Audiences, Templates: r.Templates,
 		Webhooks: r.Webhooks, Log: r.Log, Metrics: r.Metrics, Hook: r.Hook},
 		execution.Config{Workers: f.cfg.Workers, BackOff: f.cfg.BackOff, MaxBackOff: f.cfg.MaxBackOff, ConditionTime: f.cfg.ConditionTime,
-			EventTime: f.cfg.EventTime, ChunkBytes: f.cfg.ChunkBytes})
+			EventTime: f.cfg.EventTime, ChunkBytes: f.cfg.ChunkBytes, PublicURL: f.cfg.PublicURL})
 	f.Intake = intake.New(intake.Deps{Pool: r.Pool, Audiences: r.Audiences, Execution: f.Execution, Waker: f.waker, Log: r.Log,
 		Metrics: r.Metrics, Hook: r.Hook},
 		intake.Config{Gather: f.cfg.Gather, Lease: f.cfg.Lease})

@@ -58,7 +58,7 @@ func (c *checked) checkSend(ctx context.Context, at, id string, n graph.Node) er
 
 // checkPublicURL checks that recipients of marketing can unsubscribe.
 func (c *checked) checkPublicURL(at string, n graph.Node, template *message.Compiled) error {
-	if c.cfg.NoPublicURL == nil || !c.cfg.NoPublicURL() {
+	if c.cfg.PublicURL() != "" {
 		return nil
 	}
 	content, err := template.WithHeaders(message.SentHeaders(template.Channel(), n.Transactional, n.Headers))

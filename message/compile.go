@@ -135,17 +135,11 @@ func (c *Compiled) Unsubscribes() bool { return slices.Contains(c.variables, Uns
 // Channel is the channel of the content.
 func (c *Compiled) Channel() lemma.Channel { return c.content.channel() }
 
-// Render renders the message of a profile. payload is a JSON object with a value
-// for each variable; missing ones are nil. The same payload gives the same bytes.
-// An error is a *lemma.Error of kind Invalid with code template_error, whose text
-// contains no data. The link to unsubscribe is a sample.
-func (c *Compiled) Render(payload string) (Content, error) {
-	made, _, err := c.RenderMessage(payload, SampleUnsubscribeURL)
-	return made, err
-}
-
-// RenderMessage is Render with the headers of WithHeaders, sorted by name, and with
-// the link of the recipient as UnsubscribeURL. The caller must not change the headers.
+// RenderMessage renders the message of a profile with the headers of WithHeaders, sorted by
+// name. payload is a JSON object with a value for each variable; missing ones are nil. The
+// same payload gives the same bytes. unsubscribeURL is the link of the recipient, or a
+// SampleUnsubscribeURL. An error is a *lemma.Error of kind Invalid with code template_error,
+// whose text contains no data. The caller must not change the headers.
 func (c *Compiled) RenderMessage(payload, unsubscribeURL string) (Content, [][2]string, error) {
 	return c.RenderTracked(payload, unsubscribeURL, Tracking{}, MaxWait)
 }

@@ -1,6 +1,7 @@
 package message
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -11,9 +12,17 @@ import (
 // page. Every message has it: a column of this name is not used.
 const UnsubscribeURL = "unsubscribe_url"
 
-// SampleUnsubscribeURL is the link of messages that are only shown. Nothing is
+// SampleHost is what sample links begin with where there is no public URL. Nothing is
 // reachable under this domain (RFC 6761, 6.4).
-const SampleUnsubscribeURL = "https://unsubscribe.invalid/u/sample"
+const SampleHost = "https://unsubscribe.invalid"
+
+// SampleUnsubscribeURL is the link of messages that have no recipient yet. It has the length of
+// the links that package unsubscribe makes under the public URL, so that the segments and the
+// limits of a message are those of the one that is sent. No token is valid that begins so.
+func SampleUnsubscribeURL(publicURL string) string {
+	const path, token, tokenBytes = "/u/", "sample", 134
+	return cmp.Or(publicURL, SampleHost) + path + token + strings.Repeat("0", tokenBytes-len(token))
+}
 
 // The headers of one-click unsubscription (RFC 8058).
 const (

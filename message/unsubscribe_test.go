@@ -48,7 +48,7 @@ func TestUnsubscribeURL(t *testing.T) {
 			t.Error(payload, diff)
 		}
 	}
-	if text, err := c.Render(`{}`); err != nil || !strings.Contains(text.HTML, SampleUnsubscribeURL) {
+	if text, err := c.Render(`{}`); err != nil || !strings.Contains(text.HTML, SampleUnsubscribeURL("")) {
 		t.Errorf("shown: %+v, %v", text, err)
 	}
 }

@@ -100,7 +100,7 @@ func TestAnotherServerTakesOver(t *testing.T) {
 				if err != nil {
 					return err.Error()
 				}
-				made, err := c.Render(`{}`)
+				made, _, err := c.RenderMessage(`{}`, "")
 				must(t, err)
 				return made.Text
 			}

@@ -155,7 +155,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 		cfg.Retention.Archive = archive.New(d.Pool, s.Exports.Blobs).Store
 	}
 	s.Retention = retention.New(d.Pool, d.Log, retention.NewMetrics(s.metrics), cfg.Retention)
-	cfg.Campaigns.NoPublicURL, cfg.Flows.NoPublicURL = s.Settings.NoPublicURL, s.Settings.NoPublicURL
+	cfg.Campaigns.PublicURL, cfg.Flows.PublicURL = s.Settings.PublicURL, s.Settings.PublicURL
 	s.Campaigns = campaigns.New(campaigns.Deps{Pool: d.Pool, Ledger: s.Ledger, Audiences: s.Audiences, Templates: s.Templates,
 		Providers: s.Providers, Log: d.Log, Metrics: campaigns.NewMetrics(s.metrics)}, cfg.Campaigns)
 	s.Webhooks = webhooks.New(webhooks.Deps{Pool: d.Pool, Box: d.Box, Log: d.Log, Metrics: webhooks.NewMetrics(s.metrics)}, cfg.Webhooks)
@@ -164,7 +164,7 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 	s.FlowReader = query.New(query.Deps{Pool: d.Pool, Flows: s.Flows, Ledger: s.Ledger, Audiences: s.Audiences, Webhooks: s.Webhooks})
 	s.Webhooks.OnSettled(s.Flows.WebhookSettled)
 	s.Direct = direct.New(direct.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Audiences: s.Audiences,
-		Log: d.Log, Metrics: direct.NewMetrics(s.metrics), NoPublicURL: s.Settings.NoPublicURL})
+		Log: d.Log, Metrics: direct.NewMetrics(s.metrics), PublicURL: s.Settings.PublicURL})
 	s.Checker = suppression.NewChecker(d.Pool, suppression.NewMetrics(s.metrics), cfg.Checker)
 	s.Sender, err = sender.New(sender.Deps{Pool: d.Pool, Ledger: s.Ledger, Templates: s.Templates, Providers: s.Providers, Kinds: d.Kinds,
 		Pause: s.pause, Recheck: s.recheck, Errors: s.Campaigns.CheckTemplateErrors, Ended: s.batchEnded, Pages: s.Pages,
@@ -183,8 +183,8 @@ func New(d Deps, cfg Config) (s *Server, err error) {
 			Direct: s.Direct, Pool: d.Pool, Hooks: s.Hooks,
 			Suppressions: suppressions, Links: s.Links, Pages: s.Pages, Tracking: s.Tracking, Sender: s.Sender,
 			Exports: s.Exports, Audit: audit.New(d.Pool)},
-			api.Options{Log: d.Log, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(), Refused: refused,
-				Known: known, Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
+			api.Options{Log: d.Log, PublicURL: s.Settings.PublicURL, Requests: max(1, cfg.MaxConnections/2), Metrics: s.publicMetrics(),
+				Refused: refused, Known: known, Ready: s.ready, Capabilities: kinds.capabilities, Warnings: kinds.warnings})
 	})
 	s.API = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.newAPI().ServeHTTP(w, r) })
 	return s, nil

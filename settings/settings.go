@@ -116,9 +116,6 @@ func (s *Settings) PublicURL() string {
 	return s.publicURL
 }
 
-// NoPublicURL reports that there is no public URL.
-func (s *Settings) NoPublicURL() bool { return s.PublicURL() == "" }
-
 // PublicURLs are the public URL and those before it, under which carriers may still call.
 func (s *Settings) PublicURLs() []string {
 	s.mu.Lock()

@@ -89,7 +89,7 @@ func TestAllProcessesUseOneURL(t *testing.T) {
 	pool := pgtest.DB(t)
 	worker := start(t, pool, "")
 	wants(t, "", worker)
-	if !worker.NoPublicURL() || !strings.Contains(worker.log.String(), "there is no public URL") {
+	if worker.PublicURL() != "" || !strings.Contains(worker.log.String(), "there is no public URL") {
 		t.Errorf("%s", worker.log.String())
 	}
 	api := start(t, pool, first+"/")

@@ -42,6 +42,8 @@ type Config struct {
 	ConditionTime time.Duration // of one chunk: the rest is blocked
 	EventTime     time.Duration // searching and counting the events of one chunk: the rest is left for the next chunk
 	ChunkBytes    int           // of each kind of facts of one chunk, and of its results: the rest is left for the next chunk
+
+	PublicURL func() string // under which links of simulated messages lead
 }
 
 // Evaluator advances executions as far as possible.

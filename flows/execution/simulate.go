@@ -235,7 +235,7 @@ func (s *simulation) render(ctx context.Context, out Sending) (*SimulatedMessage
 	if template, err = template.WithHeaders(out.headers); err != nil {
 		return nil, err
 	}
-	content, headers, err := template.RenderMessage(out.Payload, message.SampleUnsubscribeURL)
+	content, headers, err := template.RenderMessage(out.Payload, message.SampleUnsubscribeURL(s.cfg.PublicURL()))
 	if err != nil {
 		m.Error = lemma.Public(err)
 		return m, nil
