@@ -81,11 +81,12 @@ func readSubscribers(ctx context.Context, tx pgx.Tx, all []*waiting) (found []*s
 			where s.workspace_id = t.workspace_id and s.type = t.type offset 0
 		) s
 		order by s.workspace_id, s.endpoint_id`, workspaces, types)
-	s := &subscriber{}
+	var s subscriber
 	var name string
 	_, err = pgx.ForEachRow(rows, []any{&s.workspace, &name, &s.endpoint, &s.CampaignIDs, &s.FlowIDs, &s.Metadata}, func() error {
 		s.events = of[[2]string{s.workspace.String(), name}]
-		found, s = append(found, s), &subscriber{}
+		one := s
+		found, s = append(found, &one), subscriber{}
 		return nil
 	})
 	return found, err
