@@ -75,7 +75,7 @@ func TestPutBackIsACall(t *testing.T) {
 	m := b.written()
 	taken, err := b.claim(t.Context())
 	b.Must(err)
-	b.Must(b.putBack(taken[0], result{status: 200, final: true}))
+	b.Must(b.putBack(taken[0], result{status: 200, final: true}, 0))
 	if f, called, next := b.delivery(m.ID); f.Status != Pending || f.StatusCode != http.StatusOK || !called || !next {
 		t.Errorf("%+v", f)
 	}
@@ -187,6 +187,6 @@ func TestALostClaimPutsNothingBack(t *testing.T) {
 	taken, err := b.claim(t.Context())
 	b.Must(err)
 	b.Exec(`update outbox set leased_by = 'another'`)
-	b.Must(b.putBack(taken[0], result{status: 503, reason: ReasonStatus}))
+	b.Must(b.putBack(taken[0], result{status: 503, reason: ReasonStatus}, time.Minute))
 	b.WantCount(1, `select count(*) from outbox where leased_by = 'another' and lease_until > now() and not waits`)
 }

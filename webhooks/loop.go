@@ -130,9 +130,14 @@ func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result, failed
 		w.logSettled(ctx, one)
 		return
 	}
-	log := w.logOf(m, v)
-	log.ErrorContext(ctx, "webhook not settled; it is settled later", "error", one.err)
-	if err := w.keepAnswer(ctx, m, v); err != nil {
+	log, wait := w.logOf(m, v), w.delay(m.Attempts, result{retryAfter: v.retryAfter})
+	if isLocked(one.err) {
+		wait = lockedAgain
+		log.InfoContext(ctx, "webhook not settled, since another transaction has its enrollment; it is settled later")
+	} else {
+		log.ErrorContext(ctx, "webhook not settled; it is settled later", "error", one.err)
+	}
+	if err := w.keepAnswer(ctx, m, v, wait); err != nil {
 		log.ErrorContext(ctx, "answer of a webhook not stored; it is called again when its lease expires", "error", err)
 	}
 }
@@ -163,6 +168,9 @@ func (w *Webhooks) settleWithRetries(ctx context.Context, m claimed, v result, f
 	defer cancel()
 	one := &settlement{claimed: m, result: v, err: failed}
 	for try := range settleTries {
+		if isLocked(one.err) {
+			return one // the transaction may last
+		}
 		if one.err != nil {
 			select {
 			case <-ctx.Done():
@@ -177,14 +185,17 @@ func (w *Webhooks) settleWithRetries(ctx context.Context, m claimed, v result, f
 	return one
 }
 
+// lockedAgain is when an answer is settled again whose enrollment another transaction had locked.
+const lockedAgain = 2 * time.Second
+
 // putBackEvery is how often an answer that cannot be stored is put back again.
 const putBackEvery = time.Second
 
 // keepAnswer puts back the answer of a message that could not be settled. While the
 // database fails it tries again, until the lease ends or the process shuts down.
-func (w *Webhooks) keepAnswer(ctx context.Context, m claimed, v result) error {
+func (w *Webhooks) keepAnswer(ctx context.Context, m claimed, v result, wait time.Duration) error {
 	for {
-		err := w.putBack(m, v)
+		err := w.putBack(m, v, wait)
 		if err == nil {
 			return nil
 		}

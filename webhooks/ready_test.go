@@ -37,7 +37,7 @@ func TestEndpointsThatWaitAreNotVisited(t *testing.T) {
 	b.WantCount(0, `select count(*) from outbox where waits`)
 	taken, err := b.claim(t.Context())
 	b.Must(err)
-	b.Must(b.putBack(taken[0], result{status: 503, reason: ReasonStatus, retryAfter: time.Hour}))
+	b.Must(b.putBack(taken[0], result{status: 503, reason: ReasonStatus}, time.Hour))
 	b.wantReady(0)
 }
 

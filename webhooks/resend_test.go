@@ -350,7 +350,7 @@ func TestResultsWithoutEffectsAreOneStatement(t *testing.T) {
 		"an enrollment waits": {answer, delivered, 1},
 	} {
 		seen.begun = 0
-		b.Must(w.settleAll(t.Context(), []*settlement{{claimed: c.claimed, result: c.result}}))
+		b.Must(w.settleAll(t.Context(), []*settlement{{claimed: c.claimed, result: c.result}}, settleTime))
 		if seen.begun != c.begun {
 			t.Errorf("%s: %d transactions", name, seen.begun)
 		}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
+	"lemma/pgerr"
 )
 
 // settler settles calls that end together in one transaction, since a commit costs
@@ -25,6 +28,10 @@ type settler struct {
 	writers   int
 	gathering bool          // one of the writers waits for more calls
 	open      chan struct{} // one for each call of Loop that is made or not settled yet
+
+	apart    map[uuid.UUID]time.Time // workspaces whose rows were locked, until when they are settled apart
+	isApart  bool                    // one of the writers settles some of those
+	wasApart bool                    // the last chunk was of one
 }
 
 // settlement is a call that has ended, and the result of its settlement.
@@ -33,6 +40,7 @@ type settlement struct {
 	result      result
 	delay       time.Duration
 	held, ended bool // held: the lease was still this worker's
+	apart       bool // its workspace was settled apart
 	err         error
 	done        func(*settlement) // called afterwards; it must not wait
 }
@@ -42,6 +50,10 @@ const (
 	settleChunk  = 256                   // messages in a chunk
 	gatherTime   = 20 * time.Millisecond // for which a chunk waits for more calls
 	maxUnsettled = 1024                  // calls of one process that are not settled yet; at this number no further call begins
+
+	lockWait  = 500 * time.Millisecond // for which a chunk waits for a row that another transaction has locked
+	rowWait   = 20 * time.Millisecond  // and each of its messages, when the chunk has waited in vain
+	apartTime = 10 * time.Second       // for which a workspace is settled apart
 )
 
 // settle stores the result of a call: the message has ended, or is due again later.
@@ -83,6 +95,7 @@ func (w *Webhooks) settleWaiting() {
 			return
 		}
 		w.settleTogether(chunk)
+		w.settler.ended(chunk)
 		for _, one := range chunk {
 			one.done(one)
 		}
@@ -105,43 +118,134 @@ func (s *settler) next() []*settlement {
 		s.mu.Lock()
 		s.gathering = false
 	}
-	n := min(len(s.waiting), settleChunk)
-	chunk := slices.Clone(s.waiting[:n])
-	s.waiting = slices.Delete(s.waiting, 0, n)
+	chunk := s.take(time.Now())
+	if len(chunk) == 0 {
+		s.writers--
+	}
 	return chunk
 }
 
-// settleTogether settles a chunk. If it fails, each message is settled alone, so that one
-// cannot fail the others. They have one time limit together: those behind them wait.
-func (w *Webhooks) settleTogether(chunk []*settlement) {
-	err := w.settleAll(context.Background(), chunk)
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
-	defer cancel()
+// take removes the next chunk: of workspaces whose rows are not locked, or of one whose rows were, by turns.
+// One writer at most settles the latter, so that the other one waits for no lock of theirs.
+func (s *settler) take(now time.Time) []*settlement {
+	maps.DeleteFunc(s.apart, func(_ uuid.UUID, until time.Time) bool { return now.After(until) })
+	var locked uuid.UUID
+	some, others := false, false
+	for _, one := range s.waiting {
+		if _, apart := s.apart[one.WorkspaceID]; !apart {
+			others = true
+		} else if !some {
+			locked, some = one.WorkspaceID, true
+		}
+	}
+	ofLocked := some && !s.isApart && (!others || !s.wasApart)
+	var chunk []*settlement
+	s.waiting = slices.DeleteFunc(s.waiting, func(one *settlement) bool {
+		_, apart := s.apart[one.WorkspaceID]
+		if len(chunk) == settleChunk || apart != ofLocked || apart && one.WorkspaceID != locked {
+			return false
+		}
+		chunk = append(chunk, one)
+		return true
+	})
+	s.wasApart = ofLocked
+	s.isApart = s.isApart || ofLocked
 	for _, one := range chunk {
-		if one.err = err; err != nil && len(chunk) > 1 {
-			one.err = w.settleAll(ctx, []*settlement{one})
+		one.apart = ofLocked
+	}
+	return chunk
+}
+
+// ended follows the settlement of a chunk.
+func (s *settler) ended(chunk []*settlement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if chunk[0].apart {
+		s.isApart = false
+	}
+	for _, one := range chunk {
+		if isLocked(one.err) {
+			if s.apart == nil {
+				s.apart = map[uuid.UUID]time.Time{}
+			}
+			s.apart[one.WorkspaceID] = time.Now().Add(apartTime)
 		}
 	}
 }
 
-// settleAll settles messages in one transaction, with the effects of their end.
-func (w *Webhooks) settleAll(ctx context.Context, all []*settlement) error {
+// isLocked reports that another transaction had a row locked (lock_not_available).
+func isLocked(err error) bool { return pgerr.Is(err, "55P03") }
+
+// settleTogether settles a chunk. If it fails, each message is settled alone, so that one
+// cannot fail the others. They have one time limit together: those behind them wait. If rows are locked,
+// which a long transaction of a workspace may do, each workspace is settled by itself first.
+func (w *Webhooks) settleTogether(chunk []*settlement) {
+	err := w.settleAll(context.Background(), chunk, lockWait)
+	parts := [][]*settlement{chunk}
+	if isLocked(err) {
+		parts = byWorkspace(chunk)
+	}
+	for _, part := range parts {
+		if len(parts) > 1 {
+			err = w.settleAll(context.Background(), part, rowWait)
+		}
+		w.settleApart(part, err)
+	}
+}
+
+// settleApart settles messages one by one that could not be settled together.
+func (w *Webhooks) settleApart(part []*settlement, err error) {
+	within, wait := settleTime, settleTime
+	if isLocked(err) {
+		within, wait = lockWait, rowWait
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	for _, one := range part {
+		if one.err = err; err == nil || len(part) == 1 {
+			continue
+		}
+		if alone := w.settleAll(ctx, []*settlement{one}, wait); alone == nil || ctx.Err() == nil {
+			one.err = alone
+		}
+	}
+}
+
+func byWorkspace(chunk []*settlement) (parts [][]*settlement) {
+	at := map[uuid.UUID]int{}
+	for _, one := range chunk {
+		i, known := at[one.WorkspaceID]
+		if !known {
+			i = len(parts)
+			at[one.WorkspaceID], parts = i, append(parts, nil)
+		}
+		parts[i] = append(parts[i], one)
+	}
+	return parts
+}
+
+// settleAll settles messages in one transaction, with the effects of their end. It waits for a locked row for
+// some time.
+func (w *Webhooks) settleAll(ctx context.Context, all []*settlement, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	slices.SortFunc(all, func(a, b *settlement) int { return bytes.Compare(a.ID[:], b.ID[:]) }) // locks are taken in this order
 	for _, one := range all {
 		one.held, one.ended = false, false
 	}
-	return lemma.Wrap(w.writeSettled(ctx, all), "settle %d messages, the first of them %s", len(all), all[0].ID)
+	return lemma.Wrap(w.writeSettled(ctx, all, wait), "settle %d messages, the first of them %s", len(all), all[0].ID)
 }
 
 // writeSettled writes results with their effects. Results without effects are one statement.
-func (w *Webhooks) writeSettled(ctx context.Context, all []*settlement) error {
+func (w *Webhooks) writeSettled(ctx context.Context, all []*settlement, wait time.Duration) error {
 	if !slices.ContainsFunc(all, (*settlement).mayHaveEffects) {
 		_, err := w.writeResults(ctx, w.pool, all)
 		return err
 	}
 	return pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `select set_config('lock_timeout', $1, true)`, strconv.FormatInt(wait.Milliseconds(), 10)); err != nil {
+			return err
+		}
 		ended, err := w.writeResults(ctx, tx, all)
 		if err == nil && len(ended) > 0 && w.settled != nil {
 			err = w.settled(ctx, tx, ended)
@@ -238,10 +342,9 @@ func (w *Webhooks) delay(n int, v result) time.Duration {
 
 // putBack stores the answer of a message that could not be settled, so that the
 // receiver is not called again because of an error in Lemma.
-func (w *Webhooks) putBack(m claimed, v result) error {
+func (w *Webhooks) putBack(m claimed, v result, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
-	wait := w.delay(m.Attempts, result{retryAfter: v.retryAfter})
 	_, err := w.pool.Exec(ctx, `
 		update outbox set answered = $4, status_code = nullif($5::int, 0), last_error = nullif($6, ''), called_at = now(),
 			leased_by = null, lease_until = null, waits = true, due_at = now() + $7::interval

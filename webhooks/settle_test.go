@@ -1,0 +1,145 @@
+package webhooks
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/pgtest"
+)
+
+// lockedBy makes settlements of a workspace wait for a lock, as for an enrollment that a transaction has locked,
+// until release.
+func (b bundle) lockedBy(workspace uuid.UUID) (release func()) {
+	b.T.Helper()
+	b.OnSettled(func(ctx context.Context, tx pgx.Tx, all []Outcome) error {
+		for _, o := range all {
+			if _, err := tx.Exec(ctx, `select from workspaces where id = $1 for update`, o.WorkspaceID); err != nil {
+				return err
+			}
+		}
+		return b.settled.add(ctx, tx, all)
+	})
+	holder, err := b.Pool.Begin(context.Background())
+	b.Must(err)
+	_, err = holder.Exec(context.Background(), `select from workspaces where id = $1 for no key update`, workspace)
+	b.Must(err)
+	return func() { b.Must(holder.Rollback(context.Background())) }
+}
+
+// A transaction that has locked the enrollments of a workspace delays the settlements of no other. Those of
+// its own are apart then, and settled when it has ended.
+func TestALockOfOneWorkspace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	other := b
+	other.Workspace = pgtest.Workspace(t, b.Pool)
+	b.written()
+	b.written()
+	other.written()
+	release := b.lockedBy(b.Workspace)
+	taken, err := b.claim(t.Context())
+	b.Must(err)
+	var chunk []*settlement
+	for _, m := range taken {
+		chunk = append(chunk, &settlement{claimed: m, result: result{status: 200, final: true}})
+	}
+	b.settleTogether(chunk)
+	b.settler.ended(chunk)
+	for _, one := range chunk {
+		if isOther := one.WorkspaceID == other.Workspace; isOther != (one.err == nil) || isLocked(one.err) == isOther {
+			t.Errorf("of the other workspace: %v, %v", isOther, one.err)
+		}
+	}
+	if _, apart := b.settler.apart[b.Workspace]; !apart || len(b.settler.apart) != 1 || len(b.settled.list()) != 1 {
+		t.Errorf("apart: %v, settled: %v", b.settler.apart, b.settled.list())
+	}
+	release()
+	b.settleTogether(chunk)
+	for _, one := range chunk {
+		if one.err != nil {
+			t.Error(one.err)
+		}
+	}
+}
+
+// Of a workspace, only the messages whose enrollments are locked are settled later.
+func TestALockOfOneEnrollment(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	locked := b.written()
+	b.written()
+	b.OnSettled(func(ctx context.Context, tx pgx.Tx, all []Outcome) error {
+		for _, o := range all {
+			if o.EnrollmentID == locked.EnrollmentID {
+				_, err := tx.Exec(ctx, `do $$ begin raise exception using errcode = '55P03'; end $$`)
+				return err
+			}
+		}
+		return b.settled.add(ctx, tx, all)
+	})
+	b.run(b.Webhooks, 2)
+	if all := b.settled.list(); len(all) != 1 || all[0].EnrollmentID == locked.EnrollmentID {
+		t.Errorf("%+v", all)
+	}
+}
+
+// An answer whose enrollment is locked is kept, and settled later without another call.
+func TestAnAnswerOutlastsALock(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.written()
+	release := b.lockedBy(b.Workspace)
+	b.run(b.Webhooks, 1)
+	if state, _, status, attempts, wait := b.row(); state != "pending" || status != 200 || attempts != 1 || wait > lockedAgain {
+		t.Errorf("%s, %d, %d attempts, again in %s", state, status, attempts, wait)
+	}
+	release()
+	b.due()
+	b.run(b.Webhooks, 1)
+	if n := len(b.receiver.all()); n != 1 || len(b.settled.list()) != 1 {
+		t.Errorf("%d calls, %d settled", n, len(b.settled.list()))
+	}
+}
+
+// Messages of workspaces whose rows were locked are settled by one writer, in chunks of their own.
+func TestChunksOfLockedWorkspaces(t *testing.T) {
+	t.Parallel()
+	locked, another, free := lemma.NewID(), lemma.NewID(), lemma.NewID()
+	now := time.Now()
+	s := &settler{apart: map[uuid.UUID]time.Time{locked: now.Add(time.Second), another: now.Add(time.Second)}}
+	names := map[uuid.UUID]byte{locked: 'l', another: 'a', free: 'f'}
+	add := func(all ...uuid.UUID) {
+		for _, ws := range all {
+			s.waiting = append(s.waiting, &settlement{claimed: claimed{WorkspaceID: ws}})
+		}
+	}
+	take := func(at time.Time) string {
+		var text []byte
+		for _, one := range s.take(at) {
+			text = append(text, names[one.WorkspaceID])
+		}
+		return string(text)
+	}
+	add(locked, free, another, locked, free)
+	for i, want := range []string{"ll", "ff", ""} { // the writer of the first chunk has not ended
+		if got := take(now); got != want {
+			t.Errorf("chunk %d is %q, want %q", i, got, want)
+		}
+	}
+	s.isApart = false
+	add(free)
+	for i, want := range []string{"a", "f"} {
+		if got := take(now); got != want {
+			t.Errorf("later chunk %d is %q, want %q", i, got, want)
+		}
+	}
+	add(locked, free)
+	if got := take(now.Add(2 * time.Second)); got != "lf" {
+		t.Errorf("when none is apart any more: %q", got)
+	}
+}
