@@ -23,7 +23,8 @@ import (
 // retried periodically, so that there is such a query.
 
 // passing are the blocked reasons that end when the source answers.
-var passing = []string{audience.CodeUnavailable, audience.CodeTimeout, admission.CodeSourceBusy}
+var passing = []string{audience.CodeUnavailable, audience.CodeTimeout, audience.CodeRefused, audience.CodeMalformed,
+	admission.CodeSourceBusy}
 
 const (
 	retryChunk  = 5_000                  // enrollments that are retried in a second

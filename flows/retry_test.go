@@ -59,6 +59,8 @@ func TestASourceThatRecoversReleasesAll(t *testing.T) {
 	}
 	b.Settle()
 	b.Exec(`update enrollments set blocked_reason = 'source_changed' where profile_key = 'c1' and flow_id = $1`, flow)
+	b.Exec(`update enrollments set blocked_reason = 'source_refused' where profile_key = 'c2'`)
+	b.Exec(`update enrollments set blocked_reason = 'source_malformed' where profile_key = 'c3'`)
 	polled := b.Live(`{"audience_id":"$audience","triggers":[{"type":"audience","every":"P1D"}],"recurrence":{"policy":"once"},"start":"e",
 		"nodes":{"e":{"type":"exit"}}}`)
 	b.Exec(`update flow_polls set failures = 3, next_at = now() + interval '10 minutes' where flow_id = $1`, polled)

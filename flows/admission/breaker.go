@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -202,9 +203,9 @@ func (b *Breakers) recordAnswer(s *breaker, err error, took time.Duration) {
 	s.used = time.Now()
 	shut := min(shutFor<<min(s.failures, 10), shutMost)
 	switch {
-	case err != nil && lemma.KindOf(err) == lemma.Unavailable && took < slowAfter:
+	case isOfSource(err) && took < slowAfter:
 		shut = min(shut, shutFast)
-	case err != nil && lemma.KindOf(err) == lemma.Unavailable:
+	case isOfSource(err):
 	case took > slowAfter:
 		shut = min(shut, shutSlow*took)
 	default:
@@ -214,6 +215,12 @@ func (b *Breakers) recordAnswer(s *breaker, err error, took time.Duration) {
 	}
 	s.closedTo = time.Now().Add(shut)
 	s.failures++
+}
+
+// isOfSource reports that a source has answered no query: it is unavailable, or refuses the connection.
+func isOfSource(err error) bool {
+	refused, ok := errors.AsType[*lemma.Error](err)
+	return err != nil && lemma.KindOf(err) == lemma.Unavailable || ok && refused.Code == "source_refused"
 }
 
 // gate admits a bounded number of callers to one source. Others wait for a while; once one has

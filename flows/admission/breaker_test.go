@@ -233,3 +233,27 @@ func TestARefusedQueryIsNoFailure(t *testing.T) {
 		a.wants(source, 0, nil, "", 0)
 	})
 }
+
+// A source that refuses the connection fails, and recovers when it answers. One whose query fails has answered.
+func TestASourceThatRefusesTheConnection(t *testing.T) {
+	t.Parallel()
+	for code, fails := range map[string]bool{"source_refused": true, "query_failed": false, "source_changed": false} {
+		b := NewBreakers(4, func(string) {})
+		source := lemma.NewID()
+		b.Remember(source, Blocked{Workspace: lemma.NewID(), Source: source})
+		failed := &lemma.Error{Kind: lemma.Invalid, Code: code}
+		if err := b.Query(t.Context(), source, func() error { return failed }); !errors.Is(err, failed) {
+			t.Fatal(err)
+		}
+		if b.Failing(source) != fails {
+			t.Errorf("%s: %v", code, !fails)
+		}
+		b.Reopen()
+		if err := b.Query(t.Context(), source, func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(b.ToRetry(time.Now())); (n == 1) != fails {
+			t.Errorf("%s: %d recovered", code, n)
+		}
+	}
+}
