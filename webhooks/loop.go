@@ -132,7 +132,9 @@ func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result, failed
 	}
 	log, wait := w.logOf(m, v), w.delay(m.Attempts, result{retryAfter: v.retryAfter})
 	if isLocked(one.err) {
-		wait = lockedAgain
+		if v.final { // another answer is that of a call that is made again
+			wait = lockedAgain
+		}
 		log.InfoContext(ctx, "webhook not settled, since another transaction has its enrollment; it is settled later")
 	} else {
 		log.ErrorContext(ctx, "webhook not settled; it is settled later", "error", one.err)

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 
@@ -103,6 +104,36 @@ func TestAnAnswerOutlastsALock(t *testing.T) {
 	b.run(b.Webhooks, 1)
 	if n := len(b.receiver.all()); n != 1 || len(b.settled.list()) != 1 {
 		t.Errorf("%d calls, %d settled", n, len(b.settled.list()))
+	}
+}
+
+// An answer that asks for another call later is heeded although its settlement finds a lock.
+func TestALockDoesNotShortenABackOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(o *Options) { o.BackOff = []time.Duration{time.Hour} })
+	b.written()
+	b.receiver.status(http.StatusServiceUnavailable)
+	holder, err := b.Pool.Begin(context.Background())
+	b.Must(err)
+	b.hook = func(stage string) {
+		switch stage {
+		case "called":
+			_, err := holder.Exec(context.Background(), `select from outbox for update`)
+			b.Must(err)
+		case "waits for settlement":
+			go func() {
+				b.WaitForLocks(1)
+				b.Eventually("it is put back", func() bool {
+					return b.Count(`select count(*) from pg_stat_activity
+					where wait_event_type = 'Lock' and query like '%answered = $4%'`) == 1
+				})
+				b.Must(holder.Rollback(context.Background()))
+			}()
+		}
+	}
+	b.run(b.Webhooks, 1)
+	if state, _, status, attempts, wait := b.row(); state != "pending" || status != 503 || attempts != 1 || wait < 45*time.Minute {
+		t.Errorf("%s, %d, %d attempts, again in %s", state, status, attempts, wait)
 	}
 }
 

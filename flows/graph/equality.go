@@ -29,11 +29,19 @@ func comparedNumbers(issues *cel.Issues) map[int64]bool {
 	ids := map[int64]bool{}
 	for _, e := range issues.Errors() {
 		found := unequal.FindStringSubmatch(e.Message)
-		if found != nil && types64[found[1]] && types64[strings.TrimSuffix(strings.TrimPrefix(found[2], "list("), ")")] {
+		if found != nil && types64[found[1]] && types64[elementOf(found[2])] {
 			ids[e.ExprID] = true
 		}
 	}
 	return ids
+}
+
+// elementOf is the type of the elements of a list, and another type itself.
+func elementOf(name string) string {
+	if inList, isList := strings.CutPrefix(name, "list("); isList {
+		return strings.TrimSuffix(inList, ")")
+	}
+	return name
 }
 
 // anyTypes writes dyn() around the first operand of some calls. It reports whether it has changed anything.

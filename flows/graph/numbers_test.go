@@ -93,6 +93,8 @@ func TestNumbersOfDifferentTypesWorkTogether(t *testing.T) {
 		`profile.age / 3 == 13 && profile.age / 3.0 > 13`,
 		`profile.age * trigger.properties.n == 80 && trigger.properties.n * profile.age == 80`,
 		`profile.balance * 2 == 5 && 5 == profile.balance * 2 && profile.balance != 2 && !(profile.balance == 2)`,
+		`40.0 == profile.age && profile.age - 37.5 == profile.balance && profile.age != profile.balance && !(profile.balance == profile.age)`,
+		`[2, 40].exists(n, n == profile.age) && !(5 == profile.balance) && 40.0 == profile.?age.orValue(1)`,
 		`profile.age == 40.0 && profile.age != 40.5 && profile.age == profile.balance + 37.5 && profile.age == 40u`,
 		`profile.balance * 2 in [4, 5] && !(profile.balance in [2, 3]) && profile.age in [40.0] && 1u in [1]`,
 		`(profile.balance * 2 == 5) == (profile.age == 40.0) && (profile.age == 40.0 ? 'yes' : 'no') == 'yes'`,
