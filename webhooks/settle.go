@@ -52,6 +52,7 @@ const (
 	maxUnsettled = 1024                  // calls of one process that are not settled yet; at this number no further call begins
 
 	lockWait  = 500 * time.Millisecond // for which a chunk waits for a row that another transaction has locked
+	apartWait = 3 * time.Second        // if it is of a workspace apart: other transactions may have the row by turns
 	rowWait   = 20 * time.Millisecond  // and each of its messages, when the chunk has waited in vain
 	apartTime = 10 * time.Second       // for which a workspace is settled apart
 )
@@ -180,7 +181,11 @@ func isLocked(err error) bool { return pgerr.Is(err, "55P03") }
 // cannot fail the others. They have one time limit together: those behind them wait. If rows are locked,
 // which a long transaction of a workspace may do, each workspace is settled by itself first.
 func (w *Webhooks) settleTogether(chunk []*settlement) {
-	err := w.settleAll(context.Background(), chunk, lockWait)
+	wait := lockWait
+	if chunk[0].apart {
+		wait = apartWait
+	}
+	err := w.settleAll(context.Background(), chunk, wait)
 	parts := [][]*settlement{chunk}
 	if isLocked(err) {
 		parts = byWorkspace(chunk)

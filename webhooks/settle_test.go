@@ -68,6 +68,21 @@ func TestALockOfOneWorkspace(t *testing.T) {
 	}
 }
 
+// A chunk of a workspace apart keeps its place among the transactions that wait for a lock for longer.
+func TestAChunkApartWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.written()
+	taken, err := b.claim(t.Context())
+	b.Must(err)
+	one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: true}
+	release := b.lockedBy(b.Workspace)
+	time.AfterFunc(lockWait+200*time.Millisecond, release)
+	if b.settleTogether([]*settlement{one}); one.err != nil {
+		t.Error(one.err)
+	}
+}
+
 // Of a workspace, only the messages whose enrollments are locked are settled later.
 func TestALockOfOneEnrollment(t *testing.T) {
 	t.Parallel()
