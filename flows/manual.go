@@ -21,14 +21,14 @@ import (
 // byRequest is the actor of a manual move or exit in the steps.
 const byRequest = "manual"
 
-// maxNote bounds the note of an exit, in bytes.
+// maxNote bounds the note of an exit, in characters.
 const maxNote = 2000
 
 // Exit ends one enrollment. Messages that were already written are still sent. A repeated
 // request is done once.
 func (f *Flows) Exit(ctx context.Context, ws, id uuid.UUID, note string, by *Actor) error {
-	if len(note) > maxNote || !utf8.ValidString(note) || strings.ContainsRune(note, 0) {
-		return lemma.Fault("/note", "invalid", "must be text of at most %d bytes", maxNote)
+	if utf8.RuneCountInString(note) > maxNote || !utf8.ValidString(note) || strings.ContainsRune(note, 0) {
+		return lemma.Fault("/note", "invalid", "must be text of at most %d characters", maxNote)
 	}
 	return f.relocate(ctx, ws, id, note, by, func(context.Context, pgx.Tx, uuid.UUID, activeRow) (graph.Action, *int, error) {
 		return graph.Action{Kind: graph.Exits}, nil, nil

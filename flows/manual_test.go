@@ -45,8 +45,10 @@ func TestManualExit(t *testing.T) {
 	}
 	_, err = b.Exit(ctx, b.Workspace, lemma.NewID(), "")
 	b.Wants(lemma.NotFound, err)
-	_, err = b.Exit(ctx, b.Workspace, id, strings.Repeat("x", 3000))
+	_, err = b.Exit(ctx, b.Workspace, id, strings.Repeat("é", 2001))
 	b.Wants(lemma.Invalid, err)
+	_, err = b.Exit(ctx, b.Workspace, id, strings.Repeat("é", 2000)) // characters, not bytes
+	b.Wants(lemma.WrongStatus, err)
 	if _, err := b.Exit(ctx, lemma.NewID(), id, ""); lemma.KindOf(err) != lemma.NotFound {
 		t.Errorf("another workspace ends it: %v", err)
 	}

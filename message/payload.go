@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -75,16 +76,14 @@ func readFlat(values []value, names []string, payload string) bool {
 	}
 }
 
-// find returns the index of key in names, which are few and mostly in the order of
+// find returns the index of key in names, which are sorted and mostly in the order of
 // the data.
 func find(names []string, key string, expected int) int {
 	if expected < len(names) && names[expected] == key {
 		return expected
 	}
-	for i, name := range names {
-		if name == key {
-			return i
-		}
+	if at, found := slices.BinarySearch(names, key); found {
+		return at
 	}
 	return -1
 }
