@@ -25,7 +25,7 @@ type Counts struct {
 	Unsubscribed     int64
 	InvalidKey       int64
 	Holdout          int64 // by Sampling.Holdout
-	Truncated        bool // after Options.MaxDistinct different addresses, repeated ones may count as sendable
+	Truncated        bool  // after Options.MaxDistinct different addresses, repeated ones may count as sendable
 }
 
 // Count reads the audience and counts its rows by outcome in a channel, in bounded
