@@ -24,7 +24,7 @@ type question struct {
 	after, until time.Time
 	wait         waitKey
 
-	page, read int  // events of the last page, and of all
+	page, read int  // events of the last page, and of all that were read
 	resumed    bool // another chunk began
 	found      bool
 	done       bool
@@ -63,15 +63,15 @@ func (e *Evaluator) search(q enrollment.Querier, most time.Duration) *search {
 // spent is the time since the search began.
 func (s *search) spent() time.Duration { return time.Since(s.begun) }
 
-// eventsPage is the number of events of a profile that are read at a time, and those of the
+// eventsPage is the number of events of each of several profiles that are read at a time, and those of the
 // same time as the last.
 const eventsPage = 100
 
-// mostRead is how many events of several executions are read at a time.
+// mostRead is how many events are read at a time: of several executions, or of one that has more than a page.
 const mostRead = 10 * eventsPage
 
-// How far searches came, in memory: those of a workspace, and of all. A chunk has mostRead/eventsPage at most
-// that are in progress.
+// How far searches came, in memory: those of a workspace, and of all. A chunk has one that is in progress,
+// unless conditions take long.
 const (
 	searchedShare = 1024 * cache.EntryBytes
 	searchedMost  = 4 * searchedShare
@@ -94,11 +94,7 @@ func (s *search) firstAccepted(ctx context.Context, asked []*question, accept ac
 		return nil, err
 	}
 	for first := s.most > 0; len(asked) > 0; first = false {
-		n, rows := 0, 0
-		for n < len(asked) && (rows == 0 || rows+counts[n] <= mostRead) {
-			rows += counts[n]
-			n++
-		}
+		n := together(counts)
 		some := make([]*question, 0, n)
 		for i, a := range asked[:n] {
 			if a.done = counts[i] == 0; !a.done {
@@ -116,6 +112,20 @@ func (s *search) firstAccepted(ctx context.Context, asked []*question, accept ac
 		}
 	}
 	return left, nil
+}
+
+// together is how many of the first questions are searched together: those with a page of events at most, or one.
+func together(counts []int) (n int) {
+	for rows := 0; n < len(counts); n++ {
+		rows += counts[n]
+		if n > 0 && (counts[n] > eventsPage || rows > mostRead) {
+			break
+		}
+		if counts[n] > eventsPage {
+			return 1
+		}
+	}
+	return n
 }
 
 // count returns how many events each question has to read, eventsPage+1 for more. Most have none.
@@ -154,10 +164,13 @@ func (s *search) ask(ctx context.Context, query string, asked []*question, limit
 // searchSome reads events page by page until there are no more, or no time: the first ones a page at least.
 func (s *search) searchSome(ctx context.Context, some []*question, first bool, accept acceptance) error {
 	defer s.remember(some)
-	asked := some
+	asked, page := some, eventsPage
+	if len(some) == 1 {
+		page = mostRead
+	}
 	for len(asked) > 0 && (first || s.spent() < s.most) {
 		first = false
-		if err := s.readPage(ctx, asked, accept); err != nil {
+		if err := s.readPage(ctx, asked, page, accept); err != nil {
 			return err
 		}
 		again := asked[:0:0]
@@ -173,7 +186,7 @@ func (s *search) searchSome(ctx context.Context, some []*question, first bool, a
 
 // readPage reads a page of events for each question. A page has all events of its last time, since the next one
 // begins after it. The form is "name and time as a row" of enrollment/plans.go.
-func (s *search) readPage(ctx context.Context, asked []*question, accept acceptance) error {
+func (s *search) readPage(ctx context.Context, asked []*question, page int, accept acceptance) error {
 	rows, _ := s.ask(ctx, `
 		select r.i::int, e.key, coalesce(e.source_id, ''), e.occurred_at, e.received_at, e.properties
 		from unnest($2::text[], $3::text[], $4::timestamptz[], $5::timestamptz[]) with ordinality as r (profile_key, name, after, until, i)
@@ -182,7 +195,7 @@ func (s *search) readPage(ctx context.Context, asked []*question, accept accepta
 			where v.workspace_id = $1 and v.profile_key = r.profile_key
 			  and (v.name, v.received_at) > (r.name, r.after) and (v.name, v.received_at) <= (r.name, r.until)
 			order by v.name, v.received_at fetch first ($6::int) rows with ties
-		) e`, asked, eventsPage)
+		) e`, asked, page)
 	for _, a := range asked {
 		a.page = 0
 	}
@@ -210,7 +223,7 @@ func (s *search) readPage(ctx context.Context, asked []*question, accept accepta
 		return fmt.Errorf("find awaited events: %w", err)
 	}
 	for _, a := range asked {
-		a.done = a.found || !stopped && a.page < eventsPage
+		a.done = a.found || !stopped && a.page < page
 	}
 	return nil
 }
@@ -226,11 +239,12 @@ func (s *search) accepts(a *question, event *fact, received time.Time) bool {
 	return a.found
 }
 
-// remember keeps how far questions came that are not answered, and those with many events: what else the chunk
-// does for their enrollments may fail.
+// remember keeps how far questions came that are not answered, and those that had been begun: what else the chunk
+// does for their enrollments may fail. What one chunk has begun and ended is quickly done again: it must not
+// displace what others are in the middle of.
 func (s *search) remember(some []*question) {
 	for _, a := range some {
-		if a.resumed || a.read > 0 && !a.done || a.read >= eventsPage {
+		if a.resumed || a.read > 0 && !a.done {
 			s.searched.Put(s.read, a.WorkspaceID, a.wait, a.after, 0)
 		}
 	}
