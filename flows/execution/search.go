@@ -93,7 +93,7 @@ func (s *search) firstAccepted(ctx context.Context, asked []*question, accept ac
 	if err != nil {
 		return nil, err
 	}
-	for first := s.most > 0; len(asked) > 0; first = false {
+	for first := s.most > 0; len(asked) > 0; {
 		n := together(counts)
 		some := make([]*question, 0, n)
 		for i, a := range asked[:n] {
@@ -101,10 +101,13 @@ func (s *search) firstAccepted(ctx context.Context, asked []*question, accept ac
 				some = append(some, a)
 			}
 		}
-		asked, counts = asked[n:], counts[n:]
+		if asked, counts = asked[n:], counts[n:]; len(some) == 0 {
+			continue
+		}
 		if err := s.searchSome(ctx, some, first, accept); err != nil {
 			return nil, err
 		}
+		first = false
 		for _, a := range some {
 			if !a.done {
 				left = append(left, a.Execution)
