@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 		"page", "pgerr", "secrets", "slots"},
 	"signing":       {},
 	"eventsout":     {},
-	"webhooks":      {"clock", "eventsout", "fence", "loop", "page", "pgerr", "secrets", "signing", "dial"},
+	"webhooks":      {"clock", "eventsout", "fence", "loop", "page", "pgerr", "secrets", "signing", "slots", "dial"},
 	"message":       {"cache", "fence", "mail", "page", "pgerr", "processors"},
 	"events":        {},
 	"abtest":        {},

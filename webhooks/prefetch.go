@@ -124,20 +124,20 @@ func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed, 
 	defer w.releaseBuffer(ctx, endpoint, b)
 	until := time.Now().Add(stayFor)
 	for more := true; more; m, more = w.next(ctx, m, b, until) {
-		w.settler.open <- struct{}{}
+		settled := w.settler.begin(m.WorkspaceID)
 		begun := time.Now()
 		v := w.callOnce(ctx, m)
 		w.buffers.ended(b, m, v, time.Since(begun))
 		m.forget()
-		w.settleCall(ctx, calls, m, v)
+		w.settleCall(ctx, calls, m, v, settled)
 	}
 }
 
 // settleCall settles a call together with others. It waits only in a goroutine of its own,
 // if the settlement must be tried again.
-func (w *Webhooks) settleCall(ctx context.Context, calls *sync.WaitGroup, m claimed, v result) {
+func (w *Webhooks) settleCall(ctx context.Context, calls *sync.WaitGroup, m claimed, v result, settled func()) {
 	calls.Add(1)
-	ended := func() { <-w.settler.open; calls.Done() }
+	ended := func() { settled(); calls.Done() }
 	w.settleSoon(m, v, func(one *settlement) {
 		if one.err == nil {
 			defer ended()

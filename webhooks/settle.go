@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,6 +18,7 @@ import (
 
 	"lemma"
 	"lemma/pgerr"
+	"lemma/slots"
 )
 
 // settler settles calls that end together in one transaction, since a commit costs
@@ -26,8 +28,9 @@ type settler struct {
 	mu        sync.Mutex
 	waiting   []*settlement
 	writers   int
-	gathering bool          // one of the writers waits for more calls
-	open      chan struct{} // one for each call of Loop that is made or not settled yet
+	gathering bool         // one of the writers waits for more calls
+	slots     *slots.Slots // of calls of Loop that are made or not settled yet
+	open      atomic.Int32 // how many there are
 
 	apart    map[uuid.UUID]time.Time // workspaces whose rows were locked, until when they are settled apart
 	isApart  bool                    // one of the writers settles some of those
@@ -50,12 +53,27 @@ const (
 	settleChunk  = 256                   // messages in a chunk
 	gatherTime   = 20 * time.Millisecond // for which a chunk waits for more calls
 	maxUnsettled = 1024                  // calls of one process that are not settled yet; at this number no further call begins
+	maxOfOne     = maxUnsettled / 2      // of one workspace
 
 	lockWait  = 500 * time.Millisecond // for which a chunk waits for a row that another transaction has locked
 	apartWait = 3 * time.Second        // if it is of a workspace apart: other transactions may have the row by turns
 	rowWait   = 20 * time.Millisecond  // and each of its messages, when the chunk has waited in vain
 	apartTime = 10 * time.Second       // for which a workspace is settled apart
 )
+
+func newSettlerSlots() *slots.Slots {
+	return slots.New(slots.Limits{Process: maxUnsettled, Workspace: maxOfOne}, nil)
+}
+
+// begin waits until a call may begin. ended follows its settlement.
+func (s *settler) begin(ws uuid.UUID) (ended func()) {
+	leave, _ := s.slots.Await(context.Background(), slots.Resource{Workspace: ws}) // it waits for ever
+	s.open.Add(1)
+	return func() {
+		s.open.Add(-1)
+		leave()
+	}
+}
 
 // settle stores the result of a call: the message has ended, or is due again later.
 // It is not held if the lease has expired and another worker has the message; then
@@ -112,7 +130,7 @@ func (s *settler) next() []*settlement {
 		s.writers--
 		return nil
 	}
-	if len(s.waiting) < settleChunk && len(s.open) > len(s.waiting) {
+	if len(s.waiting) < settleChunk && int(s.open.Load()) > len(s.waiting) {
 		s.gathering = true
 		s.mu.Unlock()
 		time.Sleep(gatherTime)

@@ -11,6 +11,7 @@ import (
 
 	"lemma"
 	"lemma/pgtest"
+	"lemma/slots"
 )
 
 // lockedBy makes settlements of a workspace wait for a lock, as for an enrollment that a transaction has locked,
@@ -149,6 +150,30 @@ func TestALockDoesNotShortenABackOff(t *testing.T) {
 	b.run(b.Webhooks, 1)
 	if state, _, status, attempts, wait := b.row(); state != "pending" || status != 503 || attempts != 1 || wait < 45*time.Minute {
 		t.Errorf("%s, %d, %d attempts, again in %s", state, status, attempts, wait)
+	}
+}
+
+// A workspace whose answers cannot be settled leaves calls to others.
+func TestUnsettledCallsOfOneWorkspace(t *testing.T) {
+	t.Parallel()
+	s := &settler{slots: newSettlerSlots()}
+	busy := lemma.NewID()
+	var ended []func()
+	for range maxOfOne {
+		ended = append(ended, s.begin(busy))
+	}
+	none, cancel := context.WithCancel(t.Context())
+	cancel() // nothing waits
+	if _, err := s.slots.Await(none, slots.Resource{Workspace: busy}); err == nil {
+		t.Error("a further call of the workspace begins")
+	}
+	if _, err := s.slots.Await(none, slots.Resource{Workspace: lemma.NewID()}); err != nil {
+		t.Error("no call of another workspace begins")
+	}
+	ended[0]()
+	s.begin(busy)()
+	if n := s.open.Load(); n != maxOfOne-1 {
+		t.Errorf("%d are open", n)
 	}
 }
 

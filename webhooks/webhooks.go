@@ -138,7 +138,7 @@ func New(d Deps, o Options) *Webhooks {
 	o = o.withDefaults()
 	w := &Webhooks{pool: d.Pool, box: d.Box, log: d.Log, metrics: d.Metrics, options: o,
 		limiter: newLimiter(o.Workers, o.PerEndpoint, o.PerWorkspace),
-		settler: settler{open: make(chan struct{}, maxUnsettled)}, wake: make(chan struct{}, 1),
+		settler: settler{slots: newSettlerSlots()}, wake: make(chan struct{}, 1),
 		settling: settlingTime, cleanPage: cleanPage}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)

@@ -25,6 +25,7 @@ type question struct {
 	wait         waitKey
 
 	page, read int  // events of the last page, and of all that were read
+	skipped    int  // events of the last page for which there was no time
 	resumed    bool // another chunk began
 	found      bool
 	done       bool
@@ -200,7 +201,7 @@ func (s *search) readPage(ctx context.Context, asked []*question, page int, acce
 			order by v.name, v.received_at fetch first ($6::int) rows with ties
 		) e`, asked, page)
 	for _, a := range asked {
-		a.page = 0
+		a.page, a.skipped = 0, 0
 	}
 	var i, before int
 	var key pgtype.UUID
@@ -213,7 +214,11 @@ func (s *search) readPage(ctx context.Context, asked []*question, page int, acce
 		}
 		before = i
 		a := asked[i-1]
-		if stopped = stopped || s.evaluated >= s.most; stopped || a.found {
+		switch stopped = stopped || s.evaluated >= s.most; {
+		case a.found:
+			return nil
+		case stopped:
+			a.skipped++
 			return nil
 		}
 		if event := eventFact(a.name, id, at, properties); s.accepts(a, event, received) {
@@ -226,7 +231,7 @@ func (s *search) readPage(ctx context.Context, asked []*question, page int, acce
 		return fmt.Errorf("find awaited events: %w", err)
 	}
 	for _, a := range asked {
-		a.done = a.found || !stopped && a.page < page
+		a.done = a.found || a.skipped == 0 && a.page < page
 	}
 	return nil
 }

@@ -171,6 +171,26 @@ func TestSearchesInProgressAreRemembered(t *testing.T) {
 	}
 }
 
+// When the time is over in the middle of a page, waits whose events were all read have ended, and those of which none
+// was read are not begun.
+func TestSearchesThatTheTimeEnds(t *testing.T) {
+	b := setup(t, 3, func(c *flows.Config) { c.EventTime = 1 })
+	b.Live(waitsForFive)
+	b.RecordOfAll(3, "go")
+	b.Settle()
+	b.Pass(2 * time.Hour)
+	b.inOneShard()
+	b.missed(1, 2)
+	for entered := 1; entered <= 3; entered++ {
+		_, err := b.RunOnce(bg)
+		b.Must(err)
+		b.WantCount(entered, `select count(*) from enrollments where workspace_id = $1 and node = 'wait'`, b.Workspace)
+		if n := b.Execution.Searches(); n != 0 {
+			t.Errorf("%d searches are remembered", n)
+		}
+	}
+}
+
 // missed inserts events of all profiles since their enrollments became due, or began to wait. Those from one place
 // on are accepted.
 func (b *bundle) missed(n, accepted int) {
