@@ -109,7 +109,10 @@ func (w *Webhooks) settleSoon(m claimed, v result, done func(*settlement)) {
 // settleWaiting settles chunk by chunk until none waits.
 func (w *Webhooks) settleWaiting() {
 	for {
-		chunk := w.settler.next()
+		chunk, another := w.settler.next()
+		if another {
+			go w.settleWaiting()
+		}
 		if len(chunk) == 0 {
 			return
 		}
@@ -122,13 +125,14 @@ func (w *Webhooks) settleWaiting() {
 }
 
 // next returns the next chunk. It waits for more while other calls are made. If none is left,
-// or another writer waits for more, it returns none and the writer ends.
-func (s *settler) next() []*settlement {
+// or another writer waits for more, it returns none and the writer ends. another starts a further writer: for
+// those that came while it waited, when the chunk is of a workspace apart and may take long.
+func (s *settler) next() (chunk []*settlement, another bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 || s.gathering {
 		s.writers--
-		return nil
+		return nil, false
 	}
 	if len(s.waiting) < settleChunk && int(s.open.Load()) > len(s.waiting) {
 		s.gathering = true
@@ -137,11 +141,15 @@ func (s *settler) next() []*settlement {
 		s.mu.Lock()
 		s.gathering = false
 	}
-	chunk := s.take(time.Now())
-	if len(chunk) == 0 {
+	chunk = s.take(time.Now())
+	switch {
+	case len(chunk) == 0:
 		s.writers--
+	case chunk[0].apart && len(s.waiting) > 0 && s.writers < settlers:
+		s.writers++
+		another = true
 	}
-	return chunk
+	return chunk, another
 }
 
 // take removes the next chunk: of workspaces whose rows are not locked, or of one whose rows were, by turns.

@@ -153,6 +153,25 @@ func TestALockDoesNotShortenABackOff(t *testing.T) {
 	}
 }
 
+// Another writer settles the rest while one settles a workspace apart.
+func TestAWriterBesideAWorkspaceApart(t *testing.T) {
+	t.Parallel()
+	locked, free := lemma.NewID(), lemma.NewID()
+	s := &settler{writers: 1, apart: map[uuid.UUID]time.Time{locked: time.Now().Add(time.Minute)}}
+	for _, ws := range []uuid.UUID{locked, free} {
+		s.waiting = append(s.waiting, &settlement{claimed: claimed{WorkspaceID: ws}})
+	}
+	if chunk, another := s.next(); len(chunk) != 1 || !chunk[0].apart || !another || s.writers != 2 {
+		t.Errorf("%d, another: %v, %d writers", len(chunk), another, s.writers)
+	}
+	if chunk, another := s.next(); len(chunk) != 1 || chunk[0].apart || another || s.writers != 2 {
+		t.Errorf("then %d, another: %v, %d writers", len(chunk), another, s.writers)
+	}
+	if chunk, another := s.next(); len(chunk) != 0 || another || s.writers != 1 {
+		t.Errorf("then %d, another: %v, %d writers", len(chunk), another, s.writers)
+	}
+}
+
 // A workspace whose answers cannot be settled leaves calls to others.
 func TestUnsettledCallsOfOneWorkspace(t *testing.T) {
 	t.Parallel()
