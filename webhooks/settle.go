@@ -43,7 +43,7 @@ type settlement struct {
 	result      result
 	delay       time.Duration
 	held, ended bool // held: the lease was still this worker's
-	apart       bool // its workspace was settled apart
+	apart       int  // 0, or how many workspaces are settled apart, its own among them
 	err         error
 	done        func(*settlement) // called afterwards; it must not wait
 }
@@ -56,7 +56,7 @@ const (
 	maxOfOne     = maxUnsettled / 2      // of one workspace
 
 	lockWait  = 500 * time.Millisecond // for which a chunk waits for a row that another transaction has locked
-	apartWait = 3 * time.Second        // if it is of a workspace apart: other transactions may have the row by turns
+	apartWait = 3 * time.Second        // chunks of all workspaces apart: other transactions may have a row by turns, but leases end
 	rowWait   = 20 * time.Millisecond  // and each of its messages, when the chunk has waited in vain
 	apartTime = 10 * time.Second       // for which a workspace is settled apart
 )
@@ -145,7 +145,7 @@ func (s *settler) next() (chunk []*settlement, another bool) {
 	switch {
 	case len(chunk) == 0:
 		s.writers--
-	case chunk[0].apart && len(s.waiting) > 0 && s.writers < settlers:
+	case chunk[0].apart > 0 && len(s.waiting) > 0 && s.writers < settlers:
 		s.writers++
 		another = true
 	}
@@ -178,7 +178,9 @@ func (s *settler) take(now time.Time) []*settlement {
 	s.wasApart = ofLocked
 	s.isApart = s.isApart || ofLocked
 	for _, one := range chunk {
-		one.apart = ofLocked
+		if one.apart = 0; ofLocked {
+			one.apart = len(s.apart)
+		}
 	}
 	return chunk
 }
@@ -187,7 +189,7 @@ func (s *settler) take(now time.Time) []*settlement {
 func (s *settler) ended(chunk []*settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if chunk[0].apart {
+	if chunk[0].apart > 0 {
 		s.isApart = false
 	}
 	for _, one := range chunk {
@@ -208,8 +210,8 @@ func isLocked(err error) bool { return pgerr.Is(err, "55P03") }
 // which a long transaction of a workspace may do, each workspace is settled by itself first.
 func (w *Webhooks) settleTogether(chunk []*settlement) {
 	wait := lockWait
-	if chunk[0].apart {
-		wait = apartWait
+	if n := chunk[0].apart; n > 0 {
+		wait = apartWait / time.Duration(n)
 	}
 	err := w.settleAll(context.Background(), chunk, wait)
 	parts := [][]*settlement{chunk}
@@ -228,7 +230,7 @@ func (w *Webhooks) settleTogether(chunk []*settlement) {
 func (w *Webhooks) settleApart(part []*settlement, err error) {
 	within, wait := settleTime, settleTime
 	if isLocked(err) {
-		within, wait = lockWait, rowWait
+		within, wait = lockWait/time.Duration(max(1, part[0].apart)), rowWait
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

@@ -76,11 +76,28 @@ func TestAChunkApartWaitsForItsTurn(t *testing.T) {
 	b.written()
 	taken, err := b.claim(t.Context())
 	b.Must(err)
-	one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: true}
+	one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: 1}
 	release := b.lockedBy(b.Workspace)
 	time.AfterFunc(lockWait+200*time.Millisecond, release)
 	if b.settleTogether([]*settlement{one}); one.err != nil {
 		t.Error(one.err)
+	}
+}
+
+// Many workspaces apart share the time for which one waits, so that none waits for its turn until the leases end.
+func TestWorkspacesApartShareTheWait(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.written()
+	taken, err := b.claim(t.Context())
+	b.Must(err)
+	one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: 100}
+	var waits string
+	b.OnSettled(func(ctx context.Context, tx pgx.Tx, _ []Outcome) error {
+		return tx.QueryRow(ctx, `show lock_timeout`).Scan(&waits)
+	})
+	if b.settleTogether([]*settlement{one}); one.err != nil || waits != "30ms" {
+		t.Errorf("%q, %v", waits, one.err)
 	}
 }
 
@@ -161,10 +178,10 @@ func TestAWriterBesideAWorkspaceApart(t *testing.T) {
 	for _, ws := range []uuid.UUID{locked, free} {
 		s.waiting = append(s.waiting, &settlement{claimed: claimed{WorkspaceID: ws}})
 	}
-	if chunk, another := s.next(); len(chunk) != 1 || !chunk[0].apart || !another || s.writers != 2 {
+	if chunk, another := s.next(); len(chunk) != 1 || chunk[0].apart != 1 || !another || s.writers != 2 {
 		t.Errorf("%d, another: %v, %d writers", len(chunk), another, s.writers)
 	}
-	if chunk, another := s.next(); len(chunk) != 1 || chunk[0].apart || another || s.writers != 2 {
+	if chunk, another := s.next(); len(chunk) != 1 || chunk[0].apart != 0 || another || s.writers != 2 {
 		t.Errorf("then %d, another: %v, %d writers", len(chunk), another, s.writers)
 	}
 	if chunk, another := s.next(); len(chunk) != 0 || another || s.writers != 1 {
