@@ -28,9 +28,9 @@ func TestAPreviewCountsTheHoldoutOfAFanout(t *testing.T) {
 		_, err = b.Send(ctx, b.Workspace, c.ID, uuid.Nil)
 		b.Must(err)
 		b.fanout(c.ID)
-		got := b.get(c.ID).Counts
-		if got.Audience != p.Rows || got.Pending != p.Sendable || fmt.Sprint(got.SkippedBy) != fmt.Sprint(p.SkippedBy) {
-			t.Errorf("seed %d: the preview counts %d rows, %d sendable, %v, the fan-out %+v: %v", seed, p.Rows, p.Sendable, p.SkippedBy, got,
+		counts := b.get(c.ID).Counts
+		if counts.Audience != p.Rows || counts.Pending != p.Sendable || fmt.Sprint(counts.SkippedBy) != fmt.Sprint(p.SkippedBy) {
+			t.Errorf("seed %d: the preview counts %d rows, %d sendable, %v, the fan-out %+v: %v", seed, p.Rows, p.Sendable, p.SkippedBy, counts,
 				b.pairs(b.DB, `select left(id, 5), coalesce(email, 'null') || opted_out from customers`))
 		}
 		held += p.SkippedBy["holdout"]

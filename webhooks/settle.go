@@ -55,10 +55,10 @@ const (
 	maxUnsettled = 1024                  // calls of one process that are not settled yet; at this number no further call begins
 	maxOfOne     = maxUnsettled / 2      // of one workspace
 
-	lockWait  = 500 * time.Millisecond // for which a chunk waits for a row that another transaction has locked
-	apartWait = 3 * time.Second        // chunks of all workspaces apart: other transactions may have a row by turns, but leases end
-	rowWait   = 20 * time.Millisecond  // and each of its messages, when the chunk has waited in vain
-	apartTime = 10 * time.Second       // for which a workspace is settled apart
+	lockWait  = 500 * time.Millisecond // how long a chunk waits for a row that another transaction has locked
+	apartWait = 3 * time.Second        // the chunks of all workspaces apart: transactions may lock a row by turns, but leases end
+	rowWait   = 20 * time.Millisecond  // each of its messages, when the chunk did not get the row
+	apartTime = 10 * time.Second       // how long a workspace is settled apart
 )
 
 func newSettlerSlots() *slots.Slots {
@@ -211,7 +211,7 @@ func isLocked(err error) bool { return pgerr.Is(err, "55P03") }
 func (w *Webhooks) settleTogether(chunk []*settlement) {
 	wait := lockWait
 	if n := chunk[0].apart; n > 0 {
-		wait = apartWait / time.Duration(n)
+		wait = max(rowWait, apartWait/time.Duration(n)) // 0 would wait for ever
 	}
 	err := w.settleAll(context.Background(), chunk, wait)
 	parts := [][]*settlement{chunk}

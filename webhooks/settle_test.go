@@ -88,16 +88,18 @@ func TestAChunkApartWaitsForItsTurn(t *testing.T) {
 func TestWorkspacesApartShareTheWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.written()
-	taken, err := b.claim(t.Context())
-	b.Must(err)
-	one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: 100}
 	var waits string
 	b.OnSettled(func(ctx context.Context, tx pgx.Tx, _ []Outcome) error {
 		return tx.QueryRow(ctx, `show lock_timeout`).Scan(&waits)
 	})
-	if b.settleTogether([]*settlement{one}); one.err != nil || waits != "30ms" {
-		t.Errorf("%q, %v", waits, one.err)
+	for apart, want := range map[int]string{1: "3s", 100: "30ms", 100_000: "20ms"} {
+		b.written()
+		taken, err := b.claim(t.Context())
+		b.Must(err)
+		one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: apart}
+		if b.settleTogether([]*settlement{one}); one.err != nil || waits != want {
+			t.Errorf("of %d: %q, %v", apart, waits, one.err)
+		}
 	}
 }
 

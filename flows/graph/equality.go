@@ -12,13 +12,13 @@ import (
 // unequal is the checker's message about two values of different types that are compared with ==, != or in.
 var unequal = regexp.MustCompile(`^found no matching overload for '(?:_==_|_!=_|@in)' applied to '\(([^,]*), ([^,]*)\)'`)
 
-var types64 = map[string]bool{"int": true, "uint": true, "double": true, "wrapper(int)": true, "wrapper(double)": true}
+var numbers = map[string]bool{"int": true, "uint": true, "double": true, "wrapper(int)": true, "wrapper(double)": true}
 
 // check type-checks an expression. CEL orders numbers of different types, but allows ==, != and in for two of
 // one type only. Here they compare numbers by value as well: the left one is checked as a value of any type.
 func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, *cel.Issues) {
 	checked, issues := env.Check(parsed)
-	if issues.Err() == nil || !anyTypes(parsed.NativeRep(), comparedNumbers(issues)) {
+	if issues.Err() == nil || !asAnyType(parsed.NativeRep(), comparedNumbers(issues)) {
 		return checked, issues
 	}
 	return env.Check(parsed)
@@ -29,7 +29,7 @@ func comparedNumbers(issues *cel.Issues) map[int64]bool {
 	ids := map[int64]bool{}
 	for _, e := range issues.Errors() {
 		found := unequal.FindStringSubmatch(e.Message)
-		if found != nil && types64[found[1]] && types64[elementOf(found[2])] {
+		if found != nil && numbers[found[1]] && numbers[elementOf(found[2])] {
 			ids[e.ExprID] = true
 		}
 	}
@@ -44,8 +44,8 @@ func elementOf(name string) string {
 	return name
 }
 
-// anyTypes writes dyn() around the first operand of some calls. It reports whether it has changed anything.
-func anyTypes(parsed *ast.AST, ids map[int64]bool) bool {
+// asAnyType writes dyn() around the first operand of some calls. It reports whether it has changed anything.
+func asAnyType(parsed *ast.AST, ids map[int64]bool) bool {
 	if len(ids) == 0 {
 		return false
 	}
