@@ -15,11 +15,14 @@ func (b *bundle) makeProbable() {
 	b.Exec(`update provider_meters set open_until = now() where open_until is not null`)
 }
 
+// patient keeps circuits open until makeProbable, however slow the machine is.
+func patient(c *Config) { c.CircuitFirst, c.CircuitMost = time.Hour, time.Hour }
+
 // While the circuit is open, only one probe at a time calls.
 func TestProbesAreOneAtATime(t *testing.T) {
 	b := setup(t)
 	refs := b.insert(40, 10, 2)
-	s := b.sender()
+	s := b.sender(patient)
 	b.carrier.fail(noConnection)
 	b.work(s)
 	if p := b.health(); !p.CircuitOpen || p.Failures != 1 || p.FirstError != "connect_failed: connection refused" || p.NextProbeAt == nil {
@@ -35,7 +38,7 @@ func TestProbesAreOneAtATime(t *testing.T) {
 		t.Errorf("called behind an open circuit: %d failures", p.Failures)
 	}
 	b.makeProbable()
-	prober, other := b.sender(), b.sender()
+	prober, other := b.sender(patient), b.sender(patient)
 	reached, release := pauseAt(prober, "opened", 1)
 	done := make(chan error)
 	go func() { _, err := prober.Work(context.Background(), refs[0]); done <- err }()
@@ -65,7 +68,7 @@ func TestProbesAreOneAtATime(t *testing.T) {
 func TestAKilledProbeIsReplaced(t *testing.T) {
 	b := setup(t)
 	b.insert(20, 10, 2)
-	short := func(c *Config) { c.CallTimeout, c.ProbeLease = 10*time.Second, 500*time.Millisecond }
+	short := func(c *Config) { c.CallTimeout, c.ProbeLease = 10*time.Second, 2*time.Second }
 	s := b.sender(short)
 	b.carrier.fail(noConnection)
 	b.work(s)
@@ -80,7 +83,7 @@ func TestAKilledProbeIsReplaced(t *testing.T) {
 	if again, err := s.Work(t.Context(), refs[1]); err != nil || again <= 0 {
 		t.Errorf("beside a probe it answered %v, %v", again, err)
 	}
-	pgtest.Eventually(t, 5*time.Second, "the probe is taken over", func() bool {
+	pgtest.Eventually(t, 10*time.Second, "the probe is taken over", func() bool {
 		again, err := s.Work(t.Context(), refs[1])
 		return err == nil && again == 0
 	})
