@@ -182,6 +182,11 @@ func (f *Flows) advance(ctx context.Context, t *shardLease) (int, error) {
 		return len(chunk), err
 	}
 	f.metrics.Advanced(len(chunk), time.Since(begun))
+	for _, one := range chunk {
+		if one.LeftFor != "" {
+			f.metrics.Left.WithLabelValues(one.LeftFor).Inc()
+		}
+	}
 	return len(chunk), nil
 }
 

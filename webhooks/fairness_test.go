@@ -220,12 +220,18 @@ func TestSlowEndpointsOfAWorkspaceLeaveCallsToOthers(t *testing.T) {
 // deferred is how often a workspace was left out of a claim.
 func deferred(t *testing.T, registry *prometheus.Registry) float64 {
 	t.Helper()
+	return counted(t, registry, "lemma_webhook_claims_deferred_total")
+}
+
+// counted reads the first value of a counter.
+func counted(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
 	found, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range found {
-		if f.GetName() == "lemma_webhook_claims_deferred_total" {
+		if f.GetName() == name {
 			return f.GetMetric()[0].GetCounter().GetValue()
 		}
 	}
@@ -236,7 +242,7 @@ func deferred(t *testing.T, registry *prometheus.Registry) float64 {
 // another workspace.
 func TestUnresponsiveEndpointsOfAWorkspaceLeaveCallsToOthers(t *testing.T) {
 	t.Parallel()
-	l := newLimiter(32, 8, 24)
+	l := newLimiter(32, 8, 24, func(uuid.UUID) bool { return false })
 	one, other := lemma.NewID(), lemma.NewID()
 	var some []readyEndpoint
 	for range 100 {

@@ -15,6 +15,7 @@ import (
 // shares: however many do not answer, the others have capacity left.
 type limiter struct {
 	workers, perEndpoint, perWorkspace int
+	isFull                             func(workspace uuid.UUID) bool // its answers cannot be settled
 
 	mutex        sync.Mutex
 	busy         map[uuid.UUID]int    // current calls by endpoint
@@ -29,8 +30,8 @@ type silent struct {
 	since     time.Time
 }
 
-func newLimiter(workers, perEndpoint, perWorkspace int) *limiter {
-	return &limiter{workers: workers, perEndpoint: perEndpoint, perWorkspace: perWorkspace, busy: map[uuid.UUID]int{},
+func newLimiter(workers, perEndpoint, perWorkspace int, isFull func(workspace uuid.UUID) bool) *limiter {
+	return &limiter{workers: workers, perEndpoint: perEndpoint, perWorkspace: perWorkspace, isFull: isFull, busy: map[uuid.UUID]int{},
 		of: map[uuid.UUID]int{}, unresponsive: map[uuid.UUID]silent{}}
 }
 
@@ -44,7 +45,7 @@ type capacity struct {
 	all                   int
 	workspaces, endpoints []pgtype.UUID
 	free, busy, calls     []int
-	deferred              int // workspaces with due messages that have all calls of theirs
+	deferred              int // workspaces with due messages that may begin no call
 }
 
 // free is how many more calls there may be.
@@ -67,7 +68,7 @@ func (l *limiter) capacity(some []readyEndpoint) capacity {
 	probes, full := l.probes(), map[uuid.UUID]bool{}
 	for _, i := range rand.Perm(len(some)) { // each unresponsive endpoint has its chance
 		e := some[i]
-		if l.of[e.workspace] >= l.perWorkspace {
+		if l.of[e.workspace] >= l.perWorkspace || full[e.workspace] || l.isFull(e.workspace) {
 			full[e.workspace] = true
 			continue
 		}
@@ -128,7 +129,7 @@ func (l *limiter) add(workspace, endpoint uuid.UUID) {
 func (l *limiter) spare(workspace, endpoint uuid.UUID) int {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	if _, unresponsive := l.unresponsive[endpoint]; unresponsive || 2*l.all > l.workers {
+	if _, unresponsive := l.unresponsive[endpoint]; unresponsive || 2*l.all > l.workers || l.isFull(workspace) {
 		return 0
 	}
 	return min(l.perEndpoint-l.busy[endpoint], l.perWorkspace-l.of[workspace])
@@ -139,7 +140,7 @@ func (l *limiter) tryAcquire(workspace, endpoint uuid.UUID) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	if _, unresponsive := l.unresponsive[endpoint]; unresponsive || l.all >= l.workers || l.busy[endpoint] >= l.perEndpoint ||
-		l.of[workspace] >= l.perWorkspace {
+		l.of[workspace] >= l.perWorkspace || l.isFull(workspace) {
 		return false
 	}
 	l.add(workspace, endpoint)

@@ -130,10 +130,11 @@ func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result, failed
 		w.logSettled(ctx, one)
 		return
 	}
-	log, wait := w.logOf(m, v), w.delay(m.Attempts, result{retryAfter: v.retryAfter})
+	log, wait, reason := w.logOf(m, v), w.delay(m.Attempts, result{retryAfter: v.retryAfter}), "error"
 	if isLocked(one.err) {
+		reason = "locked"
 		if v.final { // another answer is that of a call that is made again
-			wait = lockedAgain
+			wait = afterLock(one.err)
 		}
 		log.InfoContext(ctx, "webhook not settled, since another transaction has its enrollment; it is settled later")
 	} else {
@@ -141,7 +142,9 @@ func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result, failed
 	}
 	if err := w.keepAnswer(ctx, m, v, wait); err != nil {
 		log.ErrorContext(ctx, "answer of a webhook not stored; it is called again when its lease expires", "error", err)
+		return
 	}
+	w.metrics.kept.WithLabelValues(reason).Inc()
 }
 
 func (w *Webhooks) logOf(m claimed, v result) *slog.Logger {
@@ -186,9 +189,6 @@ func (w *Webhooks) settleWithRetries(ctx context.Context, m claimed, v result, f
 	}
 	return one
 }
-
-// lockedAgain is when an answer is settled again whose enrollment another transaction had locked.
-const lockedAgain = 2 * time.Second
 
 // putBackEvery is how often an answer that cannot be stored is put back again.
 const putBackEvery = time.Second

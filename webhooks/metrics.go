@@ -10,6 +10,7 @@ import (
 type Metrics struct {
 	ended                      *prometheus.CounterVec
 	calls                      prometheus.Histogram
+	kept                       *prometheus.CounterVec
 	retries, deferred          prometheus.Counter
 	events, messages, disabled prometheus.Counter
 }
@@ -24,9 +25,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 12)}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lemma_webhook_retries_total", Help: "Webhook calls that are retried later."}),
+		kept: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_webhook_answers_kept_total",
+			Help: "Answers that could not be stored with their effects, and are stored later, by reason (locked, error)."}, []string{"reason"}),
 		deferred: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lemma_webhook_claims_deferred_total",
-			Help: "Claims of webhook messages that left out a workspace, since it has all calls of its share."}),
+			Help: "Claims of webhook messages that left out a workspace, since it has all calls of its share, or its answers cannot be stored."}),
 		events: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lemma_events_out_published_total", Help: "Events that were published, also to no endpoint."}),
 		messages: prometheus.NewCounter(prometheus.CounterOpts{
@@ -35,7 +38,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "lemma_webhook_endpoints_disabled_total", Help: "Webhook endpoints that were disabled since they fail."}),
 	}
 	if r != nil {
-		r.MustRegister(m.ended, m.calls, m.retries, m.deferred, m.events, m.messages, m.disabled)
+		r.MustRegister(m.ended, m.calls, m.retries, m.kept, m.deferred, m.events, m.messages, m.disabled)
 	}
 	return m
 }

@@ -124,7 +124,11 @@ func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed, 
 	defer w.releaseBuffer(ctx, endpoint, b)
 	until := time.Now().Add(stayFor)
 	for more := true; more; m, more = w.next(ctx, m, b, until) {
-		settled := w.settler.begin(m.WorkspaceID)
+		settled, may := w.settler.begin(m.WorkspaceID)
+		if !may {
+			w.giveBackAll(ctx, m, b)
+			return
+		}
 		begun := time.Now()
 		v := w.callOnce(ctx, m)
 		w.buffers.ended(b, m, v, time.Since(begun))
@@ -247,8 +251,16 @@ func (s *buffers) add(b *buffer, workspace uuid.UUID, more []claimed) (bytes int
 	return bytes
 }
 
+// giveBackAll gives back a message that is not called, and those of its buffer.
+func (w *Webhooks) giveBackAll(ctx context.Context, m claimed, b *buffer) {
+	w.buffers.mu.Lock()
+	b.waiting, b.bytes = append([]claimed{m}, b.waiting...), b.bytes+m.counted
+	w.buffers.mu.Unlock()
+	w.giveBackWaiting(ctx, b)
+}
+
 // giveBackWaiting gives back messages that were claimed and not called: the endpoint
-// does not answer any more, the leases expire soon, or the process shuts down.
+// does not answer any more, answers of its workspace cannot be settled, the leases expire soon, or the process shuts down.
 func (w *Webhooks) giveBackWaiting(ctx context.Context, b *buffer) {
 	w.buffers.mu.Lock()
 	left := slices.Clone(b.waiting)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"lemma"
-	"lemma/pgerr"
 	"lemma/slots"
 )
 
@@ -32,9 +30,13 @@ type settler struct {
 	slots     *slots.Slots // of calls of Loop that are made or not settled yet
 	open      atomic.Int32 // how many there are
 
-	apart    map[uuid.UUID]time.Time // workspaces whose rows were locked, until when they are settled apart
-	isApart  bool                    // one of the writers settles some of those
-	wasApart bool                    // the last chunk was of one
+	apart      map[uuid.UUID]*apart // workspaces whose rows were locked
+	apartSlots *slots.Slots         // of their calls
+	tooOld     time.Duration        // since its claim, for which an answer of one waits at most
+	turns      int                  // chunks of workspaces apart
+	short      int                  // those since the last one that waited for apartWait
+	isApart    bool                 // one of the writers settles such a chunk
+	wasApart   bool                 // the last chunk was one
 }
 
 // settlement is a call that has ended, and the result of its settlement.
@@ -42,8 +44,8 @@ type settlement struct {
 	claimed
 	result      result
 	delay       time.Duration
-	held, ended bool // held: the lease was still this worker's
-	apart       int  // 0, or how many workspaces are settled apart, its own among them
+	held, ended bool          // held: the lease was still this worker's
+	apart       time.Duration // 0; of a workspace apart: for how long its chunk waits for a lock
 	err         error
 	done        func(*settlement) // called afterwards; it must not wait
 }
@@ -54,26 +56,7 @@ const (
 	gatherTime   = 20 * time.Millisecond // for which a chunk waits for more calls
 	maxUnsettled = 1024                  // calls of one process that are not settled yet; at this number no further call begins
 	maxOfOne     = maxUnsettled / 2      // of one workspace
-
-	lockWait  = 500 * time.Millisecond // how long a chunk waits for a row that another transaction has locked
-	apartWait = 3 * time.Second        // the chunks of all workspaces apart: transactions may lock a row by turns, but leases end
-	rowWait   = 20 * time.Millisecond  // each of its messages, when the chunk did not get the row
-	apartTime = 10 * time.Second       // how long a workspace is settled apart
 )
-
-func newSettlerSlots() *slots.Slots {
-	return slots.New(slots.Limits{Process: maxUnsettled, Workspace: maxOfOne}, nil)
-}
-
-// begin waits until a call may begin. ended follows its settlement.
-func (s *settler) begin(ws uuid.UUID) (ended func()) {
-	leave, _ := s.slots.Await(context.Background(), slots.Resource{Workspace: ws}) // it waits for ever
-	s.open.Add(1)
-	return func() {
-		s.open.Add(-1)
-		leave()
-	}
-}
 
 // settle stores the result of a call: the message has ended, or is due again later.
 // It is not held if the lease has expired and another worker has the message; then
@@ -92,14 +75,19 @@ func (w *Webhooks) settle(ctx context.Context, m claimed, v result) *settlement 
 // settleSoon adds a call to those that are settled next, and does not wait.
 func (w *Webhooks) settleSoon(m claimed, v result, done func(*settlement)) {
 	one := &settlement{claimed: m, result: v, delay: w.delay(m.Attempts, v), done: done}
-	s := &w.settler
+	s := w.settler
 	s.mu.Lock()
 	s.waiting = append(s.waiting, one)
 	start := s.writers < settlers && !s.gathering
 	if start {
 		s.writers++
 	}
+	var over []*settlement
+	if s.apart[m.WorkspaceID] != nil {
+		over = s.excess()
+	}
 	s.mu.Unlock()
+	putOff(over)
 	w.reached("waits for settlement")
 	if start {
 		go w.settleWaiting()
@@ -117,7 +105,7 @@ func (w *Webhooks) settleWaiting() {
 			return
 		}
 		w.settleTogether(chunk)
-		w.settler.ended(chunk)
+		putOff(w.settler.ended(chunk))
 		for _, one := range chunk {
 			one.done(one)
 		}
@@ -150,111 +138,6 @@ func (s *settler) next() (chunk []*settlement, another bool) {
 		another = true
 	}
 	return chunk, another
-}
-
-// take removes the next chunk: of workspaces whose rows are not locked, or of one whose rows were, by turns.
-// One writer at most settles the latter, so that the other one waits for no lock of theirs.
-func (s *settler) take(now time.Time) []*settlement {
-	maps.DeleteFunc(s.apart, func(_ uuid.UUID, until time.Time) bool { return now.After(until) })
-	var locked uuid.UUID
-	some, others := false, false
-	for _, one := range s.waiting {
-		if _, apart := s.apart[one.WorkspaceID]; !apart {
-			others = true
-		} else if !some {
-			locked, some = one.WorkspaceID, true
-		}
-	}
-	ofLocked := some && !s.isApart && (!others || !s.wasApart)
-	var chunk []*settlement
-	s.waiting = slices.DeleteFunc(s.waiting, func(one *settlement) bool {
-		_, apart := s.apart[one.WorkspaceID]
-		if len(chunk) == settleChunk || apart != ofLocked || apart && one.WorkspaceID != locked {
-			return false
-		}
-		chunk = append(chunk, one)
-		return true
-	})
-	s.wasApart = ofLocked
-	s.isApart = s.isApart || ofLocked
-	for _, one := range chunk {
-		if one.apart = 0; ofLocked {
-			one.apart = len(s.apart)
-		}
-	}
-	return chunk
-}
-
-// ended follows the settlement of a chunk.
-func (s *settler) ended(chunk []*settlement) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if chunk[0].apart > 0 {
-		s.isApart = false
-	}
-	for _, one := range chunk {
-		if isLocked(one.err) {
-			if s.apart == nil {
-				s.apart = map[uuid.UUID]time.Time{}
-			}
-			s.apart[one.WorkspaceID] = time.Now().Add(apartTime)
-		}
-	}
-}
-
-// isLocked reports that another transaction had a row locked (lock_not_available).
-func isLocked(err error) bool { return pgerr.Is(err, "55P03") }
-
-// settleTogether settles a chunk. If it fails, each message is settled alone, so that one
-// cannot fail the others. They have one time limit together: those behind them wait. If rows are locked,
-// which a long transaction of a workspace may do, each workspace is settled by itself first.
-func (w *Webhooks) settleTogether(chunk []*settlement) {
-	wait := lockWait
-	if n := chunk[0].apart; n > 0 {
-		wait = max(rowWait, apartWait/time.Duration(n)) // 0 would wait for ever
-	}
-	err := w.settleAll(context.Background(), chunk, wait)
-	parts := [][]*settlement{chunk}
-	if isLocked(err) {
-		parts = byWorkspace(chunk)
-	}
-	for _, part := range parts {
-		if len(parts) > 1 {
-			err = w.settleAll(context.Background(), part, rowWait)
-		}
-		w.settleApart(part, err)
-	}
-}
-
-// settleApart settles messages one by one that could not be settled together.
-func (w *Webhooks) settleApart(part []*settlement, err error) {
-	within, wait := settleTime, settleTime
-	if isLocked(err) {
-		within, wait = lockWait/time.Duration(max(1, part[0].apart)), rowWait
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	for _, one := range part {
-		if one.err = err; err == nil || len(part) == 1 {
-			continue
-		}
-		if alone := w.settleAll(ctx, []*settlement{one}, wait); alone == nil || ctx.Err() == nil {
-			one.err = alone
-		}
-	}
-}
-
-func byWorkspace(chunk []*settlement) (parts [][]*settlement) {
-	at := map[uuid.UUID]int{}
-	for _, one := range chunk {
-		i, known := at[one.WorkspaceID]
-		if !known {
-			i = len(parts)
-			at[one.WorkspaceID], parts = i, append(parts, nil)
-		}
-		parts[i] = append(parts[i], one)
-	}
-	return parts
 }
 
 // settleAll settles messages in one transaction, with the effects of their end. It waits for a locked row for

@@ -8,10 +8,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
 
-	"lemma"
 	"lemma/pgtest"
-	"lemma/slots"
 )
 
 // lockedBy makes settlements of a workspace wait for a lock, as for an enrollment that a transaction has locked,
@@ -57,7 +56,7 @@ func TestALockOfOneWorkspace(t *testing.T) {
 			t.Errorf("of the other workspace: %v, %v", isOther, one.err)
 		}
 	}
-	if _, apart := b.settler.apart[b.Workspace]; !apart || len(b.settler.apart) != 1 || len(b.settled.list()) != 1 {
+	if b.settler.apart[b.Workspace] == nil || len(b.settler.apart) != 1 || len(b.settled.list()) != 1 {
 		t.Errorf("apart: %v, settled: %v", b.settler.apart, b.settled.list())
 	}
 	release()
@@ -65,40 +64,6 @@ func TestALockOfOneWorkspace(t *testing.T) {
 	for _, one := range chunk {
 		if one.err != nil {
 			t.Error(one.err)
-		}
-	}
-}
-
-// A chunk of a workspace apart keeps its place among the transactions that wait for a lock for longer.
-func TestAChunkApartWaitsForItsTurn(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	b.written()
-	taken, err := b.claim(t.Context())
-	b.Must(err)
-	one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: 1}
-	release := b.lockedBy(b.Workspace)
-	time.AfterFunc(lockWait+200*time.Millisecond, release)
-	if b.settleTogether([]*settlement{one}); one.err != nil {
-		t.Error(one.err)
-	}
-}
-
-// Many workspaces apart share the time for which one waits, so that none waits for its turn until the leases end.
-func TestWorkspacesApartShareTheWait(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	var waits string
-	b.OnSettled(func(ctx context.Context, tx pgx.Tx, _ []Outcome) error {
-		return tx.QueryRow(ctx, `show lock_timeout`).Scan(&waits)
-	})
-	for apart, want := range map[int]string{1: "3s", 100: "30ms", 100_000: "20ms"} {
-		b.written()
-		taken, err := b.claim(t.Context())
-		b.Must(err)
-		one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: apart}
-		if b.settleTogether([]*settlement{one}); one.err != nil || waits != want {
-			t.Errorf("of %d: %q, %v", apart, waits, one.err)
 		}
 	}
 }
@@ -128,11 +93,16 @@ func TestALockOfOneEnrollment(t *testing.T) {
 func TestAnAnswerOutlastsALock(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
+	registry := prometheus.NewRegistry()
+	b.metrics = NewMetrics(registry)
 	b.written()
 	release := b.lockedBy(b.Workspace)
 	b.run(b.Webhooks, 1)
 	if state, _, status, attempts, wait := b.row(); state != "pending" || status != 200 || attempts != 1 || wait > lockedAgain {
 		t.Errorf("%s, %d, %d attempts, again in %s", state, status, attempts, wait)
+	}
+	if n := counted(t, registry, "lemma_webhook_answers_kept_total"); n != 1 {
+		t.Errorf("%v answers are kept", n)
 	}
 	release()
 	b.due()
@@ -169,86 +139,5 @@ func TestALockDoesNotShortenABackOff(t *testing.T) {
 	b.run(b.Webhooks, 1)
 	if state, _, status, attempts, wait := b.row(); state != "pending" || status != 503 || attempts != 1 || wait < 45*time.Minute {
 		t.Errorf("%s, %d, %d attempts, again in %s", state, status, attempts, wait)
-	}
-}
-
-// Another writer settles the rest while one settles a workspace apart.
-func TestAWriterBesideAWorkspaceApart(t *testing.T) {
-	t.Parallel()
-	locked, free := lemma.NewID(), lemma.NewID()
-	s := &settler{writers: 1, apart: map[uuid.UUID]time.Time{locked: time.Now().Add(time.Minute)}}
-	for _, ws := range []uuid.UUID{locked, free} {
-		s.waiting = append(s.waiting, &settlement{claimed: claimed{WorkspaceID: ws}})
-	}
-	if chunk, another := s.next(); len(chunk) != 1 || chunk[0].apart != 1 || !another || s.writers != 2 {
-		t.Errorf("%d, another: %v, %d writers", len(chunk), another, s.writers)
-	}
-	if chunk, another := s.next(); len(chunk) != 1 || chunk[0].apart != 0 || another || s.writers != 2 {
-		t.Errorf("then %d, another: %v, %d writers", len(chunk), another, s.writers)
-	}
-	if chunk, another := s.next(); len(chunk) != 0 || another || s.writers != 1 {
-		t.Errorf("then %d, another: %v, %d writers", len(chunk), another, s.writers)
-	}
-}
-
-// A workspace whose answers cannot be settled leaves calls to others.
-func TestUnsettledCallsOfOneWorkspace(t *testing.T) {
-	t.Parallel()
-	s := &settler{slots: newSettlerSlots()}
-	busy := lemma.NewID()
-	var ended []func()
-	for range maxOfOne {
-		ended = append(ended, s.begin(busy))
-	}
-	none, cancel := context.WithCancel(t.Context())
-	cancel() // nothing waits
-	if _, err := s.slots.Await(none, slots.Resource{Workspace: busy}); err == nil {
-		t.Error("a further call of the workspace begins")
-	}
-	if _, err := s.slots.Await(none, slots.Resource{Workspace: lemma.NewID()}); err != nil {
-		t.Error("no call of another workspace begins")
-	}
-	ended[0]()
-	s.begin(busy)()
-	if n := s.open.Load(); n != maxOfOne-1 {
-		t.Errorf("%d are open", n)
-	}
-}
-
-// Messages of workspaces whose rows were locked are settled by one writer, in chunks of their own.
-func TestChunksOfLockedWorkspaces(t *testing.T) {
-	t.Parallel()
-	locked, another, free := lemma.NewID(), lemma.NewID(), lemma.NewID()
-	now := time.Now()
-	s := &settler{apart: map[uuid.UUID]time.Time{locked: now.Add(time.Second), another: now.Add(time.Second)}}
-	names := map[uuid.UUID]byte{locked: 'l', another: 'a', free: 'f'}
-	add := func(all ...uuid.UUID) {
-		for _, ws := range all {
-			s.waiting = append(s.waiting, &settlement{claimed: claimed{WorkspaceID: ws}})
-		}
-	}
-	take := func(at time.Time) string {
-		var text []byte
-		for _, one := range s.take(at) {
-			text = append(text, names[one.WorkspaceID])
-		}
-		return string(text)
-	}
-	add(locked, free, another, locked, free)
-	for i, want := range []string{"ll", "ff", ""} { // the writer of the first chunk has not ended
-		if got := take(now); got != want {
-			t.Errorf("chunk %d is %q, want %q", i, got, want)
-		}
-	}
-	s.isApart = false
-	add(free)
-	for i, want := range []string{"a", "f"} {
-		if got := take(now); got != want {
-			t.Errorf("later chunk %d is %q, want %q", i, got, want)
-		}
-	}
-	add(locked, free)
-	if got := take(now.Add(2 * time.Second)); got != "lf" {
-		t.Errorf("when none is apart any more: %q", got)
 	}
 }

@@ -121,7 +121,7 @@ type Webhooks struct {
 	limiter  *limiter
 	buffers  buffers
 	bodies   bodies
-	settler  settler
+	settler  *settler
 	wake     chan struct{}
 	rotation rotation
 	keyrings keyrings
@@ -136,9 +136,9 @@ type Webhooks struct {
 // New returns Webhooks. Without Log and Metrics both are discarded.
 func New(d Deps, o Options) *Webhooks {
 	o = o.withDefaults()
-	w := &Webhooks{pool: d.Pool, box: d.Box, log: d.Log, metrics: d.Metrics, options: o,
-		limiter: newLimiter(o.Workers, o.PerEndpoint, o.PerWorkspace),
-		settler: settler{slots: newSettlerSlots()}, wake: make(chan struct{}, 1),
+	settler := newSettler(o.Lease)
+	w := &Webhooks{pool: d.Pool, box: d.Box, log: d.Log, metrics: d.Metrics, options: o, settler: settler,
+		limiter: newLimiter(o.Workers, o.PerEndpoint, o.PerWorkspace, settler.isFull), wake: make(chan struct{}, 1),
 		settling: settlingTime, cleanPage: cleanPage}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)

@@ -16,6 +16,8 @@ type Metrics struct {
 	Cancelled *prometheus.CounterVec
 	Sources   *prometheus.CounterVec
 	Failures  *prometheus.CounterVec
+	Left      *prometheus.CounterVec
+	Compared  prometheus.Counter
 	chunks    prometheus.Histogram
 	chunkSize prometheus.Histogram
 }
@@ -42,13 +44,18 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			[]string{"limit"}),
 		Failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_failures_total",
 			Help: "Failed work on flows that is retried, by kind of work."}, []string{"work"}),
+		Left: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "lemma_flow_left_total",
+			Help: "Due enrollments that a chunk left to the next one, by limit: memory, time."}, []string{"limit"}),
+		Compared: prometheus.NewCounter(prometheus.CounterOpts{Name: "lemma_flow_comparisons_limited_total",
+			Help: "How often a profile's triggers were compared with its newest 1,000 enrollments only, since the flow's recurrence had changed."}),
 		chunks: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_seconds",
 			Help: "Time to advance one chunk of enrollments.", Buckets: prometheus.ExponentialBuckets(0.002, 2, 14)}),
 		chunkSize: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "lemma_flow_chunk_enrollments", Help: "Enrollments in a chunk.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 6)}),
 	}
 	if r != nil {
-		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Blocked, m.Conflicts, m.Cancelled, m.Sources, m.Failures, m.chunks, m.chunkSize)
+		r.MustRegister(m.Events, m.Triggers, m.Steps, m.Blocked, m.Conflicts, m.Cancelled, m.Sources, m.Failures, m.Left, m.Compared,
+			m.chunks, m.chunkSize)
 	}
 	return m
 }

@@ -50,7 +50,7 @@ func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution, b
 	_, err := pgx.ForEachRow(rows, []any{&key, &name, &id, &at, &received, &properties}, func() error {
 		for _, t := range waiting[key.Bytes] {
 			if properties == nil {
-				t.leaveForNextChunk()
+				t.leaveForNextChunk(leftForMemory)
 				continue
 			}
 			t.matchedData = eventFact(name, id, at, *properties)
@@ -63,7 +63,7 @@ func (e *Evaluator) readMatchedEvents(ctx context.Context, execs []*Execution, b
 	})
 	for _, some := range waiting { // also if the event was deleted since, after its retention
 		for _, t := range some {
-			if t.matchedData == nil && !t.Left {
+			if t.matchedData == nil && t.LeftFor == "" {
 				t.matchedData = eventFact(t.awaits, "", *t.waitingSince, "{}")
 			}
 		}
@@ -83,13 +83,13 @@ func (e *Evaluator) findEvents(ctx context.Context, execs []*Execution, b *budge
 	s := e.search(e.pool, e.cfg.EventTime-b.searched)
 	left, err := s.firstAccepted(ctx, asked, func(t *Execution, _ uuid.UUID, event *fact, received time.Time) {
 		if !b.take(needMatchedEvent, event) {
-			t.leaveForNextChunk()
+			t.leaveForNextChunk(leftForMemory)
 			return
 		}
 		t.matchedData, t.Arrived = event, received
 	})
 	for _, t := range left {
-		t.leaveForNextChunk()
+		t.leaveForNextChunk(leftForTime)
 	}
 	b.searched += s.spent()
 	return err
@@ -119,10 +119,10 @@ func (e *Evaluator) FindMissedEvents(ctx context.Context, tx pgx.Tx, moved []*Ex
 		return nil, err
 	}
 	for _, t := range left {
-		t.leaveForNextChunk()
+		t.leaveForNextChunk(leftForTime)
 	}
 	for _, t := range execs {
-		if !t.Left && t.MatchedEvent == nil && t.Until.Before(t.Now) {
+		if t.LeftFor == "" && t.MatchedEvent == nil && t.Until.Before(t.Now) {
 			t.Until, t.Arrived, t.Overdue = t.Now, t.Until, true
 		}
 	}

@@ -54,16 +54,22 @@ func (t *Execution) messages() (n int) {
 	return n
 }
 
+// The limits of a chunk for which executions are left for the next one.
+const (
+	leftForMemory = "memory"
+	leftForTime   = "time"
+)
+
 // leaveForNextChunk leaves an execution as it was read.
-func (t *Execution) leaveForNextChunk() {
+func (t *Execution) leaveForNextChunk(limit string) {
 	*t = *t.asRead()
-	t.Left = true
+	t.LeftFor = limit
 }
 
 // Evaluated are the executions that were not left for the next chunk.
 func Evaluated(all []*Execution) (done []*Execution) {
 	for _, t := range all {
-		if !t.Left {
+		if t.LeftFor == "" {
 			done = append(done, t)
 		}
 	}

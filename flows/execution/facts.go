@@ -33,7 +33,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, all []*Execution) error {
 				break
 			}
 			if i > 0 && b.spent() {
-				t.leaveForNextChunk()
+				t.leaveForNextChunk(leftForMemory)
 				continue
 			}
 			begun, before := time.Now(), t.size()
@@ -97,7 +97,7 @@ func (e *Evaluator) readProfiles(ctx context.Context, execs []*Execution, b *bud
 func (e *Evaluator) readRows(ctx context.Context, r *Route, execs []*Execution, b *budget) error {
 	if b.left(needProfile) == 0 {
 		for _, t := range execs {
-			t.leaveForNextChunk()
+			t.leaveForNextChunk(leftForMemory)
 		}
 		return nil
 	}
@@ -113,7 +113,7 @@ func (e *Evaluator) readRows(ctx context.Context, r *Route, execs []*Execution, 
 	b.facts[needProfile] += found.Bytes
 	for _, t := range execs {
 		if found.Left[t.ProfileKey] {
-			t.leaveForNextChunk()
+			t.leaveForNextChunk(leftForMemory)
 			continue
 		}
 		row, there := found.Rows[t.ProfileKey]
@@ -141,7 +141,7 @@ func (e *Evaluator) readTriggers(ctx context.Context, execs []*Execution, b *bud
 		case !there:
 			t.trigger = given(map[string]any{})
 		case data == nil:
-			t.leaveForNextChunk()
+			t.leaveForNextChunk(leftForMemory)
 		default:
 			t.trigger = triggerFact(*data)
 			b.facts[needTrigger] += t.trigger.size
@@ -157,8 +157,12 @@ func (e *Evaluator) readEvents(ctx context.Context, execs []*Execution, b *budge
 		names := r.eventsRead()
 		for n := max(1, firstSums/max(1, len(names))); len(some) > 0; {
 			if b.counted > 0 && (b.counted >= e.cfg.EventTime || b.left(needEvents) == 0) {
+				limit := leftForTime
+				if b.left(needEvents) == 0 {
+					limit = leftForMemory
+				}
 				for _, t := range some {
-					t.leaveForNextChunk()
+					t.leaveForNextChunk(limit)
 				}
 				break
 			}
@@ -237,7 +241,7 @@ func (e *Evaluator) sumUp(ctx context.Context, execs []*Execution, names []strin
 		return nil
 	})
 	for t := range left {
-		t.leaveForNextChunk()
+		t.leaveForNextChunk(leftForMemory)
 	}
 	return err
 }

@@ -217,7 +217,7 @@ func (s *search) readPage(ctx context.Context, asked []*question, page int, acce
 		switch stopped = stopped || s.evaluated >= s.most; {
 		case a.found:
 			return nil
-		case stopped:
+		case stopped && !received.Equal(a.after): // the next page begins after those of one time
 			a.skipped++
 			return nil
 		}

@@ -13,6 +13,7 @@ import (
 	"lemma/flows"
 	"lemma/flows/enrollment"
 	"lemma/flows/execution"
+	"lemma/flows/flowstest"
 )
 
 const waitsForFive = `{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"first","nodes":{
@@ -44,6 +45,9 @@ func TestWaitsWithManyEvents(t *testing.T) {
 				}
 				_, err := b.RunOnce(bg)
 				b.Must(err)
+				if pass == 1 {
+					b.wantLeft("time", 3)
+				}
 				now := b.Count(`select count(*) from enrollments where workspace_id = $1 and flow_id = $2 and ended_at is not null`, b.Workspace, flow)
 				if pass < accepted && now > 0 || now > ended+1 {
 					t.Errorf("%d have ended after %d chunks, %d before", now, pass, ended)
@@ -189,6 +193,29 @@ func TestSearchesThatTheTimeEnds(t *testing.T) {
 			t.Errorf("%d searches are remembered", n)
 		}
 	}
+}
+
+// wantLeft checks how many enrollments were left to the next chunk for a limit.
+func (b *bundle) wantLeft(limit string, want float64) {
+	b.T.Helper()
+	if got := flowstest.Counted(b.Metrics.Left.WithLabelValues(limit)); got != want {
+		b.T.Errorf("%v are left for %s, want %v", got, limit, want)
+	}
+}
+
+// When the time is over among events of one time, all of them are searched: the next chunk begins after that time.
+func TestEventsOfOneTimeAreSearchedTogether(t *testing.T) {
+	b := setup(t, 2, func(c *flows.Config) { c.EventTime = 1 })
+	b.Live(waitsForFive)
+	b.RecordOfAll(2, "go")
+	b.Settle()
+	b.Pass(2 * time.Hour)
+	b.inOneShard()
+	b.missed(20, 21) // the order of events of one time is not known: so one profile's first is accepted, and one's last
+	b.Exec(`update trigger_events set received_at = (select max(received_at) from trigger_events where name = 'bought'),
+		properties = case when source_id in ('c1-1', 'c2-20') then '{"n":5}' else '{"n":0}' end where name = 'bought'`)
+	b.Settle()
+	b.WantCount(2, `select count(*) from enrollments where workspace_id = $1 and node = 'bought'`, b.Workspace)
 }
 
 // missed inserts events of all profiles since their enrollments became due, or began to wait. Those from one place

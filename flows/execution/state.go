@@ -60,7 +60,7 @@ type Execution struct {
 	entered  *entry
 	Overdue  bool // Until is now, since the wait was over at Arrived, before a worker read it
 	Blocked  string
-	Left     bool // it was left for the next chunk, and is as it was read
+	LeftFor  string // the limit for which it was left for the next chunk; then it is as it was read
 	Log      []Logged
 	Sends    []Sending
 	Calls    []Call

@@ -279,7 +279,7 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 		return nil, reading{}, []lemma.Field{located(pointer, "expression_cost", "lists, maps and optional values are nested too deep", at)}
 	}
 	checked, issues := check(env, parsed)
-	if issues.Err() != nil {
+	if len(issues.Errors()) > 0 {
 		return nil, reading{}, faultsOf(p, pointer, expression, issues)
 	}
 	read := c.read(checked)

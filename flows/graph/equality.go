@@ -6,22 +6,25 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/overloads"
 )
 
 // unequal is the checker's message about two values of different types that are compared with ==, != or in.
-var unequal = regexp.MustCompile(`^found no matching overload for '(?:_==_|_!=_|@in)' applied to '\(([^,]*), ([^,]*)\)'`)
+var unequal = regexp.MustCompile(`^found no matching overload for '(_==_|_!=_|@in)' applied to '\(([^,]*), ([^,]*)\)'`)
 
 var numbers = map[string]bool{"int": true, "uint": true, "double": true, "wrapper(int)": true, "wrapper(double)": true}
 
 // check type-checks an expression. CEL orders numbers of different types, but allows ==, != and in for two of
 // one type only. Here they compare numbers by value as well: the left one is checked as a value of any type.
+// The checker reports 100 faults at a time; Err, which writes all of them as a text, would take far longer.
 func check(env *cel.Env, parsed *cel.Ast) (*cel.Ast, *cel.Issues) {
-	checked, issues := env.Check(parsed)
-	if issues.Err() == nil || !asAnyType(parsed.NativeRep(), comparedNumbers(issues)) {
-		return checked, issues
+	for {
+		checked, issues := env.Check(parsed)
+		if len(issues.Errors()) == 0 || !asAnyType(parsed.NativeRep(), comparedNumbers(issues)) {
+			return checked, issues
+		}
 	}
-	return env.Check(parsed)
 }
 
 // comparedNumbers are the ids of comparisons that fail only since their numbers have different types.
@@ -29,19 +32,23 @@ func comparedNumbers(issues *cel.Issues) map[int64]bool {
 	ids := map[int64]bool{}
 	for _, e := range issues.Errors() {
 		found := unequal.FindStringSubmatch(e.Message)
-		if found != nil && numbers[found[1]] && numbers[elementOf(found[2])] {
+		if found != nil && numbers[found[2]] && numbers[compared(found[1], found[3])] {
 			ids[e.ExprID] = true
 		}
 	}
 	return ids
 }
 
-// elementOf is the type of the elements of a list, and another type itself.
-func elementOf(name string) string {
-	if inList, isList := strings.CutPrefix(name, "list("); isList {
-		return strings.TrimSuffix(inList, ")")
+// compared is the type of the values that an operator compares with the first operand: for in, those of a list.
+func compared(operator, second string) string {
+	if operator != operators.In {
+		return second
 	}
-	return name
+	inList, isList := strings.CutPrefix(second, "list(")
+	if !isList {
+		return ""
+	}
+	return strings.TrimSuffix(inList, ")")
 }
 
 // asAnyType writes dyn() around the first operand of some calls. It reports whether it has changed anything.

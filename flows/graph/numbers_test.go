@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -103,6 +104,27 @@ func TestNumbersOfDifferentTypesWorkTogether(t *testing.T) {
 		vars := Vars{Profile: object(t, `{"age": 40, "balance": 2.5}`), Trigger: object(t, `{"properties": {"n": 2}}`), Now: noon}
 		if got, err := mustCompile(t, columns, expression).Eval(vars); !got || err != nil {
 			t.Errorf("%s: %v, %v", expression, got, err)
+		}
+	}
+}
+
+// The checker reports 100 faults at a time, and there may be more comparisons.
+func TestManyNumbersOfDifferentTypes(t *testing.T) {
+	t.Parallel()
+	expression := strings.Repeat(`profile.balance==5||`, 101) + `profile.balance==2.5`
+	got, err := mustCompile(t, []Column{{"balance", "number"}}, expression).Eval(Vars{Profile: object(t, `{"balance": 2.5}`), Now: noon})
+	if !got || err != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// A number and a list are compared with in only.
+func TestNumbersAndLists(t *testing.T) {
+	t.Parallel()
+	for _, expression := range []string{`profile.balance == [1, 2]`, `profile.balance != [1]`, `profile.balance in 5`} {
+		_, _, faults := newCompiler([]Column{{"balance", "number"}}).compile(everywhere, "/if", expression)
+		if len(faults) != 1 || !strings.Contains(faults[0].Detail, "number (double)") {
+			t.Errorf("%s: %v", expression, faults)
 		}
 	}
 }

@@ -44,6 +44,8 @@ func Repeated(ctx context.Context, q enrollment.Querier, ws uuid.UUID, asked []R
 type comparison struct {
 	known map[enrolled]map[uuid.UUID]Earlier // by the keys that they would have now
 	kept  int                                // keys in known
+	// How many profiles may have older enrollments, which were not read.
+	limited int
 }
 
 // enrolled is a profile in a flow.
@@ -158,8 +160,12 @@ func (c *comparison) read(ctx context.Context, q enrollment.Querier, ws uuid.UUI
 	var named bool
 	var at time.Time
 	var data []byte
+	read := map[int]int{}
 	_, err := pgx.ForEachRow(rows, []any{&i, &id, &named, &at, &data}, func() error {
 		a := &asked[i]
+		if read[i]++; read[i] == mostCompared {
+			c.limited++
+		}
 		if key, ok := keyNow(a.Graph, a.ProfileKey, at, data); ok {
 			of := c.known[enrolled{a.FlowID, a.ProfileKey}]
 			if _, newer := of[key]; !newer {
@@ -233,9 +239,10 @@ func (t *transaction) refuseRepeated(ctx context.Context, pending []*candidate) 
 	if len(compared) == 0 {
 		return pending, nil
 	}
-	begun := time.Now()
+	begun, limited := time.Now(), t.comparison.limited
 	found, err := t.comparison.repeated(ctx, t.tx, t.ws, asked)
 	t.evaluated += time.Since(begun)
+	t.metrics.Compared.Add(float64(t.comparison.limited - limited))
 	if err != nil {
 		return nil, err
 	}

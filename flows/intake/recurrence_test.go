@@ -285,6 +285,9 @@ func TestATriggerIsComparedWithTheNewest(t *testing.T) {
 	if reads != 1 {
 		t.Errorf("the earlier enrollments were read %d times", reads)
 	}
+	if counted := flowstest.Counted(n.Metrics.Compared); counted != 1 {
+		t.Errorf("%v comparisons are limited", counted)
+	}
 	newer(1)
 	if got := b.RecordEvent("c1", "go", order).Results[0]; got.Outcome != enrollment.Enrolled {
 		t.Errorf("beyond the newest: %+v", got)

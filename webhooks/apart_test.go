@@ -1,0 +1,378 @@
+package webhooks
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"lemma"
+	"lemma/slots"
+)
+
+// apartNow is a settler of workspaces that are settled apart.
+func apartNow(all ...uuid.UUID) *settler {
+	s := newSettler(time.Minute)
+	for _, ws := range all {
+		s.apart[ws] = &apart{until: time.Now().Add(apartTime)}
+	}
+	return s
+}
+
+// wait adds an answer of each workspace to those that wait.
+func (s *settler) wait(all ...uuid.UUID) {
+	for _, ws := range all {
+		s.waiting = append(s.waiting, &settlement{claimed: claimed{WorkspaceID: ws, since: time.Now()}})
+	}
+}
+
+// Workspaces whose answers cannot be settled leave calls to others, however many they are.
+func TestUnsettledCallsOfWorkspacesApart(t *testing.T) {
+	t.Parallel()
+	one, another := lemma.NewID(), lemma.NewID()
+	s := apartNow(one, another)
+	var ended []func()
+	begin := func(ws uuid.UUID) (may bool) {
+		end, may := s.begin(ws)
+		if may {
+			ended = append(ended, end)
+		}
+		return may
+	}
+	for range maxApart / 2 {
+		if !begin(one) || !begin(another) {
+			t.Fatal("a call does not begin")
+		}
+	}
+	if begin(one) || !s.isFull(one) || !s.isFull(another) {
+		t.Error("a further call of a workspace apart begins")
+	}
+	for range maxUnsettled - maxApart {
+		if free := lemma.NewID(); s.isFull(free) || !begin(free) {
+			t.Fatal("a call of another workspace does not begin")
+		}
+	}
+	for _, end := range ended {
+		end()
+	}
+	if n := s.open.Load(); n != 0 || s.isFull(one) || !begin(one) {
+		t.Errorf("%d are open", n)
+	}
+}
+
+// A workspace apart whose calls may not begin leaves those of the process to others: its messages are given back, and
+// not claimed.
+func TestAFullWorkspaceApartIsNotClaimed(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, _ := b.endpoint("/hook")
+	b.write(b.message(e), b.message(e), b.message(e))
+	taken, err := b.claimMore(t.Context(), b.Workspace, e.ID, 3, 1<<20)
+	b.Must(err)
+	s := b.settler
+	s.apart[b.Workspace] = &apart{until: time.Now().Add(time.Minute)}
+	var ended []func()
+	for range maxApart {
+		end, _ := s.begin(b.Workspace)
+		ended = append(ended, end)
+	}
+	buf := b.buffers.acquire(e.ID)
+	b.buffers.add(buf, b.Workspace, taken[1:])
+	b.limiter.acquire(b.Workspace, e.ID)
+	var calls sync.WaitGroup
+	b.serve(t.Context(), &calls, b.buffers.begin(taken[0]), buf)
+	if n := b.Count(`select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`); n != 3 || len(b.receiver.all()) > 0 {
+		t.Errorf("%d of 3 are given back, %d called", n, len(b.receiver.all()))
+	}
+	if b.buffers.bytes != 0 || b.limiter.all != 0 {
+		t.Errorf("%d bytes and %d calls are counted", b.buffers.bytes, b.limiter.all)
+	}
+	if n := b.limiter.spare(b.Workspace, e.ID); n != 0 || b.limiter.tryAcquire(b.Workspace, e.ID) {
+		t.Errorf("%d calls are spare", n)
+	}
+	b.run(b.Webhooks, 0)
+	ended[0]()
+	b.run(b.Webhooks, 3)
+}
+
+// When a workspace becomes apart, those of its answers are put off for which there is no place among workspaces apart.
+func TestAnswersBeyondThoseOfWorkspacesApartArePutOff(t *testing.T) {
+	t.Parallel()
+	one, another, free := lemma.NewID(), lemma.NewID(), lemma.NewID()
+	s := apartNow(another)
+	off := map[uuid.UUID]int{}
+	add := func(ws uuid.UUID, n int) {
+		for range n {
+			s.waiting = append(s.waiting, &settlement{claimed: claimed{WorkspaceID: ws, since: time.Now()}, done: func(o *settlement) {
+				if off[ws]++; !isLocked(o.err) || afterLock(o.err) > apartTime {
+					t.Errorf("%v, again in %s", o.err, afterLock(o.err))
+				}
+			}})
+		}
+	}
+	add(another, 10)
+	add(one, maxApart)
+	add(free, settleChunk)
+	putOff(s.ended([]*settlement{{claimed: claimed{WorkspaceID: one}, err: errPutOff}}))
+	if off[one] != 10 || len(off) != 1 || len(s.waiting) != maxApart+settleChunk {
+		t.Errorf("put off %v, %d wait", off, len(s.waiting))
+	}
+}
+
+// What waits for long is put off, before its lease ends.
+func TestAnswersThatWaitForLongArePutOff(t *testing.T) {
+	t.Parallel()
+	locked, free := lemma.NewID(), lemma.NewID()
+	s := apartNow(locked)
+	s.wait(locked, locked, free)
+	for _, one := range []*settlement{s.waiting[1], s.waiting[2]} {
+		one.since = time.Now().Add(-31 * time.Second)
+	}
+	over := s.ended([]*settlement{{claimed: claimed{WorkspaceID: lemma.NewID()}}})
+	if len(over) != 1 || over[0].WorkspaceID != locked || len(s.waiting) != 2 {
+		t.Errorf("%d are put off, %d wait", len(over), len(s.waiting))
+	}
+}
+
+// An answer of a workspace apart is put off when enough others wait, and settled later without another call.
+func TestAnAnswerIsPutOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.written()
+	s := b.settler
+	s.mu.Lock()
+	s.apart[b.Workspace] = &apart{until: time.Now().Add(time.Minute)}
+	s.writers = settlers // they are busy
+	for range maxApart {
+		s.wait(b.Workspace)
+	}
+	s.mu.Unlock()
+	b.run(b.Webhooks, 1)
+	if state, _, status, attempts, wait := b.row(); state != "pending" || status != 200 || attempts != 1 || wait > apartTime {
+		t.Errorf("%s, %d, %d attempts, again in %s", state, status, attempts, wait)
+	}
+	s.mu.Lock()
+	s.waiting, s.writers = nil, 0
+	s.mu.Unlock()
+	b.due()
+	b.run(b.Webhooks, 1)
+	if n := len(b.receiver.all()); n != 1 || len(b.settled.list()) != 1 {
+		t.Errorf("%d calls, %d settled", n, len(b.settled.list()))
+	}
+}
+
+// Enrollments that are locked for long do not keep other answers of their workspace from being settled, however many
+// workspaces are apart.
+func TestLockedEnrollmentsOfAWorkspaceApart(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	e, _ := b.endpoint("/hook")
+	locked := map[uuid.UUID]bool{}
+	for i := range 16 {
+		m := b.message(e)
+		m.ID[0] = byte(i) // the locked ones come first in the order of ids
+		locked[m.EnrollmentID] = i < 8
+		b.write(m)
+	}
+	b.OnSettled(func(ctx context.Context, tx pgx.Tx, all []Outcome) error {
+		for _, o := range all {
+			if locked[o.EnrollmentID] {
+				_, err := tx.Exec(ctx, `select pg_sleep(0.02), set_config('lock_timeout', '1', true)`)
+				if err == nil {
+					_, err = tx.Exec(ctx, `do $$ begin raise exception using errcode = '55P03'; end $$`)
+				}
+				return err
+			}
+		}
+		return nil
+	})
+	for range 30 {
+		b.Exec(`update outbox set due_at = now(), waits = false where finished_at is null`)
+		taken, err := b.claimMore(context.Background(), b.Workspace, e.ID, 16, 1<<20)
+		b.Must(err)
+		var chunk []*settlement
+		for _, m := range taken {
+			chunk = append(chunk, &settlement{claimed: m, result: result{status: 200, final: true}, apart: rowWait})
+		}
+		if len(chunk) == 0 {
+			break
+		}
+		b.settleTogether(chunk)
+		for _, one := range chunk {
+			if one.err != nil {
+				b.Must(b.putBack(one.claimed, one.result, 0))
+			}
+		}
+	}
+	if n := b.Count(`select count(*) from outbox where status = 'delivered'`); n != 8 {
+		t.Errorf("%d of 8 are settled", n)
+	}
+}
+
+// A chunk of a workspace apart keeps its place among the transactions that wait for a lock for longer.
+func TestAChunkApartWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	b.written()
+	taken, err := b.claim(t.Context())
+	b.Must(err)
+	one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: apartWait}
+	release := b.lockedBy(b.Workspace)
+	time.AfterFunc(lockWait+200*time.Millisecond, release)
+	if b.settleTogether([]*settlement{one}); one.err != nil {
+		t.Error(one.err)
+	}
+}
+
+// Workspaces apart share a long wait for a lock, and each has it in its turn.
+func TestWorkspacesApartShareALongWait(t *testing.T) {
+	t.Parallel()
+	all := []uuid.UUID{lemma.NewID(), lemma.NewID(), lemma.NewID(), lemma.NewID()}
+	s := apartNow(all...)
+	waits := map[uuid.UUID][]time.Duration{}
+	var round time.Duration
+	for range 20 {
+		s.waiting = nil
+		s.wait(all...)
+		chunk := s.take(time.Now())
+		if len(chunk) != 1 {
+			t.Fatalf("%d of a chunk", len(chunk))
+		}
+		ws := chunk[0].WorkspaceID
+		waits[ws] = append(waits[ws], chunk[0].apart)
+		round += chunk[0].apart
+		s.ended(chunk)
+	}
+	for _, ws := range all {
+		if got := waits[ws]; len(got) != 5 || slices.Max(got) != apartWait || slices.Min(got) != apartWait/4 {
+			t.Errorf("one waits %v", got)
+		}
+	}
+	if round > 5*2*apartWait {
+		t.Errorf("five rounds last %s", round)
+	}
+	for range 2 {
+		s.waiting = nil
+		s.wait(all[0])
+		chunk := s.take(time.Now())
+		if len(chunk) != 1 || chunk[0].apart != apartWait {
+			t.Errorf("alone: %v", chunk)
+		}
+		s.ended(chunk)
+	}
+}
+
+// A workspace that becomes apart has its turn after those that wait for theirs.
+func TestAWorkspaceThatBecomesApartIsLast(t *testing.T) {
+	t.Parallel()
+	first, second, last := lemma.NewID(), lemma.NewID(), lemma.NewID()
+	s := apartNow(first, second)
+	s.wait(first, second)
+	s.ended(s.take(time.Now()))
+	s.ended([]*settlement{{claimed: claimed{WorkspaceID: last}, err: errPutOff}})
+	s.waiting = nil
+	s.wait(last, second)
+	if chunk := s.take(time.Now()); chunk[0].WorkspaceID != second {
+		t.Error("it is first")
+	}
+}
+
+// A chunk waits for a lock for as long as its turn says.
+func TestTheWaitForALock(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	var waits string
+	b.OnSettled(func(ctx context.Context, tx pgx.Tx, _ []Outcome) error {
+		return tx.QueryRow(ctx, `show lock_timeout`).Scan(&waits)
+	})
+	for apart, want := range map[time.Duration]string{0: "500ms", apartWait: "3s", rowWait: "20ms"} {
+		b.written()
+		taken, err := b.claim(t.Context())
+		b.Must(err)
+		one := &settlement{claimed: taken[0], result: result{status: 200, final: true}, apart: apart}
+		if b.settleTogether([]*settlement{one}); one.err != nil || waits != want {
+			t.Errorf("of %s: %q, %v", apart, waits, one.err)
+		}
+	}
+}
+
+// Another writer settles the rest while one settles a workspace apart.
+func TestAWriterBesideAWorkspaceApart(t *testing.T) {
+	t.Parallel()
+	locked, free := lemma.NewID(), lemma.NewID()
+	s := apartNow(locked)
+	s.writers = 1
+	s.wait(locked, free)
+	if chunk, another := s.next(); len(chunk) != 1 || chunk[0].apart != apartWait || !another || s.writers != 2 {
+		t.Errorf("%d, another: %v, %d writers", len(chunk), another, s.writers)
+	}
+	if chunk, another := s.next(); len(chunk) != 1 || chunk[0].apart != 0 || another || s.writers != 2 {
+		t.Errorf("then %d, another: %v, %d writers", len(chunk), another, s.writers)
+	}
+	if chunk, another := s.next(); len(chunk) != 0 || another || s.writers != 1 {
+		t.Errorf("then %d, another: %v, %d writers", len(chunk), another, s.writers)
+	}
+}
+
+// A workspace whose answers cannot be settled leaves calls to others.
+func TestUnsettledCallsOfOneWorkspace(t *testing.T) {
+	t.Parallel()
+	s := apartNow()
+	busy := lemma.NewID()
+	var ended []func()
+	for range maxOfOne {
+		end, _ := s.begin(busy)
+		ended = append(ended, end)
+	}
+	none, cancel := context.WithCancel(t.Context())
+	cancel() // nothing waits
+	if _, err := s.slots.Await(none, slots.Resource{Workspace: busy}); err == nil {
+		t.Error("a further call of the workspace begins")
+	}
+	if _, err := s.slots.Await(none, slots.Resource{Workspace: lemma.NewID()}); err != nil {
+		t.Error("no call of another workspace begins")
+	}
+	ended[0]()
+	end, _ := s.begin(busy)
+	end()
+	if n := s.open.Load(); n != maxOfOne-1 {
+		t.Errorf("%d are open", n)
+	}
+}
+
+// Messages of workspaces whose rows were locked are settled by one writer, in chunks of their own.
+func TestChunksOfLockedWorkspaces(t *testing.T) {
+	t.Parallel()
+	locked, another, free := lemma.NewID(), lemma.NewID(), lemma.NewID()
+	now := time.Now()
+	s := apartNow(locked, another)
+	names := map[uuid.UUID]byte{locked: 'l', another: 'a', free: 'f'}
+	take := func(at time.Time) string {
+		var text []byte
+		for _, one := range s.take(at) {
+			text = append(text, names[one.WorkspaceID])
+		}
+		return string(text)
+	}
+	s.wait(locked, free, another, locked, free)
+	for i, want := range []string{"ll", "ff", ""} { // the writer of the first chunk has not ended
+		if got := take(now); got != want {
+			t.Errorf("chunk %d is %q, want %q", i, got, want)
+		}
+	}
+	s.isApart = false
+	s.wait(free)
+	for i, want := range []string{"a", "f"} {
+		if got := take(now); got != want {
+			t.Errorf("later chunk %d is %q, want %q", i, got, want)
+		}
+	}
+	s.wait(locked, free)
+	if got := take(now.Add(2 * apartTime)); got != "lf" {
+		t.Errorf("when none is apart any more: %q", got)
+	}
+}
