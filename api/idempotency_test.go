@@ -103,11 +103,11 @@ func TestRefusalsAreReplayed(t *testing.T) {
 func TestLargeAnswersToSmallRequests(t *testing.T) {
 	b := setup(t)
 	w := b.world()
-	metadata := object{}
-	for i := range 20 {
-		metadata[strings.Repeat("k", 20)+string(rune('a'+i))] = strings.Repeat("v", 1_000)
+	headers := object{}
+	for i := range 24 {
+		headers["X-K"+string(rune('a'+i))] = strings.Repeat("v", 900)
 	}
-	in := w.newCampaign(object{"metadata": metadata})
+	in := w.newCampaign(object{"headers": headers})
 	campaign := b.do("POST", "/v1/campaigns", in, under("create")).is(201).id()
 	schedule := func(key, at string) answered {
 		return b.do("POST", "/v1/campaigns/"+campaign+"/schedule", object{"at": at}, under(key))

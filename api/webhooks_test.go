@@ -117,6 +117,39 @@ func TestAnEndpointSubscribes(t *testing.T) {
 	}
 }
 
+// Metadata has a bounded size wherever it is given.
+func TestLargeMetadataIsRefused(t *testing.T) {
+	b := setup(t)
+	w := b.world()
+	large := object{}
+	for i := range 18 {
+		large[string(rune('a'+i))] = strings.Repeat("v", 1_000)
+	}
+	selecting := object{}
+	for i := range 18 {
+		selecting[strings.Repeat(string(rune('a'+i)), 500)] = strings.Repeat("v", 500)
+	}
+	subscribed := object{"name": "events", "url": "https://events.shop.example",
+		"subscriptions": []object{{"types": []string{"campaign.started"}, "metadata": selecting}}}
+	for _, c := range []struct {
+		verb, path string
+		in         object
+		pointer    string
+	}{
+		{"POST", "/v1/campaigns", w.newCampaign(object{"metadata": large}), "/metadata"},
+		{"PATCH", "/v1/campaigns/" + w.campaign, object{"metadata": large}, "/metadata"},
+		{"POST", "/v1/flows", object{"name": "large", "metadata": large}, "/metadata"},
+		{"PATCH", "/v1/flows/" + w.flow, object{"metadata": large}, "/metadata"},
+		{"POST", "/v1/notifications", w.newDirect(object{"metadata": large}), "/metadata"},
+		{"POST", "/v1/webhook_endpoints", subscribed, "/subscriptions/0/metadata"},
+	} {
+		refused := b.do(c.verb, c.path, c.in).is(422).problem.Errors
+		if len(refused) != 1 || refused[0].Code != "too_large" || refused[0].Pointer != c.pointer {
+			t.Errorf("%s %s: %+v", c.verb, c.path, refused)
+		}
+	}
+}
+
 // A subscription to campaigns and flows that the workspace does not have is refused, with each
 // of them, and nothing is stored.
 func TestASubscriptionToUnknownOrigins(t *testing.T) {
@@ -149,7 +182,7 @@ func TestASubscriptionToUnknownOrigins(t *testing.T) {
 	if diff := cmp.Diff(want, pointers(b.do("PATCH", endpoint, object{"subscriptions": bad["subscriptions"]}))); diff != "" {
 		t.Error(diff)
 	}
-	b.WantCount(1, `select count(*) from webhook_subscriptions where cardinality(campaign_ids) = 1`)
+	b.WantCount(1, `select count(*) from webhook_endpoints where jsonb_array_length(subscriptions->0->'campaign_ids') = 1`)
 }
 
 // A system that keeps addresses of its own learns of each that is suppressed, and of its cause.

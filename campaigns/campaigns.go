@@ -194,6 +194,9 @@ func (c *Campaigns) Create(ctx context.Context, workspaceID uuid.UUID, n NewCamp
 	if err := checkEnvelope(channel, &n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
 		return Campaign{}, err
 	}
+	if err := lemma.CheckMetadata("/metadata", n.Metadata); err != nil {
+		return Campaign{}, err
+	}
 	if err := c.checkCarried(ctx, workspaceID, channel, n.ProviderID, n.AudienceID); err != nil {
 		return Campaign{}, err
 	}

@@ -30,6 +30,9 @@ func (c *Campaigns) Update(ctx context.Context, workspaceID, id uuid.UUID, ifMat
 	if err := checkEnvelope(n.Channel, &n.FromEmail, n.FromName, &n.ReplyTo, n.Headers); err != nil {
 		return Campaign{}, err
 	}
+	if err := lemma.CheckMetadata("/metadata", p.Metadata); err != nil {
+		return Campaign{}, err
+	}
 	if err := c.checkCarried(ctx, workspaceID, n.Channel, n.ProviderID, n.AudienceID); err != nil {
 		return Campaign{}, err
 	}

@@ -235,6 +235,9 @@ func (r *request) check(now time.Time) error {
 	if n := r.dataBytes(); n > MaxData {
 		fault("/data", "too_long", "must have at most %d bytes, and has %d", MaxData, n)
 	}
+	if err, wrong := errors.AsType[*lemma.Error](lemma.CheckMetadata("/metadata", r.Metadata)); wrong {
+		fields = append(fields, err.Fields...)
+	}
 	if len(r.Key) > MaxKey {
 		fault("/key", "too_long", "must have at most %d bytes", MaxKey)
 	}

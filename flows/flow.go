@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -141,12 +139,7 @@ func checkFlow(name *string, metadata map[string]string) error {
 			return err
 		}
 	}
-	for key, value := range metadata {
-		if text := key + value; strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
-			return lemma.Fault("/metadata"+lemma.Pointer(key), "invalid", "must be text without NUL")
-		}
-	}
-	return nil
+	return lemma.CheckMetadata("/metadata", metadata)
 }
 
 func orEmpty(m map[string]string) map[string]string {

@@ -6,7 +6,7 @@ create table webhook_endpoints (
     name         text not null check (length(name) between 1 and 200),
     url          text not null check (length(url) between 1 and 2000),
     secret       bytea not null,              -- sealed with the rotated secrets that still sign; workspace and id are its additional data
-    subscriptions jsonb not null default '[]', -- as the API shows them; webhook_subscriptions has them by type
+    subscriptions jsonb not null default '[]', -- as the API shows them; webhook_subscriptions has their types
     sequence     bigint not null default 0,   -- of its last event message
     status       text not null default 'enabled' constraint webhook_endpoints_status check (status in ('enabled', 'disabled')),
     status_reason text,
@@ -22,8 +22,8 @@ create table webhook_endpoints (
 ) with (fillfactor = 70);
 create index webhook_endpoints_failing on webhook_endpoints (failing_since) where failing_since is not null and status = 'enabled';
 
--- Which endpoint receives which type of event, all or of some origins. A statement
--- that changes a state reads it to decide whether it writes the event. The list of types is
+-- Which endpoint receives which type of event, or some of that type: webhook_endpoints has its subscriptions.
+-- A statement that changes a state reads it to decide whether it writes the event. The list of types is
 -- here, and not in events_out, since Postgres parses a check in each statement that writes.
 create table webhook_subscriptions (
     workspace_id uuid not null,
@@ -34,11 +34,7 @@ create table webhook_subscriptions (
         'enrollment.started', 'enrollment.completed', 'enrollment.exited', 'provider.failing',
         'suppression.added')),
     endpoint_id  uuid not null,
-    position     smallint not null,           -- of the subscription in its endpoint
-    campaign_ids uuid[],                      -- with flow_ids: only events of these; both null: of all
-    flow_ids     uuid[],
-    metadata     jsonb,                       -- only events of a campaign or flow that has these entries
-    constraint webhook_subscriptions_pkey primary key (workspace_id, type, endpoint_id, position),
+    constraint webhook_subscriptions_pkey primary key (workspace_id, type, endpoint_id),
     foreign key (workspace_id, endpoint_id) references webhook_endpoints (workspace_id, id) on delete cascade
 );
 create index webhook_subscriptions_endpoint on webhook_subscriptions (workspace_id, endpoint_id);

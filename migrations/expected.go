@@ -263,8 +263,8 @@ var expected = []want{
 			`'campaign.failed'::text, 'iteration.decided'::text, 'iteration.inconclusive'::text, 'enrollment.started'::text, ` +
 			`'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text, ` +
 			`'suppression.added'::text])))`},
-	{"webhook_subscriptions", "webhook_subscriptions_pkey", "a subscription is stored once",
-		`PRIMARY KEY (workspace_id, type, endpoint_id, "position")`},
+	{"webhook_subscriptions", "webhook_subscriptions_pkey", "a type of an endpoint is stored once",
+		`PRIMARY KEY (workspace_id, type, endpoint_id)`},
 	{"webhook_endpoints", "webhook_endpoints_status", "the statuses of a webhook endpoint are a closed list",
 		`CHECK ((status = ANY (ARRAY['enabled'::text, 'disabled'::text])))`},
 	{"webhook_endpoints", "webhook_endpoints_disabled", "a disabled webhook endpoint has a reason",

@@ -1256,11 +1256,7 @@ create table webhook_subscriptions (
     workspace_id uuid not null,
     type text not null,
     endpoint_id uuid not null,
-    position smallint not null,
-    campaign_ids uuid[],
-    flow_ids uuid[],
-    metadata jsonb,
-    constraint webhook_subscriptions_pkey PRIMARY KEY (workspace_id, type, endpoint_id, "position"),
+    constraint webhook_subscriptions_pkey PRIMARY KEY (workspace_id, type, endpoint_id),
     constraint webhook_subscriptions_type CHECK ((type = ANY (ARRAY['notification.sent'::text, 'notification.delivered'::text, 'notification.bounced'::text, 'notification.complained'::text, 'notification.failed'::text, 'notification.skipped'::text, 'notification.orphaned'::text, 'notification.opened'::text, 'notification.clicked'::text, 'notification.unsubscribed'::text, 'campaign.started'::text, 'campaign.paused'::text, 'campaign.completed'::text, 'campaign.failed'::text, 'iteration.decided'::text, 'iteration.inconclusive'::text, 'enrollment.started'::text, 'enrollment.completed'::text, 'enrollment.exited'::text, 'provider.failing'::text, 'suppression.added'::text]))),
     constraint webhook_subscriptions_workspace_id_endpoint_id_fkey FOREIGN KEY (workspace_id, endpoint_id) REFERENCES webhook_endpoints(workspace_id, id) ON DELETE CASCADE
 );

@@ -76,10 +76,10 @@ func (s *Shop) Subscribe(types ...string) {
 func Subscribe(t testing.TB, pool *pgxpool.Pool, workspace uuid.UUID, types ...string) {
 	t.Helper()
 	id := uuid.Must(uuid.NewV7())
-	Exec(t, pool, `insert into webhook_endpoints (workspace_id, id, name, url, secret) values ($1, $2, $3, 'https://x.example', '')`,
-		workspace, id, id.String())
-	Exec(t, pool, `insert into webhook_subscriptions (workspace_id, type, endpoint_id, position)
-		select $1, type, $2, 0 from unnest($3::text[]) as t (type)`, workspace, id, types)
+	Exec(t, pool, `insert into webhook_endpoints (workspace_id, id, name, url, secret, subscriptions)
+		values ($1, $2, $3, 'https://x.example', '', jsonb_build_array(jsonb_build_object('types', $4::text[])))`, workspace, id, id.String(), types)
+	Exec(t, pool, `insert into webhook_subscriptions (workspace_id, type, endpoint_id) select $1, type, $2 from unnest($3::text[]) as t (type)`,
+		workspace, id, types)
 }
 
 // Must fails the test on an error.

@@ -73,10 +73,15 @@ func (w *Webhooks) undo(ctx context.Context, ws, id uuid.UUID, made bool) error 
 // each of them that subscribes.
 const MaxEndpoints = 100
 
-// insert inserts an endpoint. It returns fence.ErrUnchanged if it exists. The lock of the
-// workspace makes creations count each other.
+// lockWorkspace makes changes of a workspace's endpoints count each other.
+func lockWorkspace(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
+	_, err := tx.Exec(ctx, `select from workspaces where id = $1 for no key update`, ws)
+	return lemma.Wrap(err, "lock workspace")
+}
+
+// insert inserts an endpoint. It returns fence.ErrUnchanged if it exists.
 func insert(ctx context.Context, tx pgx.Tx, ws uuid.UUID, n NewEndpoint, secret []byte) error {
-	if _, err := tx.Exec(ctx, `select from workspaces where id = $1 for no key update`, ws); err != nil {
+	if err := lockWorkspace(ctx, tx, ws); err != nil {
 		return err
 	}
 	var made, full bool
@@ -128,6 +133,11 @@ func (w *Webhooks) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p
 	}
 	var changed Endpoint
 	err := fence.Transact(ctx, w.pool, func(tx pgx.Tx) (err error) {
+		if p.Subscriptions != nil {
+			if err := lockWorkspace(ctx, tx, ws); err != nil {
+				return err
+			}
+		}
 		changed, err = patch(ctx, tx, ws, id, ifMatch, p)
 		if err != nil || p.Subscriptions == nil {
 			return err

@@ -36,7 +36,13 @@ func TestItemsOfSubscriptions(t *testing.T) {
 		for i, m := range items {
 			want := false
 			for _, s := range subscribers {
-				want = want || s.has(m)
+				has := 0
+				for key, value := range s.Metadata {
+					if m[key] == value { // no value is empty
+						has++
+					}
+				}
+				want = want || has == len(s.Metadata)
 			}
 			if got := to.items[e].has(i); got != want {
 				t.Fatalf("item %d of %d, %v: %v, want %v", i, len(items), m, got, want)

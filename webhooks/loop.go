@@ -130,9 +130,9 @@ func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result, failed
 		w.logSettled(ctx, one)
 		return
 	}
-	log, wait, reason := w.logOf(m, v), w.delay(m.Attempts, result{retryAfter: v.retryAfter}), "error"
+	log, wait, label := w.logOf(m, v), w.delay(m.Attempts, result{retryAfter: v.retryAfter}), "error"
 	if isLocked(one.err) {
-		reason = "locked"
+		label = "locked"
 		if v.final { // another answer is that of a call that is made again
 			wait = afterLock(one.err)
 		}
@@ -144,7 +144,7 @@ func (w *Webhooks) settleAndLog(ctx context.Context, m claimed, v result, failed
 		log.ErrorContext(ctx, "answer of a webhook not stored; it is called again when its lease expires", "error", err)
 		return
 	}
-	w.metrics.kept.WithLabelValues(reason).Inc()
+	w.metrics.kept.WithLabelValues(label).Inc()
 }
 
 func (w *Webhooks) logOf(m claimed, v result) *slog.Logger {

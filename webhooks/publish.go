@@ -122,11 +122,11 @@ type waiting struct {
 	OccurredAt      time.Time
 	CampaignID      *uuid.UUID // of its origin
 	FlowID          *uuid.UUID
-	Metadata        map[string]string // of that campaign or flow
-	ofItems         [][]int           // of direct notifications, each of which has its own: the entries that subscriptions ask for
-	changed         bool              // Keys and Details are not those of its row
-	data            []byte            // the data of its messages, as JSON
-	start           int               // bytes of data up to its items
+	ofOrigin        map[int]bool // the entries of metadata that subscriptions ask for, and that campaign or flow has
+	ofItems         [][]int      // of direct notifications, each of which has its own: the same
+	changed         bool         // Keys and Details are not those of its row
+	data            []byte       // the data of its messages, as JSON
+	start           int          // bytes of data up to its items
 }
 
 // waitingEvents locks the oldest events that wait, of each workspace alike. The first of
@@ -146,16 +146,16 @@ func waitingEvents(ctx context.Context, tx pgx.Tx, next chunk) ([]*waiting, erro
 		)
 		select d.workspace_id, d.id, d.type, d.origin_id, d.batch_id, d.ordinals, d.details, d.keys, d.data, d.count, d.endpoints,
 			d.occurred_at,
-			c.id as campaign_id, f.id as flow_id, coalesce(c.metadata, f.metadata, '{}') as metadata
+			c.id as campaign_id, f.id as flow_id
 		from due d
 		left join lateral (
-			select c.id, c.metadata from campaigns c where c.workspace_id = d.workspace_id and c.id = d.origin_id limit 1
+			select c.id from campaigns c where c.workspace_id = d.workspace_id and c.id = d.origin_id limit 1
 		) c on true
 		left join lateral (
 			select o.flow_id from flow_origins o where o.workspace_id = d.workspace_id and o.origin_id = d.origin_id limit 1
 		) o on true
 		left join lateral (
-			select f.id, f.metadata from flows f
+			select f.id from flows f
 			where f.workspace_id = d.workspace_id and f.id = coalesce(o.flow_id, d.origin_id) limit 1
 		) f on true
 		order by row_number() over (partition by d.workspace_id order by d.id), d.workspace_id`,

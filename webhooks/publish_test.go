@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -103,12 +104,16 @@ func TestSubscriptionsSelectOrigins(t *testing.T) {
 	t.Parallel()
 	campaign, flow, other := lemma.NewID(), lemma.NewID(), lemma.NewID()
 	ids, one, both := []uuid.UUID{other}, map[string]string{"a": "1"}, map[string]string{"a": "1", "b": "2"}
-	of := func(campaign, flow *uuid.UUID, metadata map[string]string) *waiting {
-		return &waiting{CampaignID: campaign, FlowID: flow, Metadata: metadata}
+	type origin struct {
+		campaign, flow *uuid.UUID
+		metadata       map[string]string
+	}
+	of := func(campaign, flow *uuid.UUID, metadata map[string]string) origin {
+		return origin{campaign, flow, metadata}
 	}
 	for name, c := range map[string]struct {
 		s    Subscription
-		e    *waiting
+		of   origin
 		want bool
 	}{
 		"all":                        {Subscription{}, of(&campaign, nil, nil), true},
@@ -122,10 +127,56 @@ func TestSubscriptionsSelectOrigins(t *testing.T) {
 		"empty metadata":             {Subscription{Metadata: map[string]string{"a": ""}}, of(nil, &flow, nil), false},
 	} {
 		to := &subscribed{items: map[*waiting]itemSet{}}
-		(&subscriber{Subscription: c.s, to: to}).add(c.e, c.e.index())
+		s, asked := &subscriber{Subscription: c.s, to: to}, entries{}
+		asked.add(s)
+		e := &waiting{CampaignID: c.of.campaign, FlowID: c.of.flow, ofOrigin: map[int]bool{}}
+		for _, entry := range asked.of(c.of.metadata) {
+			e.ofOrigin[entry] = true
+		}
+		s.add(e, e.index())
 		if got := len(to.events) == 1; got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// The metadata of a flow selects its events.
+func TestSubscriptionsSelectMetadataOfFlows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	flows := map[string]uuid.UUID{}
+	for name, text := range map[string]string{"winter": `{"team":"a","season":"winter"}`, "summer": `{"team":"a"}`, "none": `{}`} {
+		flows[name] = lemma.NewID()
+		b.Exec(`insert into flows (workspace_id, id, name, metadata) values ($1, $2, $3, $4)`, b.Workspace, flows[name], name, text)
+	}
+	of := func(m map[string]string) Subscription {
+		return Subscription{Types: []string{eventsout.EnrollmentStarted, eventsout.EnrollmentStarted, eventsout.EnrollmentExited}, Metadata: m}
+	}
+	b.subscriber("/team", of(map[string]string{"team": "a"}))
+	b.subscriber("/winter", of(map[string]string{"season": "winter", "team": "a"}))
+	b.subscriber("/either", of(map[string]string{"season": "winter"}), Subscription{Types: []string{eventsout.EnrollmentStarted}, FlowIDs: []uuid.UUID{flows["none"]}})
+	b.subscriber("/other", of(map[string]string{"season": "summer"}))
+	for _, flow := range flows {
+		b.record(eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.EnrollmentStarted, OriginID: flow, Keys: []uuid.UUID{lemma.NewID()}},
+			eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.EnrollmentExited, OriginID: flow, Keys: []uuid.UUID{lemma.NewID()}})
+	}
+	b.publish(6)
+	got := map[string]int{}
+	rows, err := b.Pool.Query(t.Context(), `select e.name, o.body from outbox o join webhook_endpoints e on e.id = o.endpoint_id`)
+	b.Must(err)
+	var endpoint, body string
+	_, err = pgx.ForEachRow(rows, []any{&endpoint, &body}, func() error {
+		for name, id := range flows {
+			if strings.Contains(body, lemma.FormatID(lemma.PrefixFlow, id)) {
+				got[endpoint+" "+name]++
+			}
+		}
+		return nil
+	})
+	b.Must(err)
+	want := map[string]int{"/team winter": 2, "/team summer": 2, "/winter winter": 2, "/either winter": 2, "/either none": 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -19,13 +19,12 @@ type subscribed struct {
 	items                   map[*waiting]itemSet // of an event of direct notifications: which of them are selected
 }
 
-// subscriber is a subscription of an endpoint to a type.
+// subscriber is a subscription of an endpoint.
 type subscriber struct {
 	Subscription
-	workspace, endpoint uuid.UUID
-	events              []*waiting // of the type
-	to                  *subscribed
-	entries             []int // of its metadata, see entries
+	to      *subscribed
+	events  []*waiting // of its types
+	entries []int      // of its metadata, see entries
 }
 
 // subscribers are the endpoints that subscribe to events, in the order in which their
@@ -35,16 +34,14 @@ func subscribers(ctx context.Context, tx pgx.Tx, all []*waiting) ([]*subscribed,
 	if err != nil {
 		return nil, err
 	}
-	if err := readItemMetadata(ctx, tx, found); err != nil {
+	if err := readMetadata(ctx, tx, found); err != nil {
 		return nil, err
 	}
-	byEndpoint := map[uuid.UUID]*subscribed{}
 	var order []*subscribed
 	of := map[*waiting][]*subscriber{}
 	for _, s := range found {
-		if s.to = byEndpoint[s.endpoint]; s.to == nil {
-			s.to = &subscribed{WorkspaceID: s.workspace, EndpointID: s.endpoint, items: map[*waiting]itemSet{}}
-			byEndpoint[s.endpoint], order = s.to, append(order, s.to)
+		if len(order) == 0 || order[len(order)-1] != s.to {
+			order = append(order, s.to)
 		}
 		for _, e := range s.events {
 			of[e] = append(of[e], s)
@@ -64,29 +61,48 @@ func subscribers(ctx context.Context, tx pgx.Tx, all []*waiting) ([]*subscribed,
 
 // readSubscribers reads the subscriptions to the types of events, by endpoint.
 func readSubscribers(ctx context.Context, tx pgx.Tx, all []*waiting) (found []*subscriber, err error) {
-	of := map[[2]string][]*waiting{} // by workspace and type
+	of := map[uuid.UUID]map[string][]*waiting{} // by workspace and type
+	var workspaces []pgtype.UUID
+	var types []string
 	for _, e := range all {
-		k := [2]string{e.WorkspaceID.String(), e.Type}
-		of[k] = append(of[k], e)
-	}
-	workspaces, types := make([]pgtype.UUID, 0, len(of)), make([]string, 0, len(of))
-	for k, events := range of {
-		workspaces, types = append(workspaces, pgUUID(events[0].WorkspaceID)), append(types, k[1])
+		ofTypes := of[e.WorkspaceID]
+		if ofTypes == nil {
+			ofTypes = map[string][]*waiting{}
+			of[e.WorkspaceID] = ofTypes
+		}
+		if ofTypes[e.Type] == nil {
+			workspaces, types = append(workspaces, pgUUID(e.WorkspaceID)), append(types, e.Type)
+		}
+		ofTypes[e.Type] = append(ofTypes[e.Type], e)
 	}
 	rows, _ := tx.Query(ctx, `
-		select s.workspace_id, s.type, s.endpoint_id, s.campaign_ids, s.flow_ids, s.metadata
-		from unnest($1::uuid[], $2::text[]) as t (workspace_id, type)
+		with asked as materialized (
+			select distinct s.workspace_id, s.endpoint_id from unnest($1::uuid[], $2::text[]) as t (workspace_id, type)
+			cross join lateral (
+				select s.workspace_id, s.endpoint_id from webhook_subscriptions s
+				where s.workspace_id = t.workspace_id and s.type = t.type offset 0
+			) s
+		)
+		select a.workspace_id, a.endpoint_id, e.subscriptions from asked a
 		cross join lateral (
-			select s.workspace_id, s.type, s.endpoint_id, s.campaign_ids, s.flow_ids, s.metadata from webhook_subscriptions s
-			where s.workspace_id = t.workspace_id and s.type = t.type offset 0
-		) s
-		order by s.workspace_id, s.endpoint_id`, workspaces, types)
-	var s subscriber
-	var name string
-	_, err = pgx.ForEachRow(rows, []any{&s.workspace, &name, &s.endpoint, &s.CampaignIDs, &s.FlowIDs, &s.Metadata}, func() error {
-		s.events = of[[2]string{s.workspace.String(), name}]
-		one := s
-		found, s = append(found, &one), subscriber{}
+			select e.subscriptions from webhook_endpoints e where e.workspace_id = a.workspace_id and e.id = a.endpoint_id offset 0
+		) e
+		order by a.workspace_id, a.endpoint_id`, workspaces, types)
+	var ws, endpoint uuid.UUID
+	var subscriptions []Subscription
+	_, err = pgx.ForEachRow(rows, []any{&ws, &endpoint, &subscriptions}, func() error {
+		to := &subscribed{WorkspaceID: ws, EndpointID: endpoint, items: map[*waiting]itemSet{}}
+		for _, one := range subscriptions {
+			slices.Sort(one.Types)
+			s := &subscriber{Subscription: one, to: to}
+			for _, name := range slices.Compact(one.Types) {
+				s.events = append(s.events, of[ws][name]...)
+			}
+			if len(s.events) > 0 {
+				found = append(found, s)
+			}
+		}
+		subscriptions = nil // its values are kept
 		return nil
 	})
 	return found, err
@@ -122,42 +138,95 @@ func (n entries) of(metadata map[string]string) (asked []int) {
 	return asked
 }
 
-// readItemMetadata reads the metadata of direct notifications for subscriptions that ask
-// for some.
-func readItemMetadata(ctx context.Context, tx pgx.Tx, all []*subscriber) error {
-	asked := entries{}
+// readMetadata reads the metadata of campaigns, flows and direct notifications for subscriptions that ask for some.
+func readMetadata(ctx context.Context, tx pgx.Tx, all []*subscriber) error {
+	asked, batch, origins := entries{}, &pgx.Batch{}, map[uuid.UUID][]*waiting{}
 	for _, s := range all {
 		asked.add(s)
 	}
-	batch := &pgx.Batch{}
 	for _, s := range all {
+		if len(s.Metadata) == 0 {
+			continue
+		}
 		for _, e := range s.events {
-			if len(s.Metadata) == 0 || e.ofItems != nil || !e.isDirect() {
-				continue
+			switch id := e.origin(); {
+			case e.isDirect() && e.ofItems == nil:
+				asked.queueItems(batch, e)
+			case id != uuid.Nil && e.ofOrigin == nil && s.selectsOrigin(e):
+				e.ofOrigin = map[int]bool{}
+				origins[id] = append(origins[id], e)
 			}
-			e.ofItems = make([][]int, e.Keys.Len())
-			batch.Queue(`
-				select r.i::int - 1, n.metadata from unnest($3::uuid[]) with ordinality as r (key, i)
-				cross join lateral (
-					select n.metadata from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key offset 0
-				) n
-				where n.metadata is not null`, e.WorkspaceID, e.OriginID, e.Keys.Unpack()).Query(func(rows pgx.Rows) error {
-				var i int
-				var text []byte
-				_, err := pgx.ForEachRow(rows, []any{&i, &text}, func() error {
-					var metadata map[string]string
-					err := json.Unmarshal(text, &metadata)
-					e.ofItems[i] = asked.of(metadata)
-					return err
-				})
-				return err
-			})
 		}
 	}
+	asked.queueOrigins(batch, origins)
 	if batch.Len() == 0 {
 		return nil
 	}
 	return tx.SendBatch(ctx, batch).Close()
+}
+
+// origin is the campaign or flow of an event; Nil: it has none.
+func (e *waiting) origin() uuid.UUID {
+	switch {
+	case e.CampaignID != nil:
+		return *e.CampaignID
+	case e.FlowID != nil:
+		return *e.FlowID
+	default:
+		return uuid.Nil
+	}
+}
+
+// queueOrigins reads each campaign and flow once, one after the other: together they may have some MB.
+func (n entries) queueOrigins(batch *pgx.Batch, of map[uuid.UUID][]*waiting) {
+	if len(of) == 0 {
+		return
+	}
+	var workspaces, ids []pgtype.UUID
+	for id, events := range of {
+		workspaces, ids = append(workspaces, pgUUID(events[0].WorkspaceID)), append(ids, pgUUID(id))
+	}
+	batch.Queue(`
+		select o.id, o.metadata from unnest($1::uuid[], $2::uuid[]) as r (workspace_id, id)
+		cross join lateral (
+			(select c.id, c.metadata from campaigns c where c.workspace_id = r.workspace_id and c.id = r.id offset 0)
+			union all
+			(select f.id, f.metadata from flows f where f.workspace_id = r.workspace_id and f.id = r.id offset 0)
+		) o`, workspaces, ids).Query(func(rows pgx.Rows) error {
+		var id uuid.UUID
+		var metadata map[string]string
+		_, err := pgx.ForEachRow(rows, []any{&id, &metadata}, func() error {
+			for _, e := range of[id] {
+				for _, entry := range n.of(metadata) {
+					e.ofOrigin[entry] = true
+				}
+			}
+			metadata = nil // the next one must not have its entries
+			return nil
+		})
+		return err
+	})
+}
+
+// queueItems reads the metadata of an event's direct notifications.
+func (n entries) queueItems(batch *pgx.Batch, e *waiting) {
+	e.ofItems = make([][]int, e.Keys.Len())
+	batch.Queue(`
+		select r.i::int - 1, n.metadata from unnest($3::uuid[]) with ordinality as r (key, i)
+		cross join lateral (
+			select n.metadata from notifications n where n.workspace_id = $1 and n.origin_id = $2 and n.key = r.key offset 0
+		) n
+		where n.metadata is not null`, e.WorkspaceID, e.OriginID, e.Keys.Unpack()).Query(func(rows pgx.Rows) error {
+		var i int
+		var text []byte
+		_, err := pgx.ForEachRow(rows, []any{&i, &text}, func() error {
+			var metadata map[string]string
+			err := json.Unmarshal(text, &metadata)
+			e.ofItems[i] = n.of(metadata)
+			return err
+		})
+		return err
+	})
 }
 
 // shown is an event with the items for the endpoint.
@@ -184,7 +253,7 @@ func (s *subscriber) add(e *waiting, items index) {
 		return
 	}
 	selected := items.all(s.entries)
-	if !s.has(e.Metadata) && selected.count() == 0 {
+	if !s.isOf(e.ofOrigin) && selected.count() == 0 {
 		return
 	}
 	before, known := s.to.items[e]
@@ -200,10 +269,10 @@ func (s Subscription) selectsOrigin(e *waiting) bool {
 		e.FlowID != nil && slices.Contains(s.FlowIDs, *e.FlowID)
 }
 
-// has reports whether metadata has the entries of a subscription.
-func (s Subscription) has(m map[string]string) bool {
-	for key, value := range s.Metadata {
-		if has, ok := m[key]; !ok || has != value {
+// isOf reports whether an origin has the metadata of a subscription.
+func (s *subscriber) isOf(origin map[int]bool) bool {
+	for _, entry := range s.entries {
+		if !origin[entry] {
 			return false
 		}
 	}

@@ -49,6 +49,9 @@ func checkSubscriptions(all []Subscription) error {
 		case len(s.Metadata) > MaxMetadata:
 			return lemma.Fault(at+"/metadata", "too_many", "must have at most %d entries", MaxMetadata)
 		}
+		if err := lemma.CheckMetadata(at+"/metadata", s.Metadata); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -86,21 +89,42 @@ func checkOrigins(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []Subscripti
 	return faults
 }
 
+// MaxSubscriptionBytes bounds the subscriptions of a workspace as JSON: they are read with its events.
+const MaxSubscriptionBytes = 1 << 20
+
+// checkSize refuses subscriptions, which the caller's transaction has written, if a workspace has too many bytes of
+// them. The lock of the workspace makes the changes of several endpoints count each other.
+func checkSize(ctx context.Context, tx pgx.Tx, ws uuid.UUID) error {
+	var size int
+	err := tx.QueryRow(ctx, `select coalesce(sum(octet_length(subscriptions::text)), 0) from webhook_endpoints where workspace_id = $1`,
+		ws).Scan(&size)
+	if err != nil {
+		return fmt.Errorf("add up the subscriptions: %w", err)
+	}
+	if size > MaxSubscriptionBytes {
+		return &lemma.Error{Kind: lemma.Conflict, Code: "subscriptions_too_large", Message: fmt.Sprintf(
+			"the subscriptions of the workspace would have %d bytes as JSON; at most %d", size, MaxSubscriptionBytes)}
+	}
+	return nil
+}
+
 // writeSubscriptions replaces the rows of webhook_subscriptions of an endpoint.
 func writeSubscriptions(ctx context.Context, tx pgx.Tx, ws, endpoint uuid.UUID, all []Subscription) error {
 	if err := checkOrigins(ctx, tx, ws, all); err != nil {
 		return err
 	}
+	if err := checkSize(ctx, tx, ws); err != nil {
+		return err
+	}
+	var types []string
+	for _, s := range all {
+		types = append(types, s.Types...)
+	}
+	slices.Sort(types)
 	batch := &pgx.Batch{}
 	batch.Queue(`delete from webhook_subscriptions where workspace_id = $1 and endpoint_id = $2`, ws, endpoint)
-	for i, s := range all {
-		types := slices.Clone(s.Types)
-		slices.Sort(types)
-		batch.Queue(`
-			insert into webhook_subscriptions (workspace_id, type, endpoint_id, position, campaign_ids, flow_ids, metadata)
-			select $1, type, $2, $3, $5, $6, $7 from unnest($4::text[]) as t (type)`,
-			ws, endpoint, i, slices.Compact(types), s.CampaignIDs, s.FlowIDs, s.Metadata)
-	}
+	batch.Queue(`insert into webhook_subscriptions (workspace_id, type, endpoint_id) select $1, type, $2 from unnest($3::text[]) as t (type)`,
+		ws, endpoint, slices.Compact(types))
 	return lemma.Wrap(tx.SendBatch(ctx, batch).Close(), "write subscriptions of webhook endpoint %s", endpoint)
 }
 

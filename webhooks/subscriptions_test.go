@@ -3,6 +3,9 @@ package webhooks
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +35,40 @@ func TestASubscriptionDoesNotWaitForABackup(t *testing.T) {
 	b.subscriber("/", types(eventsout.CampaignStarted))
 	release()
 	b.Must(<-reads)
+}
+
+// The subscriptions of a workspace have a bounded size: they are read with its events.
+func TestSubscriptionsOfAWorkspaceAreBounded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	large := Subscription{Types: []string{eventsout.CampaignStarted}, Metadata: map[string]string{"a": strings.Repeat("v", 16_000)}}
+	most := slices.Repeat([]Subscription{large}, MaxSubscriptions)
+	var last Endpoint
+	for i := range 3 {
+		last = b.subscriber(fmt.Sprint("/", i), most...)
+	}
+	create := func() error {
+		_, _, err := b.Create(t.Context(), b.Workspace, NewEndpoint{ID: lemma.NewID(), Name: "/4", URL: b.receiver.URL, Subscriptions: most})
+		return err
+	}
+	if err := create(); !isTooLarge(err) {
+		t.Errorf("a fourth endpoint: %v", err)
+	}
+	small := b.subscriber("/small", large)
+	_, err := b.Update(t.Context(), b.Workspace, small.ID, nil, Patch{Subscriptions: &most})
+	if !isTooLarge(err) {
+		t.Errorf("a change: %v", err)
+	}
+	b.WantCount(1, `select jsonb_array_length(subscriptions) from webhook_endpoints where id = $1`, small.ID)
+	_, err = b.Update(t.Context(), b.Workspace, last.ID, nil, Patch{Subscriptions: &[]Subscription{large}})
+	b.Must(err)
+	b.Must(create())
+	b.WantCount(5, `select count(*) from webhook_subscriptions`)
+}
+
+func isTooLarge(err error) bool {
+	refused, is := errors.AsType[*lemma.Error](err)
+	return is && refused.Code == "subscriptions_too_large"
 }
 
 // held holds an advisory lock until release is called.
