@@ -53,8 +53,14 @@ func answerOrNull(status int) *int {
 	return &status
 }
 
+// showDelivery formats the delivery of a message. One that was deleted has no status, and how often it
+// was called is not known.
 func showDelivery(m webhooks.Delivery) client.WebhookMessage {
-	return client.WebhookMessage{ID: webhooks.MessageID(m.ID), Status: orNull(m.Status), Attempts: m.Attempts,
+	var attempts *int
+	if m.Status != "" {
+		attempts = &m.Attempts
+	}
+	return client.WebhookMessage{ID: webhooks.MessageID(m.ID), Status: orNull(m.Status), Attempts: attempts,
 		StatusCode: answerOrNull(m.StatusCode), Reason: orNull(m.Reason), CalledAt: utc(m.CalledAt), NextAt: utc(m.NextAt)}
 }
 

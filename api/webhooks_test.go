@@ -62,6 +62,14 @@ func TestAFailingEndpointIsShown(t *testing.T) {
 		t.Errorf("its messages are %v", m)
 	}
 	b.do("GET", endpoint+"/messages?status=pending", nil, as(b.other)).is(404)
+
+	b.Exec(`delete from outbox`) // seven days after its end
+	steps = b.do("GET", "/v1/enrollments/"+enrollment+"/history", nil).is(200).json["steps"].([]any)
+	kept, _ := steps[len(steps)-1].(object)["webhook_message"].(object)
+	want := object{"id": message["id"], "status": nil, "attempts": nil, "status_code": nil, "reason": nil, "called_at": nil, "next_at": nil}
+	if diff := cmp.Diff(want, kept); diff != "" {
+		t.Errorf("of a deleted message, the history has (-want +got):\n%s", diff)
+	}
 }
 
 // An endpoint subscribes, receives an event, and its messages are read and sent again.

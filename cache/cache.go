@@ -87,6 +87,15 @@ func (c *Cache[K, V]) Put(read Moment, workspace uuid.UUID, key K, value V, byte
 	c.workspaces[workspace] += bytes
 }
 
+// EvictUnused evicts the values that were used least recently, up to the first that is not old.
+func (c *Cache[K, V]) EvictUnused(old func(V) bool) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	for place := c.used.Back(); place != nil && old(place.Value.(*entry[K, V]).value); place = c.used.Back() {
+		c.evict(place)
+	}
+}
+
 // Clear evicts and returns all values.
 func (c *Cache[K, V]) Clear() (all []V) {
 	c.mutex.Lock()

@@ -114,3 +114,22 @@ func TestAnotherServerHasOtherValues(t *testing.T) {
 	has(1, false)
 	has(2, false)
 }
+
+func TestUnusedValuesAreEvicted(t *testing.T) {
+	t.Parallel()
+	c := New[int, int](100*kib, 100*kib)
+	for n := range 4 {
+		c.Put(0, uuid.Nil, n, n, 0)
+	}
+	c.Get(0)
+	c.EvictUnused(func(n int) bool { return n < 2 })
+	for n, want := range []bool{true, false, true, true} { // 0 was used after 2
+		if _, ok := c.Get(n); ok != want {
+			t.Errorf("the value %d is kept: %v", n, ok)
+		}
+	}
+	c.EvictUnused(func(int) bool { return true })
+	if len(c.entries) != 0 || c.Bytes() != 0 {
+		t.Errorf("%d entries have %d bytes", len(c.entries), c.Bytes())
+	}
+}

@@ -20,8 +20,8 @@ type Assigned struct {
 
 // Assignment returns how an iteration assigns a profile, whether it is in the audience or
 // not. Only a profile in the sample may have another variant than the buckets lead to: its
-// notification has it, if an address is given. Without one, the hashes of the sample show
-// whether it has a notification of the sample, until they are deleted.
+// notification has it, if an address is given, as long as it is kept. Without one, the hashes
+// of the sample show whether it has a notification of the sample, until they are deleted.
 func (c *Campaigns) Assignment(ctx context.Context, workspaceID, id uuid.UUID, profile, to string) (Assigned, error) {
 	it, err := c.GetIteration(ctx, workspaceID, id)
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *Campaigns) Assignment(ctx context.Context, workspaceID, id uuid.UUID, p
 		return c.assignedAt(ctx, it, a, profile, to)
 	case it.Metric == nil: // every profile has the variant of its buckets
 		return a, nil
-	case it.Status == IterationCompleted || it.Status == IterationCancelled:
-		return it.ended(a), nil
+	case it.isOver():
+		return c.ifKept(ctx, it, a, it.ended(a))
 	}
 	sampled, err := c.isMember(ctx, it, a.Variant, profile)
 	if err != nil || sampled {
@@ -64,8 +64,28 @@ func (c *Campaigns) assignedAt(ctx context.Context, it Iteration, a Assigned, pr
 		return Assigned{}, err
 	case found:
 		return it.received(a, content), nil
+	case it.isOver():
+		return c.ifKept(ctx, it, a, it.waits(a))
 	}
 	return it.waits(a), nil
+}
+
+// ifKept is an answer about a profile without a known notification, if those of the campaign are
+// kept. After their month was dropped, nothing shows whether the profile had one.
+func (c *Campaigns) ifKept(ctx context.Context, it Iteration, a, answer Assigned) (Assigned, error) {
+	kept, err := c.ledger.HasKept(ctx, it.WorkspaceID, it.CampaignID)
+	if err != nil {
+		return Assigned{}, err
+	}
+	if !kept {
+		return it.dropped(a), nil
+	}
+	return answer, nil
+}
+
+// isOver reports whether no more notifications are written.
+func (it Iteration) isOver() bool {
+	return it.Status == IterationCompleted || it.Status == IterationCancelled
 }
 
 // AssignmentOf is the assignment of the profile of a notification by the experiment of a
@@ -126,7 +146,7 @@ func (it Iteration) received(a Assigned, content uuid.UUID) Assigned {
 // waits is the assignment of a profile in the sample that has no notification to send.
 func (it Iteration) waits(a Assigned) Assigned {
 	switch {
-	case it.Status == IterationCompleted || it.Status == IterationCancelled:
+	case it.isOver():
 		a.VariantName = ""
 		a.Sentence += "; it has no notification, and no more are written"
 	case it.Status != IterationSampling || it.Variants[a.Variant].StoppedAt != nil:
@@ -141,6 +161,17 @@ func (it Iteration) ended(a Assigned) Assigned {
 	a.VariantName = ""
 	a.Sentence += ", unless the profile joined later; the test has ended, so its hashes are deleted: " +
 		"give the address to read the variant of its notification"
+	return a
+}
+
+// dropped is the assignment of a profile in the sample when the notifications of the campaign are
+// not kept any more. Each profile of a split has the variant of its buckets.
+func (it Iteration) dropped(a Assigned) Assigned {
+	a.Sentence += "; the notifications of the campaign are not kept any more"
+	if it.Metric != nil {
+		a.VariantName = ""
+		a.Sentence += ", so the variant of its message is not known"
+	}
 	return a
 }
 

@@ -106,3 +106,66 @@ func TestTheAssignmentOfAStoppedVariantIsTheWinner(t *testing.T) {
 	b.wantVariant(c, late, "", "gets the winner")
 	b.wantVariant(c, written, "B", "leads to variant B")
 }
+
+// After the month of the notifications was dropped, an answer does not say that the profile has
+// none. A split names the variant of the buckets.
+func TestTheAssignmentAfterItsNotificationsWereDropped(t *testing.T) {
+	for name, c := range map[string]struct {
+		change      func(*Experiment)
+		kept, after string // the variants of a profile whose buckets lead to B
+	}{
+		"split": {func(e *Experiment) { e.Metric, e.Duration, e.SamplePercent = nil, 0, 100 }, "B", "B"},
+		"test":  {func(*Experiment) {}, "B", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := experiments(t, 100)
+			ctx := context.Background()
+			tested, it := b.sampled(ab(c.change))
+			if it.Metric != nil {
+				_, err := b.StopIteration(ctx, b.Workspace, it.ID, uuid.Nil)
+				b.Must(err)
+				b.fanout(tested.ID)
+			}
+			b.Must(b.Tick(ctx))
+			if !b.iteration(tested).isOver() {
+				t.Fatal("the test has not ended")
+			}
+			profile := b.assigned(it, 1, "true")[0]
+			of := func(address string) Assigned {
+				a, err := b.Assignment(ctx, b.Workspace, it.ID, profile, address)
+				b.Must(err)
+				return a
+			}
+			own := "c" + profile + "@shop.example"
+			if a := of(own); a.VariantName != c.kept {
+				t.Errorf("variant %q: %s", a.VariantName, a.Sentence)
+			}
+			if a := of("other@shop.example"); a.VariantName != "" || !strings.Contains(a.Sentence, "it has no notification") {
+				t.Errorf("at another address: variant %q: %s", a.VariantName, a.Sentence)
+			}
+			b.Exec(`drop table ` + pgtest.One[string](t, b.Pool,
+				`select tableoid::regclass::text from notifications where origin_id = $1 limit 1`, tested.ID))
+			const sentence = "the notifications of the campaign are not kept any more"
+			if a := of(own); a.VariantName != c.after || !strings.Contains(a.Sentence, sentence) {
+				t.Errorf("after the drop: variant %q: %s", a.VariantName, a.Sentence)
+			}
+			a := of("")
+			if says := strings.Contains(a.Sentence, sentence); a.VariantName != c.after || says != (it.Metric != nil) ||
+				strings.Contains(a.Sentence, "give the address") {
+				t.Errorf("without an address, after the drop: variant %q: %s", a.VariantName, a.Sentence)
+			}
+		})
+	}
+}
+
+// A campaign that wrote no notification has none to drop.
+func TestTheAssignmentOfATestWithoutRecipients(t *testing.T) {
+	b := experiments(t, 0)
+	c, it := b.sampled(ab(func(e *Experiment) { e.Metric, e.Duration, e.SamplePercent = nil, 0, 100 }))
+	b.Must(b.Tick(context.Background()))
+	a, err := b.Assignment(context.Background(), b.Workspace, *c.IterationID, "1", "c1@shop.example")
+	b.Must(err)
+	if !b.iteration(c).isOver() || a.VariantName != "" || !strings.Contains(a.Sentence, "it has no notification") {
+		t.Errorf("%s: variant %q: %s", it.Status, a.VariantName, a.Sentence)
+	}
+}

@@ -69,9 +69,9 @@ type StepNotification struct {
 
 // WebhookMessage is a message to an endpoint with its delivery.
 type WebhookMessage struct {
-	ID         string     `json:"id"`     // the webhook-id header
-	Status     *string    `json:"status"` // pending, delivered, failed; nil: it was deleted
-	Attempts   int        `json:"attempts"`
+	ID         string     `json:"id"`          // the webhook-id header
+	Status     *string    `json:"status"`      // pending, delivered, failed; nil: it was deleted
+	Attempts   *int       `json:"attempts"`    // calls that were begun; nil: it was deleted
 	StatusCode *int       `json:"status_code"` // of the last answer
 	Reason     *string    `json:"reason"`      // of the failure of the last call
 	CalledAt   *time.Time `json:"called_at"`

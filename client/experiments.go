@@ -151,8 +151,8 @@ type IterationEvent struct {
 // Assignment is the group and the variant of a profile, with the buckets that led to them.
 type Assignment struct {
 	ProfileKey    string  `json:"profile_key"`
-	Group         string  `json:"group"` // holdout, sample, rest
-	Variant       *string `json:"variant"`
+	Group         string  `json:"group"`   // holdout, sample, rest
+	Variant       *string `json:"variant"` // nil: none, or not known, as Detail states
 	HoldoutBucket uint64  `json:"holdout_bucket"`
 	SampleBucket  uint64  `json:"sample_bucket"`
 	VariantBucket uint64  `json:"variant_bucket"`

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,9 +16,12 @@ import (
 )
 
 const (
-	accountAge   = 5 * time.Second // after it a provider is read again
-	mostAccounts = 2_000           // in memory, each with up to 200 KiB
-	mostReads    = 8               // of providers at a time
+	accountAge    = 5 * time.Second  // after it a provider is read again
+	accountUnused = 10 * time.Minute // after it a provider without webhooks is forgotten
+	mostReads     = 8                // of providers at a time
+
+	accountsBytes = 64 << 20
+	accountsShare = 16 << 20
 )
 
 // account is a provider that receives webhooks.
@@ -32,22 +34,21 @@ type account struct {
 	secrets   *redact.Secrets // removes them from what the carrier reports
 	err       error           // why there is none
 	until     time.Time
-	read      cache.Moment
+	bytes     int // of memory, estimated
 }
 
-// accounts are the providers that were read last, with their secrets decrypted.
+// accounts are the providers that were called last, with their secrets decrypted. The ids of
+// requests are not trusted: those without a provider are kept as of one workspace.
 type accounts struct {
 	providers *providers.Providers
 	kinds     map[string]sender.Kind
-	history   *cache.History
-	reads     chan struct{} // a slot for each read: the ids of requests are not trusted
-
-	mu  sync.Mutex
-	all map[uuid.UUID]*account
+	reads     chan struct{} // a slot for each read
+	kept      *cache.Cache[uuid.UUID, *account]
 }
 
 func newAccounts(p *providers.Providers, kinds []sender.Kind) *accounts {
-	a := &accounts{providers: p, kinds: map[string]sender.Kind{}, reads: make(chan struct{}, mostReads), all: map[uuid.UUID]*account{}}
+	a := &accounts{providers: p, kinds: map[string]sender.Kind{}, reads: make(chan struct{}, mostReads),
+		kept: cache.New[uuid.UUID, *account](accountsBytes, accountsShare)}
 	for _, k := range kinds {
 		a.kinds[k.Name] = k
 	}
@@ -56,20 +57,12 @@ func newAccounts(p *providers.Providers, kinds []sender.Kind) *accounts {
 
 // find returns the account of a webhook URL.
 func (a *accounts) find(ctx context.Context, carrier string, id uuid.UUID) (*account, error) {
-	found := a.cached(id)
-	if found == nil || time.Now().After(found.until) || found.read != a.history.Now() {
-		select {
-		case a.reads <- struct{}{}:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-		fresh, err := a.read(ctx, id, found)
-		<-a.reads
-		if err != nil {
+	found := a.fresh(id)
+	if found == nil {
+		var err error
+		if found, err = a.refresh(ctx, id); err != nil {
 			return nil, err
 		}
-		a.put(id, fresh)
-		found = fresh
 	}
 	if found.err != nil {
 		return nil, found.err
@@ -80,42 +73,57 @@ func (a *accounts) find(ctx context.Context, carrier string, id uuid.UUID) (*acc
 	return found, nil
 }
 
-func (a *accounts) cached(id uuid.UUID) *account {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.all[id]
+// fresh is the account in memory; nil: it is to be read.
+func (a *accounts) fresh(id uuid.UUID) *account {
+	found, ok := a.kept.Get(id)
+	if !ok || time.Now().After(found.until) {
+		return nil
+	}
+	return found
 }
 
-// put keeps an account. Above mostAccounts all others are read again.
-func (a *accounts) put(id uuid.UUID, found *account) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.all) >= mostAccounts {
-		clear(a.all)
+// refresh reads an account and keeps it. Those that were not called for long are forgotten.
+func (a *accounts) refresh(ctx context.Context, id uuid.UUID) (*account, error) {
+	select {
+	case a.reads <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	a.all[id] = found
+	defer func() { <-a.reads }()
+	if found := a.fresh(id); found != nil { // another request has read it meanwhile
+		return found, nil
+	}
+	now := a.kept.Now()
+	old, _ := a.kept.Get(id)
+	fresh, err := a.read(ctx, id, old)
+	if err != nil {
+		return nil, err
+	}
+	a.kept.Put(now, fresh.workspace, id, fresh, fresh.bytes)
+	a.kept.EvictUnused(func(one *account) bool { return time.Since(one.until) > accountUnused })
+	return fresh, nil
 }
 
 // read reads a provider. It keeps the receiver of an unchanged one, which may have
 // certificates in memory.
 func (a *accounts) read(ctx context.Context, id uuid.UUID, old *account) (*account, error) {
-	now := a.history.Now()
 	ws, found, err := a.providers.Find(ctx, id)
 	until := time.Now().Add(accountAge)
 	if lemma.KindOf(err) == lemma.NotFound {
-		return &account{err: ErrUnknown, until: until, read: now}, nil
+		return &account{err: ErrUnknown, until: until}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the provider of a webhook: %w", err)
 	}
-	fresh := &account{workspace: ws, kind: found.Kind, channel: found.Channel, version: found.Version, until: until, read: now}
-	if old != nil && old.read == now && old.workspace == ws && old.version == found.Version && old.kind == found.Kind {
-		fresh.receiver, fresh.secrets, fresh.err = old.receiver, old.secrets, old.err
+	fresh := &account{workspace: ws, kind: found.Kind, channel: found.Channel, version: found.Version, until: until}
+	if old != nil && old.workspace == ws && old.version == found.Version && old.kind == found.Kind {
+		fresh.receiver, fresh.secrets, fresh.err, fresh.bytes = old.receiver, old.secrets, old.err, old.bytes
 		return fresh, nil
 	}
 	fresh.receiver, fresh.err = a.open(ws, id, found)
 	if fresh.receiver != nil {
 		fresh.secrets = redact.Of(found.Secrets)
+		fresh.bytes = len(found.Config) + len(found.Secrets) + fresh.secrets.Size() // a receiver may keep both
 	}
 	return fresh, nil
 }

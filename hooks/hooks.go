@@ -105,7 +105,10 @@ func New(d Deps) *Hooks {
 var ErrTooLarge = errors.New("the body is too large")
 
 // Follow makes what is kept in memory keep to a history.
-func (h *Hooks) Follow(of *cache.History) { h.known.history, h.accounts.history = of, of }
+func (h *Hooks) Follow(of *cache.History) {
+	h.known.history = of
+	h.accounts.kept.Follow(of)
+}
 
 // ErrUnknown is the refusal of a request to a URL that no provider has.
 var ErrUnknown = errors.New("there is no such webhook URL")

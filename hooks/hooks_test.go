@@ -319,7 +319,7 @@ func TestAChangedSecretCounts(t *testing.T) {
 	_, err := b.accounts.Update(t.Context(), b.Workspace, b.provider, nil, providers.Patch{Secrets: json.RawMessage(fmt.Sprintf(
 		`{"signing_secret":%q,"webhook_secret":%q}`, signing.Secret(make([]byte, 32)), signing.Secret(b.key)))})
 	b.Must(err)
-	h.accounts.cached(b.provider).until = time.Now().Add(-time.Second)
+	h.accounts.fresh(b.provider).until = time.Now().Add(-time.Second)
 	if err := h.Receive(old, "http", b.path()); !errors.Is(err, sender.ErrForged) {
 		t.Errorf("the old secret: %v", err)
 	}

@@ -44,6 +44,15 @@ func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UU
 	return content, err == nil, lemma.Wrap(err, "read the content of a notification")
 }
 
+// HasKept reports whether the notifications of an origin are kept: false if it has batches, and the
+// month of its notifications was dropped.
+func (l *Ledger) HasKept(ctx context.Context, workspaceID, origin uuid.UUID) (kept bool, err error) {
+	err = l.pool.QueryRow(ctx, `
+		select exists (select from notifications n where n.workspace_id = $1 and n.origin_id = $2)
+			or not exists (select from batches b where b.workspace_id = $1 and b.origin_id = $2)`, workspaceID, origin).Scan(&kept)
+	return kept, lemma.Wrap(err, "read whether notifications are kept")
+}
+
 // dealer places recipients in batches. Each batch has one variant. The batches of a
 // variant have about the same size, and up to a tenth more than others: chance makes
 // one of two variants a little larger than its part of a chunk.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unsafe"
 )
 
 // The lengths of secrets, in bytes.
@@ -195,6 +196,18 @@ func (f *forms) index() {
 		h := f.hash(first)
 		f.filter[h>>6] |= 1 << (h & 63)
 	}
+}
+
+// bytes estimates the memory of the forms and of their secrets, after index.
+func (f *forms) bytes() int {
+	n := 8 * len(f.filter)
+	for _, all := range f.first {
+		n += int(unsafe.Sizeof(all))
+		for _, one := range all {
+			n += 2*int(unsafe.Sizeof(one)) + len(one.text) // the room of the slice or of the map, too
+		}
+	}
+	return n
 }
 
 func (f *forms) hash(word uint32) uint32 { return word * 0x9E3779B1 >> f.shift }

@@ -76,6 +76,14 @@ func newSecrets(secrets []byte, ids bool) *Secrets {
 	return s
 }
 
+// Size estimates the bytes of memory of the secrets of an account, without what was learned.
+func (s *Secrets) Size() int {
+	if s == nil {
+		return 0
+	}
+	return s.fixed.bytes()
+}
+
 const mostLearned = 4 // texts: a token is replaced before it expires, so that two of them may be valid
 
 // Learn adds a text that is not in the account's JSON, such as an access token that the

@@ -125,10 +125,10 @@ func outcome(s client.EnrollmentStep) string {
 		return or(s.Notification.Status, "") + ": " + *s.Notification.Reason
 	case s.Notification != nil:
 		return or(s.Notification.Status, "")
-	case s.WebhookMessage != nil && s.WebhookMessage.Status != nil:
+	case s.WebhookMessage != nil && s.WebhookMessage.Status != nil && s.WebhookMessage.Attempts != nil:
 		w := s.WebhookMessage
-		text := fmt.Sprintf("%s after %d calls", *w.Status, w.Attempts)
-		if w.Attempts > 0 {
+		text := fmt.Sprintf("%s after %d calls", *w.Status, *w.Attempts)
+		if *w.Attempts > 0 {
 			text += ", last " + or(w.StatusCode, or(w.Reason, ""))
 		}
 		if w.NextAt != nil {

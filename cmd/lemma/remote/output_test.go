@@ -20,11 +20,11 @@ func TestOutcomeOfAStep(t *testing.T) {
 			Others: []client.StepNotification{{Status: new("sent")}, {Status: new("sent")}}},
 		"skipped: unsubscribed": {Notification: &client.StepNotification{Status: new("skipped"), Reason: new("unsubscribed")}},
 		"pending after 4 calls, last 500, next 2027-01-02T15:04:05Z": {WebhookMessage: &client.WebhookMessage{Status: new("pending"),
-			Attempts: 4, StatusCode: new(500), Reason: new("status"), NextAt: &next}},
-		"failed after 9 calls, last timeout": {WebhookMessage: &client.WebhookMessage{Status: new("failed"), Attempts: 9,
+			Attempts: new(4), StatusCode: new(500), Reason: new("status"), NextAt: &next}},
+		"failed after 9 calls, last timeout": {WebhookMessage: &client.WebhookMessage{Status: new("failed"), Attempts: new(9),
 			Reason: new("timeout")}},
 		"pending after 0 calls, next 2027-01-02T15:04:05Z": {WebhookMessage: &client.WebhookMessage{Status: new("pending"),
-			NextAt: &next}},
+			Attempts: new(0), NextAt: &next}},
 		" ": {WebhookMessage: &client.WebhookMessage{}},
 	} {
 		if got := outcome(s); got != strings.TrimSpace(want) {
