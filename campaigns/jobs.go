@@ -43,7 +43,9 @@ func (c *Campaigns) enqueueIn(ctx context.Context, tx pgx.Tx, r ref, after time.
 	}
 	opts := &river.InsertOpts{Queue: QueueFanout, MaxAttempts: 5}
 	if after > 0 {
-		opts.ScheduledAt = time.Now().Add(after)
+		if err := tx.QueryRow(ctx, `select now() + $1::interval`, after).Scan(&opts.ScheduledAt); err != nil {
+			return fmt.Errorf("read the time: %w", err)
+		}
 	}
 	_, err = c.jobs.InsertTx(ctx, tx, FanoutArgs{r.WorkspaceID, r.ID}, opts)
 	return lemma.Wrap(err, "enqueue fan-out of %s", r.ID)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"lemma"
 	"lemma/pgtest"
 )
 
@@ -79,4 +81,15 @@ func TestAFanoutThatTheJobOfAnotherRuns(t *testing.T) {
 	if got := b.get(c.ID); got.FannedOutAt == nil {
 		t.Errorf("%s", got.Status)
 	}
+}
+
+// The job of a fan-out that runs again later is due by the clock of the database.
+func TestFanoutsAreDueByTheClockOfTheDatabase(t *testing.T) {
+	b := setup(t, 0)
+	now := time.Now().Add(-time.Hour)
+	pgtest.SetClock(t, b.Pool, now)
+	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+		return b.enqueueIn(t.Context(), tx, ref{b.Workspace, lemma.NewID()}, time.Minute)
+	}))
+	b.WantCount(1, `select count(*) from river_job where state = 'scheduled' and scheduled_at between $1 and $2`, now.Add(59*time.Second), now.Add(61*time.Second))
 }

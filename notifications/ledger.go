@@ -12,6 +12,8 @@ package notifications
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"lemma"
@@ -78,17 +80,23 @@ func (l *Ledger) Enqueue(ctx context.Context, tx pgx.Tx, jobs []Job) error {
 	if len(jobs) == 0 {
 		return nil
 	}
+	var now time.Time
+	if slices.ContainsFunc(jobs, func(j Job) bool { return j.After > 0 }) {
+		if err := tx.QueryRow(ctx, `select now()`).Scan(&now); err != nil {
+			return fmt.Errorf("read the time: %w", err)
+		}
+	}
 	params := make([]river.InsertManyParams, len(jobs))
 	for i, j := range jobs {
-		params[i] = river.InsertManyParams{Args: BatchSend{j.Ref}, InsertOpts: j.options()}
+		params[i] = river.InsertManyParams{Args: BatchSend{j.Ref}, InsertOpts: j.options(now)}
 	}
 	_, err := l.jobs.InsertManyTx(ctx, tx, params)
 	return lemma.Wrap(err, "enqueue %d batches", len(jobs))
 }
 
 // options allow few attempts, since the sweep enqueues a batch again whose job was
-// discarded.
-func (j Job) options() *river.InsertOpts {
+// discarded. now is the time of the database.
+func (j Job) options(now time.Time) *river.InsertOpts {
 	opts := &river.InsertOpts{Queue: QueueSend, MaxAttempts: 3}
 	if IsDirect(j.OriginID) {
 		opts.Queue = QueueDirect
@@ -97,7 +105,7 @@ func (j Job) options() *river.InsertOpts {
 		opts.Priority = 2
 	}
 	if j.After > 0 {
-		opts.ScheduledAt = time.Now().Add(j.After)
+		opts.ScheduledAt = now.Add(j.After)
 	}
 	return opts
 }

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
+	"lemma/notifications"
 	"lemma/pgtest"
 )
 
@@ -104,4 +106,16 @@ func TestEventsOfResponsesHaveTheTimeOfTheDatabase(t *testing.T) {
 		b.WantCount(1, `select count(*) from provider_events where kind = $1 and occurred_at between $2 and $3`,
 			kind, now.Add(-time.Second), now.Add(time.Minute))
 	}
+}
+
+// A job for a batch that is due later is due by the clock of the database.
+func TestJobsAreDueByTheClockOfTheDatabase(t *testing.T) {
+	b := setup(t)
+	ref := b.insert(2, 2, 2)[0]
+	now := time.Now().Add(-time.Hour)
+	pgtest.SetClock(t, b.Pool, now)
+	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
+		return b.ledger.Enqueue(t.Context(), tx, []notifications.Job{{Ref: ref, After: time.Minute}})
+	}))
+	b.WantCount(1, `select count(*) from river_job where state = 'scheduled' and scheduled_at between $1 and $2`, now.Add(59*time.Second), now.Add(61*time.Second))
 }

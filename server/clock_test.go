@@ -56,3 +56,14 @@ func TestTimesThatAreTooFarAheadAreRepaired(t *testing.T) {
 		t.Error("the leader is not elected anew")
 	}
 }
+
+// River has the time of the database.
+func TestJobsHaveTheTimeOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	at := time.Now().Add(-time.Hour)
+	pgtest.SetClock(t, pool, at)
+	if got := (&Server{Pool: pool, log: slog.New(slog.DiscardHandler)}).riverConfig(nil).Test.Time.Now(); got.Sub(at).Abs() > time.Minute {
+		t.Errorf("it is %s", got)
+	}
+}

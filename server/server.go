@@ -279,27 +279,12 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	workers := river.NewWorkers()
 	s.Sender.Register(workers)
 	s.Campaigns.Register(workers)
-	timeout := sender.JobTimeout(s.cfg.Sender)
 	jobs, err := openJobs(ctx, s.Pool, s.cfg.History)
 	if err != nil {
 		return err
 	}
 	s.jobs = jobs
-	client, err := river.NewClient(riverpgxv5.New(jobs), &river.Config{
-		Workers: workers, Logger: riverLog(s.log),
-		Queues: map[string]river.QueueConfig{
-			notifications.QueueSend:   {MaxWorkers: s.cfg.SendWorkers},
-			notifications.QueueDirect: {MaxWorkers: s.cfg.DirectWorkers},
-			campaigns.QueueFanout:     {MaxWorkers: s.cfg.FanoutWorkers},
-		},
-		FetchCooldown:     5 * time.Millisecond, // the default of 100 ms caps throughput at ten fetches a second
-		FetchPollInterval: 500 * time.Millisecond,
-		// Rescue must come after the longest job. It is not needed: the sweep
-		// enqueues a job for each batch that a crashed worker left.
-		JobTimeout:                  timeout,
-		RescueStuckJobsAfter:        timeout + time.Minute,
-		CompletedJobRetentionPeriod: time.Hour,
-	})
+	client, err := river.NewClient(riverpgxv5.New(jobs), s.riverConfig(workers))
 	if err != nil {
 		return fmt.Errorf("create River client: %w", err)
 	}
@@ -315,6 +300,26 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 		s.loops.Go(func() { run(loops) })
 	}
 	return nil
+}
+
+func (s *Server) riverConfig(workers *river.Workers) *river.Config {
+	timeout := sender.JobTimeout(s.cfg.Sender)
+	return &river.Config{
+		Workers: workers, Logger: riverLog(s.log),
+		Queues: map[string]river.QueueConfig{
+			notifications.QueueSend:   {MaxWorkers: s.cfg.SendWorkers},
+			notifications.QueueDirect: {MaxWorkers: s.cfg.DirectWorkers},
+			campaigns.QueueFanout:     {MaxWorkers: s.cfg.FanoutWorkers},
+		},
+		FetchCooldown:     5 * time.Millisecond, // the default of 100 ms caps throughput at ten fetches a second
+		FetchPollInterval: 500 * time.Millisecond,
+		// Rescue must come after the longest job. It is not needed: the sweep
+		// enqueues a job for each batch that a crashed worker left.
+		JobTimeout:                  timeout,
+		RescueStuckJobsAfter:        timeout + time.Minute,
+		CompletedJobRetentionPeriod: time.Hour,
+		Test:                        river.TestConfig{Time: clock.ForJobs(s.Pool)}, // the only way to set it
+	}
 }
 
 // storeFilters stores filters of long lists of suppressions.
