@@ -15,7 +15,6 @@ import (
 	"lemma"
 	"lemma/flows/enrollment"
 	"lemma/migrations"
-	"lemma/notifications"
 	"lemma/pgerr"
 )
 
@@ -31,11 +30,14 @@ type Erased struct {
 }
 
 // A call erases pages of so many enrollments, and of so many events and refusals, for
-// eraseTime, which is less than a request has.
+// eraseTime, which is less than a request has. A page has fewer enrollments if they have
+// eraseMessages notifications, or if finding their notifications takes traceTime.
 const (
 	eraseEnrollments = 200
+	eraseMessages    = 10_000
 	eraseTriggers    = 5_000
 	eraseTime        = 10 * time.Second
+	traceTime        = 2 * time.Second
 )
 
 // Erase removes a profile from everything that flows have written. Active enrollments exit.
@@ -103,10 +105,19 @@ type lasting struct {
 	node     string
 	step     int
 	active   bool
+	steps    bool // false: its steps were dropped by their retention
+}
+
+func pgIDs(all []lasting) []pgtype.UUID {
+	ids := make([]pgtype.UUID, len(all))
+	for i, l := range all {
+		ids[i] = enrollment.PgUUID(l.id)
+	}
+	return ids
 }
 
 func (e *erasure) run(ctx context.Context) error {
-	found, err := e.lock(ctx)
+	locked, err := e.lock(ctx)
 	if err != nil {
 		return fmt.Errorf("lock enrollments: %w", err)
 	}
@@ -114,18 +125,19 @@ func (e *erasure) run(ctx context.Context) error {
 	if err := e.forgetTriggers(ctx); err != nil {
 		return err
 	}
-	e.done.More = len(found) == eraseEnrollments || e.done.Events == eraseTriggers || e.done.Refusals == eraseTriggers
+	found, w, err := e.messages(ctx, locked)
+	if err != nil {
+		return fmt.Errorf("find notifications: %w", err)
+	}
+	e.done.More = len(locked) == eraseEnrollments || len(found) < len(locked) ||
+		e.done.Events == eraseTriggers || e.done.Refusals == eraseTriggers
 	if len(found) == 0 {
 		return nil
 	}
 	if err := e.strip(ctx, found); err != nil {
 		return fmt.Errorf("strip enrollments: %w", err)
 	}
-	names, of, err := e.messages(ctx, found)
-	if err != nil {
-		return fmt.Errorf("find notifications: %w", err)
-	}
-	erased, notified, err := e.ledger.Erase(ctx, e.tx, e.ws, names, e.as)
+	erased, notified, err := e.ledger.Erase(ctx, e.tx, e.ws, w.names, e.as)
 	if err != nil {
 		return err
 	}
@@ -138,7 +150,7 @@ func (e *erasure) run(ctx context.Context) error {
 		return err
 	}
 	for _, i := range notified {
-		called = append(called, of[i])
+		called = append(called, w.of[i])
 	}
 	e.done.Notifications, e.done.InFlight = erased, int64(len(called))
 	return e.rename(ctx, ids, called)
@@ -166,7 +178,9 @@ func (e *erasure) lock(ctx context.Context) ([]lasting, error) {
 		return nil, nil
 	}
 	rows, _ := e.tx.Query(ctx, `
-		select id, flow_id, version, node, step, status = 'active' from enrollments
+		select id, flow_id, version, node, step, status = 'active',
+			(select true from enrollment_steps where workspace_id = $1 and enrollment_id = enrollments.id and step = 0 limit 1) is not null
+		from enrollments
 		where workspace_id = $1 and profile_key = $2 and id = any(array(
 			(select id from enrollments where workspace_id = $1 and profile_key = $2 and status = 'active' limit $4)
 			union all
@@ -174,7 +188,7 @@ func (e *erasure) lock(ctx context.Context) ([]lasting, error) {
 			limit $4))
 		order by id for update`, e.ws, e.key, e.waiting, eraseEnrollments)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (l lasting, err error) {
-		err = row.Scan(&l.id, &l.flow, &l.version, &l.node, &l.step, &l.active)
+		err = row.Scan(&l.id, &l.flow, &l.version, &l.node, &l.step, &l.active, &l.steps)
 		return l, err
 	})
 }
@@ -198,13 +212,15 @@ func (e *erasure) forgetTriggers(ctx context.Context) error {
 	return nil
 }
 
+// sendEvents are the events of the steps of send nodes.
+var sendEvents = []string{enrollment.StepSent, enrollment.StepSkipped}
+
 // strip exits active enrollments. The steps of all stay without their data.
 func (e *erasure) strip(ctx context.Context, found []lasting) error {
 	var s enrollment.StepRows
 	counts := map[uuid.UUID]enrollment.NodeCounts{} // by flow
-	ids := make([]pgtype.UUID, len(found))
-	for i, h := range found {
-		ids[i] = enrollment.PgUUID(h.id)
+	ids := pgIDs(found)
+	for _, h := range found {
 		if h.active {
 			e.done.Exited++
 			s.Add(h.id, h.step+1, h.version, h.node, enrollment.StepExited, "") // the enrollment has the reason
@@ -225,9 +241,9 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 	const strip = `
 		set data = case when event = any($4) and data::json->$3 is not null then json_build_object($3::text, data::json->$3)::text end
 		where workspace_id = $1 and enrollment_id = any($2) and data is not null`
-	batch.Queue(`update enrollment_steps`+strip, e.ws, ids, enrollment.StepMessages, sends)
+	batch.Queue(`update enrollment_steps`+strip, e.ws, ids, enrollment.StepMessages, sendEvents)
 	for _, name := range detached { // and not archived yet
-		batch.Queue(`update `+name+strip, e.ws, ids, enrollment.StepMessages, sends)
+		batch.Queue(`update `+name+strip, e.ws, ids, enrollment.StepMessages, sendEvents)
 	}
 	s.Queue(batch, e.ws)
 	for _, flow := range slices.SortedFunc(maps.Keys(counts), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }) {
@@ -238,70 +254,4 @@ func (e *erasure) strip(ctx context.Context, found []lasting) error {
 			waiting_since = null, first_due_at = null, awaits = null, matched_event = null, answer_step = null, blocked_reason = null
 		where workspace_id = $1 and id = any($2) and ended_at is null`, e.ws, ids, enrollment.ExitErased)
 	return e.tx.SendBatch(ctx, batch).Close()
-}
-
-// sends are the steps of send nodes.
-var sends = []string{enrollment.StepSent, enrollment.StepSkipped}
-
-// messages are the names of the notifications that send nodes wrote for the profile, and the
-// enrollment of each.
-// The nodes are in its steps, and the names follow from them. Steps may have been dropped by
-// their retention: then all nodes that the flow has had are tried.
-func (e *erasure) messages(ctx context.Context, found []lasting) (names []notifications.Name, of []uuid.UUID, err error) {
-	flow, ids := map[uuid.UUID]uuid.UUID{}, make([]pgtype.UUID, len(found))
-	for i, h := range found {
-		ids[i], flow[h.id] = enrollment.PgUUID(h.id), h.flow
-	}
-	rows, _ := e.tx.Query(ctx, `
-		select enrollment_id, node, coalesce(data::json->>$4, '1')::int from enrollment_steps
-		where workspace_id = $1 and enrollment_id = any($2) and event = any($3)`, e.ws, ids, sends, enrollment.StepMessages)
-	var id uuid.UUID
-	var node string
-	var n int
-	_, err = pgx.ForEachRow(rows, []any{&id, &node, &n}, func() error {
-		for i := range n {
-			names = append(names, notifications.Name{OriginID: enrollment.OriginOf(flow[id], id), Key: enrollment.MessageKey(id, node, i)})
-			of = append(of, id)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	untraced, ofUntraced, err := e.untraced(ctx, found)
-	return append(names, untraced...), append(of, ofUntraced...), err
-}
-
-// untraced are the names of the notifications of enrollments whose steps were dropped: those
-// that exist, of all nodes that the flow has had.
-func (e *erasure) untraced(ctx context.Context, found []lasting) (names []notifications.Name, of []uuid.UUID, err error) {
-	type place struct {
-		ID, FlowID uuid.UUID
-		Node       string
-	}
-	ids, flows := make([]pgtype.UUID, len(found)), make([]pgtype.UUID, len(found))
-	for i, h := range found {
-		ids[i], flows[i] = enrollment.PgUUID(h.id), enrollment.PgUUID(h.flow)
-	}
-	rows, _ := e.tx.Query(ctx, `
-		select h.id, h.flow_id, v.node from unnest($2::uuid[], $3::uuid[]) as h (id, flow_id)
-		cross join lateral (select distinct unnest(nodes) as node from flow_versions where workspace_id = $1 and flow_id = h.flow_id) v
-		where not exists (select from enrollment_steps where workspace_id = $1 and enrollment_id = h.id and step = 0)`, e.ws, ids, flows)
-	places, err := pgx.CollectRows(rows, pgx.RowToStructByPos[place])
-	for number := 0; err == nil && len(places) > 0; number++ {
-		asked := make([]notifications.Name, len(places))
-		for i, p := range places {
-			asked[i] = notifications.Name{OriginID: enrollment.OriginOf(p.FlowID, p.ID), Key: enrollment.MessageKey(p.ID, p.Node, number)}
-		}
-		var exist []int
-		if exist, err = notifications.Existing(ctx, e.tx, e.ws, asked); err != nil {
-			return nil, nil, err
-		}
-		left := make([]place, len(exist)) // a node that has no message of this number has none of a higher one
-		for to, i := range exist {
-			names, of, left[to] = append(names, asked[i]), append(of, places[i].ID), places[i]
-		}
-		places = left
-	}
-	return names, of, err
 }

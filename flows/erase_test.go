@@ -99,31 +99,6 @@ func TestErase(t *testing.T) {
 	b.Invariants()
 }
 
-// The notifications of an enrollment whose steps were dropped by their retention are erased
-// too: those of a node that only an earlier version has, and each of several devices.
-func TestEraseWithoutSteps(t *testing.T) {
-	b := setup(t, 2)
-	flow := b.Live(flowstest.Welcome)
-	b.RecordEvent("c1", "signed_up")
-	b.RecordEvent("c2", "signed_up")
-	b.Settle()
-	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
-	e := b.Enrollment(flow, "c1")
-	node := pgtest.One[string](t, b.Pool, `select node from enrollment_steps where enrollment_id = $1 and event = 'sent'`, e.ID)
-	b.Exec(`insert into notifications (workspace_id, origin_id, key, profile_key, address, skip_reason)
-		select $1, $2, k, 'c1', 'another device', 'invalid_address' from unnest($3::uuid[]) k`, b.Workspace, enrollment.OriginOf(flow, e.ID),
-		[]uuid.UUID{enrollment.MessageKey(e.ID, node, 1), enrollment.MessageKey(e.ID, node, 2)})
-	b.Exec(`delete from enrollment_steps`)
-	b.Exec(`delete from events_out`) // which have one item for each step
-	if got := b.erase("c1"); got.Notifications != 3 || b.Count(`select count(*) from notifications where profile_key = 'c1'`) != 0 {
-		t.Errorf("%+v", got)
-	}
-	b.WantCount(1, `select count(*) from notifications where profile_key = 'c2' and payload is not null`)
-	if again := b.erase("c1"); again.Notifications != 0 || again.InFlight != 0 {
-		t.Errorf("%+v", again)
-	}
-}
-
 // A month that is detached, since its archive cannot be written, forgets the profile as well:
 // else the archive would have it.
 func TestEraseInADetachedMonth(t *testing.T) {

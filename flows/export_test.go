@@ -23,6 +23,7 @@ const (
 	GiveUpAfter = giveUpAfter
 
 	EraseEnrollments = eraseEnrollments
+	EraseMessages    = eraseMessages
 	EraseTriggers    = eraseTriggers
 )
 
@@ -39,6 +40,8 @@ func (f *Flows) SetWaker(w *enrollment.Waker) { f.waker = w }
 func (f *Flows) SetMoveTime(d time.Duration) { f.moveTime = d }
 
 func (f *Flows) SetEraseTime(d time.Duration) { f.eraseTime = d }
+
+func (f *Flows) SetTraceTime(d time.Duration) { f.traceTime = d }
 
 func (f *Flows) SetForgetPage(rows int) { f.forgetPage = rows }
 

@@ -199,6 +199,7 @@ type Flows struct {
 	assumed    atomic.Bool // see assumeWaiting
 	lockWaits  lockWaits
 	eraseTime  time.Duration // eraseTime
+	traceTime  time.Duration // traceTime
 
 	drained  atomic.Pointer[flowRef] // the last draining flow that was read; nil: begin with the first
 	idlePoll atomic.Int64            // how long the last poll without result took

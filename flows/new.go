@@ -54,7 +54,7 @@ func New(r Deps, cfg Config) *Flows {
 		r.Hook = &enrollment.Hook{}
 	}
 	f := &Flows{pool: r.Pool, ledger: r.Ledger, audiences: r.Audiences, templates: r.Templates, accounts: r.Providers, webhooks: r.Webhooks,
-		forgetPage: forgetPage, moveTime: moveTime, routeTime: routeTime, eraseTime: eraseTime, tryTime: tryTime,
+		forgetPage: forgetPage, moveTime: moveTime, routeTime: routeTime, eraseTime: eraseTime, traceTime: traceTime, tryTime: tryTime,
 		topics: suppression.New(r.Pool), log: r.Log, metrics: r.Metrics, cfg: cfg.withDefaults(), waker: enrollment.NewWaker(), hook: r.Hook}
 	f.retrySlots = newRetrySlots()
 	f.lockWaits.workers = f.cfg.Workers
