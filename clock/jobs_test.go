@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
@@ -32,7 +33,7 @@ func TestJobsArePutOffByTheClockOfTheDatabase(t *testing.T) {
 	river.AddWorker(workers, putOffWorker{})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Workers: workers,
 		Queues: map[string]river.QueueConfig{"default": {MaxWorkers: 1}}, FetchPollInterval: 10 * time.Millisecond,
-		FetchCooldown: 10 * time.Millisecond, Test: river.TestConfig{Time: ForJobs(pool)}})
+		FetchCooldown: 10 * time.Millisecond, Test: river.TestConfig{Time: ForJobs(t.Context(), pool)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,20 +56,50 @@ func TestJobsArePutOffByTheClockOfTheDatabase(t *testing.T) {
 	}
 }
 
-// Durations are measured by the monotonic clock.
-func TestTheTimeOfJobsIsMonotonic(t *testing.T) {
+// An old reading counts until there is another, and the caller waits for none.
+func TestTheTimeOfJobsDoesNotWait(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.DB(t)
-	j := ForJobs(pool)
-	first := j.Now()
-	if first.Round(0) == first {
-		t.Error("it has no reading of the monotonic clock")
+	first, second := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	pgtest.SetClock(t, pool, first)
+	j := ForJobs(t.Context(), pool)
+	pgtest.SetClock(t, pool, second)
+	j.clock.age(time.Minute)
+	var held []*pgxpool.Conn
+	for range pool.Config().MaxConns {
+		c, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
 	}
-	if d := j.Now().Sub(first); d < 0 || d > time.Minute || j.NowOrNil() != nil {
-		t.Errorf("then it is %s later", d)
+	begun := time.Now()
+	if got := j.Now(); got.Sub(first.Add(time.Minute)).Abs() > time.Minute || time.Since(begun) > readFor/2 {
+		t.Errorf("%s after %s", got, time.Since(begun))
 	}
+	pgtest.Eventually(t, 10*time.Second, "the reading fails", func() bool { return j.failed.Load() != nil && !j.reads.Load() })
+	for range 100 {
+		j.Now()
+	}
+	if j.reads.Load() {
+		t.Error("it reads again at once")
+	}
+	for _, c := range held {
+		c.Release()
+	}
+	j.failed.Store(nil)
+	pgtest.Eventually(t, 10*time.Second, "the new time", func() bool { return j.Now().Sub(second).Abs() < time.Minute })
+	if j.NowOrNil() != nil {
+		t.Error("statements have the time of the process")
+	}
+}
+
+// Without a reading it is the time of the process.
+func TestTheTimeOfJobsWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
 	pool.Close()
-	if d := time.Since(ForJobs(pool).Now()).Abs(); d > time.Minute {
-		t.Errorf("without a database it differs by %s", d)
+	if d := time.Since(ForJobs(t.Context(), pool).Now()).Abs(); d > time.Minute {
+		t.Errorf("it differs by %s", d)
 	}
 }

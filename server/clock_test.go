@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"lemma/clock"
 	"lemma/pgtest"
 )
 
@@ -63,7 +64,8 @@ func TestJobsHaveTheTimeOfTheDatabase(t *testing.T) {
 	pool := pgtest.DB(t)
 	at := time.Now().Add(-time.Hour)
 	pgtest.SetClock(t, pool, at)
-	if got := (&Server{Pool: pool, log: slog.New(slog.DiscardHandler)}).riverConfig(nil).Test.Time.Now(); got.Sub(at).Abs() > time.Minute {
+	cfg := (&Server{log: slog.New(slog.DiscardHandler)}).riverConfig(nil, clock.ForJobs(t.Context(), pool))
+	if got := cfg.Test.Time.Now(); got.Sub(at).Abs() > time.Minute {
 		t.Errorf("it is %s", got)
 	}
 }

@@ -284,7 +284,7 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 		return err
 	}
 	s.jobs = jobs
-	client, err := river.NewClient(riverpgxv5.New(jobs), s.riverConfig(workers))
+	client, err := river.NewClient(riverpgxv5.New(jobs), s.riverConfig(workers, clock.ForJobs(ctx, jobs)))
 	if err != nil {
 		return fmt.Errorf("create River client: %w", err)
 	}
@@ -302,7 +302,7 @@ func (s *Server) StartWorkers(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) riverConfig(workers *river.Workers) *river.Config {
+func (s *Server) riverConfig(workers *river.Workers, now *clock.Jobs) *river.Config {
 	timeout := sender.JobTimeout(s.cfg.Sender)
 	return &river.Config{
 		Workers: workers, Logger: riverLog(s.log),
@@ -318,7 +318,7 @@ func (s *Server) riverConfig(workers *river.Workers) *river.Config {
 		JobTimeout:                  timeout,
 		RescueStuckJobsAfter:        timeout + time.Minute,
 		CompletedJobRetentionPeriod: time.Hour,
-		Test:                        river.TestConfig{Time: clock.ForJobs(s.Pool)}, // the only way to set it
+		Test:                        river.TestConfig{Time: now}, // the only way to set it
 	}
 }
 
