@@ -253,12 +253,34 @@ func (a *Audiences) UsersOf(ctx context.Context, ws, source uuid.UUID, most int)
 	return names, lemma.Wrap(err, "find audiences on %s", source)
 }
 
-// Delete removes an audience that no campaign and no flow uses.
+// Delete removes an audience that nothing uses. Notifications that wait use it, since it may be read again
+// before they are sent: those of direct notifications, and of a flow that was archived. They are
+// read after the delete, which waits for those that are being written: see package direct.
 func (a *Audiences) Delete(ctx context.Context, ws, id uuid.UUID) error {
-	done, err := fence.Exec(ctx, a.pool, `delete from audiences where workspace_id = $1 and id = $2`, ws, id)
-	if err == nil && done.RowsAffected() == 0 {
-		return lemma.Missing("audience")
-	}
+	err := fence.Transact(ctx, a.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `delete from audiences where workspace_id = $1 and id = $2`, ws, id)
+		if err != nil {
+			return err
+		}
+		if tag.RowsAffected() == 0 {
+			return lemma.Missing("audience")
+		}
+		var used bool
+		err = tx.QueryRow(ctx, `
+			with waiting as materialized (
+				select distinct c.audience_id, c.flow_id from batches b
+				cross join lateral (
+					select c.audience_id, c.flow_id from contents c where c.workspace_id = b.workspace_id and c.id = b.content_id limit 1) c
+				where b.workspace_id = $1 and b.status in ('ready', 'leased')
+			)
+			select exists (select from waiting where audience_id = $2) or exists (
+				select from waiting w join flow_versions v on v.workspace_id = $1 and v.flow_id = w.flow_id
+				where v.definition::json->>'audience_id' = $3)`, ws, id, lemma.FormatID(lemma.PrefixAudience, id)).Scan(&used)
+		if err == nil && used {
+			err = pgerr.InUse("notifications to profiles of this audience are pending")
+		}
+		return err
+	})
 	return deletingAudience.Explain(err, "delete audience")
 }
 

@@ -14,6 +14,7 @@ import (
 	"lemma/audience"
 	"lemma/eventsout"
 	"lemma/fence"
+	"lemma/pgerr"
 	"lemma/message"
 )
 
@@ -47,7 +48,7 @@ func (c *Campaigns) startChecked(ctx context.Context, workspaceID, id uuid.UUID,
 			err := tx.QueryRow(ctx, `select version = $3 from campaigns where workspace_id = $1 and id = $2 for update`,
 				workspaceID, id, checked).Scan(&same)
 			if err != nil || !same {
-				return lemma.Wrap(err, "lock campaign %s", id)
+				return pgerr.Row(err, "campaign", "lock campaign")
 			}
 			return work(tx)
 		})

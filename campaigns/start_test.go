@@ -68,3 +68,17 @@ func TestADraftThatIsChangedAgainAndAgain(t *testing.T) {
 		t.Errorf("%s after %d checks", got.Status, checks)
 	}
 }
+
+// A draft that is deleted after the check is not found.
+func TestADraftThatIsDeletedWhileItIsSent(t *testing.T) {
+	b := setup(t, 1)
+	id := b.draft().ID
+	b.Hook = func(_ context.Context, at string, _ uuid.UUID) {
+		if at == "checked" {
+			b.Must(b.Delete(t.Context(), b.Workspace, id))
+		}
+	}
+	if _, err := b.Send(t.Context(), b.Workspace, id, uuid.Nil); lemma.KindOf(err) != lemma.NotFound {
+		t.Errorf("%v", err)
+	}
+}

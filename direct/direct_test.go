@@ -245,10 +245,11 @@ func TestWhatIsDeletedRefusesItsOwnRequests(t *testing.T) {
 	template, err := b.Templates.Create(ctx, b.Workspace,
 		message.NewTemplate{ID: lemma.NewID(), Name: "gone", Content: message.Content{Subject: "s", Text: "t"}})
 	b.Must(err)
-	provider := b.NewProvider("scripted")
+	provider, audience := b.NewProvider("scripted"), b.NewAudience(b.Source, "select id, email, name from customers")
 	deletions := []func() error{func() error { return b.Providers.Delete(ctx, b.Workspace, provider) },
 		func() error { return topics.DeleteTopic(ctx, b.Workspace, topic.ID) },
-		func() error { return b.Templates.Delete(ctx, b.Workspace, template.ID) }}
+		func() error { return b.Templates.Delete(ctx, b.Workspace, template.ID) },
+		func() error { return b.Audiences.Delete(ctx, b.Workspace, audience) }}
 	tries := 0
 	d.Hook = func(_ context.Context, at string) {
 		if at == "storing" {
@@ -263,9 +264,10 @@ func TestWhatIsDeletedRefusesItsOwnRequests(t *testing.T) {
 		b.ofProfile("b", func(r *Request) { r.ProviderID = &provider }),
 		b.request("c", func(r *Request) {
 			r.Topic, r.Email.Headers = &topic.ID, map[string]string{"List-Unsubscribe": "<mailto:stop@shop.example>"}
-		}), b.ofProfile("d"), b.request("e", ofTemplate)})
+		}), b.ofProfile("d"), b.request("e", ofTemplate), b.ofProfile("f", func(r *Request) { r.To.AudienceID = &audience })})
 	b.Must(err)
-	for i, want := range []string{"", "a provider was deleted", "a topic was deleted", "", "must be a template"} {
+	for i, want := range []string{"", "a provider was deleted", "a topic was deleted", "", "must be a template",
+		"an audience was deleted"} {
 		if err := all[i].Err; (err == nil) != (want == "") || err != nil && !strings.Contains(fmt.Sprintf("%+v", err), want) {
 			t.Errorf("request %d: %v, want %q", i, err, want)
 		}

@@ -18,7 +18,7 @@ import (
 // errGone is the error of such a transaction.
 var errGone = errors.New("what a request names was deleted")
 
-// named is something that requests name: a provider, a topic, or a version of a template.
+// named is something that requests name: a provider, a topic, an audience, or a version of a template.
 type named struct {
 	id      uuid.UUID
 	version int // of a template; otherwise 0
@@ -37,6 +37,8 @@ func (d *Direct) refuseGone(ctx context.Context, ws uuid.UUID, all []*request) (
 			r.fail(deleted("a provider"))
 		case r.Topic != nil && !exists[named{id: *r.Topic}]:
 			r.fail(deleted("a topic"))
+		case r.To.AudienceID != nil && !exists[named{id: *r.To.AudienceID}]:
+			r.fail(deleted("an audience"))
 		case template != named{} && !exists[template]:
 			r.fail(errNoTemplate)
 		default:
@@ -62,11 +64,14 @@ func deleted(what string) *lemma.Error {
 
 // readNamed reads which of the things exist that requests name.
 func (d *Direct) readNamed(ctx context.Context, ws uuid.UUID, all []*request) (map[named]bool, error) {
-	var providers, topics, templates []uuid.UUID
+	var providers, topics, audiences, templates []uuid.UUID
 	for _, r := range all {
 		providers = append(providers, r.content.provider)
 		if r.Topic != nil {
 			topics = append(topics, *r.Topic)
+		}
+		if r.To.AudienceID != nil {
+			audiences = append(audiences, *r.To.AudienceID)
 		}
 		if t := r.template(); t.version != 0 {
 			templates = append(templates, t.id)
@@ -75,8 +80,9 @@ func (d *Direct) readNamed(ctx context.Context, ws uuid.UUID, all []*request) (m
 	rows, _ := d.Pool.Query(ctx, `
 		select id, 0 from providers where workspace_id = $1 and id = any($2)
 		union all select id, 0 from topics where workspace_id = $1 and id = any($3)
+		union all select id, 0 from audiences where workspace_id = $1 and id = any($5)
 		union all select template_id, version from template_versions where workspace_id = $1 and template_id = any($4)`,
-		ws, providers, topics, templates)
+		ws, providers, topics, templates, audiences)
 	exists := map[named]bool{}
 	var one named
 	_, err := pgx.ForEachRow(rows, []any{&one.id, &one.version}, func() error { exists[one] = true; return nil })

@@ -79,7 +79,7 @@ func (d *Direct) storeAtOnce(ctx context.Context, ws uuid.UUID, open []*request)
 		if err := storeContents(ctx, tx, ws, fresh); err != nil {
 			return err
 		}
-		if err := lockTopics(ctx, tx, ws, fresh); err != nil {
+		if err := lockUsed(ctx, tx, ws, fresh); err != nil {
 			return err
 		}
 		rows := make([]notifications.Direct, len(fresh))
@@ -104,24 +104,32 @@ func (d *Direct) storeAtOnce(ctx context.Context, ws uuid.UUID, open []*request)
 	return nil
 }
 
-// lockTopics makes the deletion of topics wait and find the batches of requests.
-func lockTopics(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*request) error {
-	topics := map[uuid.UUID]bool{}
+// lockUsed makes the deletion of topics and audiences wait and find the batches of requests.
+func lockUsed(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*request) error {
+	topics, audiences := map[uuid.UUID]bool{}, map[uuid.UUID]bool{}
 	for _, r := range all {
 		if r.Topic != nil {
 			topics[*r.Topic] = true
 		}
+		if r.To.AudienceID != nil {
+			audiences[*r.To.AudienceID] = true
+		}
 	}
-	if len(topics) == 0 {
-		return nil
-	}
-	found, err := tx.Exec(ctx, `select from topics where workspace_id = $1 and id = any($2) order by id for key share`,
-		ws, slices.Collect(maps.Keys(topics)))
-	if err != nil {
-		return fmt.Errorf("lock topics: %w", err)
-	}
-	if int(found.RowsAffected()) < len(topics) {
-		return errGone
+	for _, used := range []struct {
+		table string
+		ids   map[uuid.UUID]bool
+	}{{"topics", topics}, {"audiences", audiences}} {
+		if len(used.ids) == 0 {
+			continue
+		}
+		found, err := tx.Exec(ctx, `select from `+used.table+` where workspace_id = $1 and id = any($2) order by id for key share`,
+			ws, slices.Collect(maps.Keys(used.ids)))
+		if err != nil {
+			return fmt.Errorf("lock %s: %w", used.table, err)
+		}
+		if int(found.RowsAffected()) < len(used.ids) {
+			return errGone
+		}
 	}
 	return nil
 }

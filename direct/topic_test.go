@@ -64,3 +64,27 @@ func TestATopicIsDeletedWhileANotificationIsStored(t *testing.T) {
 		t.Errorf("the topic of a notification that waits: %v", err)
 	}
 }
+
+// An audience is deleted while a request stores a notification to one of its profiles, which may be read again
+// before the notification is sent: the deletion waits, and finds the notification.
+func TestAnAudienceIsDeletedWhileANotificationIsStored(t *testing.T) {
+	b := setup(t)
+	ctx := context.Background()
+	d := b.process()
+	held, err := b.Pool.Begin(ctx)
+	b.Must(err)
+	_, err = held.Exec(ctx, `lock table batches in share mode`)
+	b.Must(err)
+	sent, deleted := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := d.Send(ctx, b.Workspace, b.ofProfile("")); sent <- err }()
+	b.WaitForLocks(1)
+	go func() { deleted <- b.Audiences.Delete(ctx, b.Workspace, b.Audience) }()
+	b.WaitForLocks(2)
+	b.Must(held.Rollback(ctx))
+	b.Must(<-sent)
+	if err := <-deleted; err == nil || lemma.KindOf(err) != lemma.Conflict {
+		t.Errorf("the audience of a notification that waits: %v", err)
+	}
+	b.work(b.sender())
+	b.Must(b.Audiences.Delete(ctx, b.Workspace, b.Audience))
+}

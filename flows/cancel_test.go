@@ -166,3 +166,18 @@ func TestMessagesOfAnArchivedFlowExpireAfterARestore(t *testing.T) {
 	b.Exec(`update batches set status = 'expired', skipped = size, finished_at = now()`)
 	b.WantCount(0, listed, flow)
 }
+
+// The audience of an archived flow is not deleted while messages of it wait: it may be read again before they are sent.
+func TestTheAudienceOfWaitingMessagesIsNotDeleted(t *testing.T) {
+	b := setup(t, 1)
+	flow := b.Live(flowstest.Welcome)
+	b.RecordEvent("c1", "signed_up")
+	b.Settle()
+	b.Must(flowstest.Second(b.Archive(bg, b.Workspace, flow, nil)))
+	b.WantCount(1, `select count(*) from batches where workspace_id = $1 and status = 'ready'`, b.Workspace)
+	if err := b.Audiences.Delete(bg, b.Workspace, b.Audience); lemma.KindOf(err) != lemma.Conflict {
+		t.Errorf("deleted: %v", err)
+	}
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
+	b.Must(b.Audiences.Delete(bg, b.Workspace, b.Audience))
+}
