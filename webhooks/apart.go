@@ -23,7 +23,7 @@ const (
 	apartWait = 3 * time.Second        // a chunk of a workspace apart, by turns
 	rowWait   = 20 * time.Millisecond  // each of its messages, when the chunk did not get the row
 	apartTime = 10 * time.Second       // how long a workspace is settled apart
-	maxApart  = maxUnsettled / 2       // calls of all workspaces apart that are not settled yet
+	maxApart  = maxUnsettled / 2       // calls of all workspaces apart that are not settled yet; a half of one
 )
 
 // errPutOff is the error of settlements that are not tried, since enough others of workspaces apart wait.
@@ -35,12 +35,13 @@ func isLocked(err error) bool { return pgerr.Is(err, "55P03") || errors.Is(err, 
 // apart is a workspace that is settled apart.
 type apart struct {
 	until time.Time
-	turn  int // its last one
+	turn  int  // its last one
+	free  bool // no row was locked then
 }
 
 func newSettler(lease time.Duration) *settler {
 	return &settler{slots: slots.New(slots.Limits{Process: maxUnsettled, Workspace: maxOfOne}, nil),
-		apart: map[uuid.UUID]*apart{}, apartSlots: slots.New(slots.Limits{Process: maxApart, Workspace: maxApart},
+		apart: map[uuid.UUID]*apart{}, apartSlots: slots.New(slots.Limits{Process: maxApart, Workspace: maxApart / 2},
 			func(string) error { return errPutOff }), tooOld: lease / 2}
 }
 
@@ -80,15 +81,13 @@ func (s *settler) isFull(ws uuid.UUID) bool {
 func (s *settler) isApartNow(ws uuid.UUID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.apart[ws]
-	return of != nil && time.Now().Before(of.until)
+	return s.apart[ws] != nil
 }
 
 // take removes the next chunk: of workspaces whose rows are not locked, or of one whose rows were, by turns.
 // One writer at most settles the latter, so that the other one waits for no lock of theirs.
 func (s *settler) take(now time.Time) []*settlement {
-	maps.DeleteFunc(s.apart, func(_ uuid.UUID, of *apart) bool { return now.After(of.until) })
-	next, n, others := s.nextApart()
+	next, n, others := s.nextApart(now)
 	ofApart := next != uuid.Nil && !s.isApart && (!others || !s.wasApart)
 	var wait time.Duration
 	if ofApart {
@@ -110,22 +109,26 @@ func (s *settler) take(now time.Time) []*settlement {
 }
 
 // nextApart is the workspace apart whose turn is next, and how many of them have answers that wait. others reports
-// whether answers of others wait.
-func (s *settler) nextApart() (next uuid.UUID, n int, others bool) {
+// whether answers of others wait. When its time is over, a workspace is not apart any more, unless answers of it
+// wait and its rows were locked at its last turn.
+func (s *settler) nextApart(now time.Time) (next uuid.UUID, n int, others bool) {
 	waiting := map[uuid.UUID]bool{}
 	for _, one := range s.waiting {
-		ws := one.WorkspaceID
+		waiting[one.WorkspaceID] = true
+	}
+	maps.DeleteFunc(s.apart, func(ws uuid.UUID, of *apart) bool { return now.After(of.until) && (of.free || !waiting[ws]) })
+	for ws := range waiting {
 		switch of := s.apart[ws]; {
 		case of == nil:
 			others = true
-		case !waiting[ws]:
-			waiting[ws] = true
+		default:
+			n++
 			if next == uuid.Nil || of.turn < s.apart[next].turn {
 				next = ws
 			}
 		}
 	}
-	return next, len(waiting), others
+	return next, n, others
 }
 
 // turnOf gives a workspace apart its turn, and returns for how long its chunk waits for a lock. While transactions
@@ -142,28 +145,48 @@ func (s *settler) turnOf(ws uuid.UUID, n int) time.Duration {
 	return max(rowWait, apartWait/time.Duration(n)) // 0 would wait for ever
 }
 
-// ended follows the settlement of a chunk. It returns those that are put off.
-func (s *settler) ended(chunk []*settlement) (over []*settlement) {
+// ended follows the settlement of a chunk. Answers of workspaces whose rows are locked wait for their turn. It
+// returns those that are put off.
+func (s *settler) ended(chunk, locked []*settlement) (over []*settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if chunk[0].apart > 0 {
 		s.isApart = false
 	}
-	until := time.Now().Add(apartTime)
-	for _, one := range chunk {
-		if !isLocked(one.err) {
-			continue
-		}
-		if s.apart[one.WorkspaceID] == nil {
-			s.apart[one.WorkspaceID] = &apart{turn: s.turns}
-		}
-		s.apart[one.WorkspaceID].until = until
+	if of := s.apart[chunk[0].WorkspaceID]; of != nil && chunk[0].apart > 0 {
+		of.free = true
 	}
+	for _, one := range chunk {
+		if isLocked(one.err) {
+			s.setApart(one.WorkspaceID)
+		}
+	}
+	for _, one := range locked {
+		s.setApart(one.WorkspaceID)
+	}
+	s.waiting = append(s.waiting, locked...)
 	return s.excess()
 }
 
+// setApart makes a workspace be settled apart for apartTime, or longer.
+func (s *settler) setApart(ws uuid.UUID) {
+	if s.apart[ws] == nil {
+		s.apart[ws] = &apart{turn: s.turns}
+	}
+	s.apart[ws].until, s.apart[ws].free = time.Now().Add(apartTime), false
+}
+
+// without returns the settlements of a chunk but some.
+func without(chunk, some []*settlement) []*settlement {
+	left := map[*settlement]bool{}
+	for _, one := range some {
+		left[one] = true
+	}
+	return slices.DeleteFunc(slices.Clone(chunk), func(one *settlement) bool { return left[one] })
+}
+
 // excess removes those of workspaces apart that wait beyond maxApart, since their calls began before, and those that
-// have waited for long: their leases end.
+// have waited for long: their leases end. While the process shuts down, it removes all.
 func (s *settler) excess() (over []*settlement) {
 	if len(s.apart) == 0 {
 		return nil
@@ -173,13 +196,23 @@ func (s *settler) excess() (over []*settlement) {
 		if s.apart[one.WorkspaceID] == nil {
 			return false
 		}
-		if waiting++; waiting <= maxApart && time.Since(one.since) < s.tooOld {
+		if waiting++; waiting <= maxApart && time.Since(one.since) < s.tooOld && !s.draining {
 			return false
 		}
+		s.setApart(one.WorkspaceID) // until it is settled
 		over = append(over, one)
 		return true
 	})
 	return over
+}
+
+// drain puts off what waits for the turn of its workspace, now and from now on: the process shuts down.
+func (s *settler) drain() {
+	s.mu.Lock()
+	s.draining = true
+	over := s.excess()
+	s.mu.Unlock()
+	putOff(over)
 }
 
 // putOff ends settlements that are not tried.
@@ -203,19 +236,23 @@ func afterLock(err error) time.Duration {
 
 // settleTogether settles a chunk. If it fails, each message is settled alone, so that one
 // cannot fail the others. They have one time limit together: those behind them wait. If rows are locked,
-// which a long transaction of a workspace may do, each workspace is settled by itself first.
-func (w *Webhooks) settleTogether(chunk []*settlement) {
+// which a long transaction of a workspace may do, each workspace is settled by itself. It returns the
+// answers of those whose rows are locked: they are settled apart, unless they were already.
+func (w *Webhooks) settleTogether(chunk []*settlement) (locked []*settlement) {
+	isApart := chunk[0].apart > 0
 	err := w.settleAll(context.Background(), chunk, cmp.Or(chunk[0].apart, lockWait))
-	parts := [][]*settlement{chunk}
-	if isLocked(err) {
-		parts = byWorkspace(chunk)
+	if isApart || !isLocked(err) {
+		w.settleApart(chunk, err)
+		return nil
 	}
-	for _, part := range parts {
-		if len(parts) > 1 {
-			err = w.settleAll(context.Background(), part, rowWait)
+	for _, part := range byWorkspace(chunk) {
+		if err = w.settleAll(context.Background(), part, rowWait); isLocked(err) {
+			locked = append(locked, part...)
+		} else {
+			w.settleApart(part, err)
 		}
-		w.settleApart(part, err)
 	}
+	return locked
 }
 
 // settleApart settles messages one by one that could not be settled together. If rows are locked, it takes those

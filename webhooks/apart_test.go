@@ -3,7 +3,6 @@ package webhooks
 import (
 	"context"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"lemma"
-	"lemma/slots"
 )
 
 // apartNow is a settler of workspaces that are settled apart.
@@ -28,75 +26,6 @@ func (s *settler) wait(all ...uuid.UUID) {
 	for _, ws := range all {
 		s.waiting = append(s.waiting, &settlement{claimed: claimed{WorkspaceID: ws, since: time.Now()}})
 	}
-}
-
-// Workspaces whose answers cannot be settled leave calls to others, however many they are.
-func TestUnsettledCallsOfWorkspacesApart(t *testing.T) {
-	t.Parallel()
-	one, another := lemma.NewID(), lemma.NewID()
-	s := apartNow(one, another)
-	var ended []func()
-	begin := func(ws uuid.UUID) (may bool) {
-		end, may := s.begin(ws)
-		if may {
-			ended = append(ended, end)
-		}
-		return may
-	}
-	for range maxApart / 2 {
-		if !begin(one) || !begin(another) {
-			t.Fatal("a call does not begin")
-		}
-	}
-	if begin(one) || !s.isFull(one) || !s.isFull(another) {
-		t.Error("a further call of a workspace apart begins")
-	}
-	for range maxUnsettled - maxApart {
-		if free := lemma.NewID(); s.isFull(free) || !begin(free) {
-			t.Fatal("a call of another workspace does not begin")
-		}
-	}
-	for _, end := range ended {
-		end()
-	}
-	if n := s.open.Load(); n != 0 || s.isFull(one) || !begin(one) {
-		t.Errorf("%d are open", n)
-	}
-}
-
-// A workspace apart whose calls may not begin leaves those of the process to others: its messages are given back, and
-// not claimed.
-func TestAFullWorkspaceApartIsNotClaimed(t *testing.T) {
-	t.Parallel()
-	b := setup(t, nil)
-	e, _ := b.endpoint("/hook")
-	b.write(b.message(e), b.message(e), b.message(e))
-	taken, err := b.claimMore(t.Context(), b.Workspace, e.ID, 3, 1<<20)
-	b.Must(err)
-	s := b.settler
-	s.apart[b.Workspace] = &apart{until: time.Now().Add(time.Minute)}
-	var ended []func()
-	for range maxApart {
-		end, _ := s.begin(b.Workspace)
-		ended = append(ended, end)
-	}
-	buf := b.buffers.acquire(e.ID)
-	b.buffers.add(buf, b.Workspace, taken[1:])
-	b.limiter.acquire(b.Workspace, e.ID)
-	var calls sync.WaitGroup
-	b.serve(t.Context(), &calls, b.buffers.begin(taken[0]), buf)
-	if n := b.Count(`select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`); n != 3 || len(b.receiver.all()) > 0 {
-		t.Errorf("%d of 3 are given back, %d called", n, len(b.receiver.all()))
-	}
-	if b.buffers.bytes != 0 || b.limiter.all != 0 {
-		t.Errorf("%d bytes and %d calls are counted", b.buffers.bytes, b.limiter.all)
-	}
-	if n := b.limiter.spare(b.Workspace, e.ID); n != 0 || b.limiter.tryAcquire(b.Workspace, e.ID) {
-		t.Errorf("%d calls are spare", n)
-	}
-	b.run(b.Webhooks, 0)
-	ended[0]()
-	b.run(b.Webhooks, 3)
 }
 
 // When a workspace becomes apart, those of its answers are put off for which there is no place among workspaces apart.
@@ -117,7 +46,7 @@ func TestAnswersBeyondThoseOfWorkspacesApartArePutOff(t *testing.T) {
 	add(another, 10)
 	add(one, maxApart)
 	add(free, settleChunk)
-	putOff(s.ended([]*settlement{{claimed: claimed{WorkspaceID: one}, err: errPutOff}}))
+	putOff(s.ended([]*settlement{{claimed: claimed{WorkspaceID: one}, err: errPutOff}}, nil))
 	if off[one] != 10 || len(off) != 1 || len(s.waiting) != maxApart+settleChunk {
 		t.Errorf("put off %v, %d wait", off, len(s.waiting))
 	}
@@ -132,9 +61,29 @@ func TestAnswersThatWaitForLongArePutOff(t *testing.T) {
 	for _, one := range []*settlement{s.waiting[1], s.waiting[2]} {
 		one.since = time.Now().Add(-31 * time.Second)
 	}
-	over := s.ended([]*settlement{{claimed: claimed{WorkspaceID: lemma.NewID()}}})
+	over := s.ended([]*settlement{{claimed: claimed{WorkspaceID: lemma.NewID()}}}, nil)
 	if len(over) != 1 || over[0].WorkspaceID != locked || len(s.waiting) != 2 {
 		t.Errorf("%d are put off, %d wait", len(over), len(s.waiting))
+	}
+}
+
+// While the process shuts down, no answer waits for the turn of its workspace.
+func TestAShutdownPutsOffAnswers(t *testing.T) {
+	t.Parallel()
+	locked, free := lemma.NewID(), lemma.NewID()
+	s := apartNow(locked)
+	off := 0
+	add := func(ws uuid.UUID) {
+		s.waiting = append(s.waiting, &settlement{claimed: claimed{WorkspaceID: ws, since: time.Now()}, done: func(*settlement) { off++ }})
+	}
+	add(locked)
+	add(free)
+	if s.drain(); off != 1 || len(s.waiting) != 1 {
+		t.Errorf("%d are put off, %d wait", off, len(s.waiting))
+	}
+	add(locked)
+	if over := s.excess(); len(over) != 1 {
+		t.Errorf("then %d are put off", len(over))
 	}
 }
 
@@ -245,7 +194,7 @@ func TestWorkspacesApartShareALongWait(t *testing.T) {
 		ws := chunk[0].WorkspaceID
 		waits[ws] = append(waits[ws], chunk[0].apart)
 		round += chunk[0].apart
-		s.ended(chunk)
+		s.ended(chunk, nil)
 	}
 	for _, ws := range all {
 		if got := waits[ws]; len(got) != 5 || slices.Max(got) != apartWait || slices.Min(got) != apartWait/4 {
@@ -262,7 +211,7 @@ func TestWorkspacesApartShareALongWait(t *testing.T) {
 		if len(chunk) != 1 || chunk[0].apart != apartWait {
 			t.Errorf("alone: %v", chunk)
 		}
-		s.ended(chunk)
+		s.ended(chunk, nil)
 	}
 }
 
@@ -272,12 +221,34 @@ func TestAWorkspaceThatBecomesApartIsLast(t *testing.T) {
 	first, second, last := lemma.NewID(), lemma.NewID(), lemma.NewID()
 	s := apartNow(first, second)
 	s.wait(first, second)
-	s.ended(s.take(time.Now()))
-	s.ended([]*settlement{{claimed: claimed{WorkspaceID: last}, err: errPutOff}})
+	s.ended(s.take(time.Now()), nil)
+	s.ended([]*settlement{{claimed: claimed{WorkspaceID: last}, err: errPutOff}}, nil)
 	s.waiting = nil
 	s.wait(last, second)
 	if chunk := s.take(time.Now()); chunk[0].WorkspaceID != second {
 		t.Error("it is first")
+	}
+}
+
+// A workspace whose turn comes late stays apart until then, and one whose rows were not locked at its turn is not
+// apart any more when its time is over.
+func TestAWorkspaceIsApartUntilItsTurn(t *testing.T) {
+	t.Parallel()
+	locked, free := lemma.NewID(), lemma.NewID()
+	s := apartNow(locked, free)
+	s.wait(locked, free)
+	s.apart[free].free = true
+	late := time.Now().Add(2 * apartTime)
+	if chunk := s.take(late); len(chunk) != 1 || chunk[0].WorkspaceID != locked || chunk[0].apart != apartWait {
+		t.Errorf("%d in the chunk", len(chunk))
+	}
+	if s.apart[free] != nil || s.apart[locked] == nil {
+		t.Errorf("apart: %v", s.apart)
+	}
+	s.ended([]*settlement{{claimed: claimed{WorkspaceID: locked}, apart: apartWait}}, nil)
+	s.wait(locked)
+	if s.take(late); s.apart[locked] != nil {
+		t.Error("it is apart without a lock")
 	}
 }
 
@@ -318,32 +289,6 @@ func TestAWriterBesideAWorkspaceApart(t *testing.T) {
 	}
 }
 
-// A workspace whose answers cannot be settled leaves calls to others.
-func TestUnsettledCallsOfOneWorkspace(t *testing.T) {
-	t.Parallel()
-	s := apartNow()
-	busy := lemma.NewID()
-	var ended []func()
-	for range maxOfOne {
-		end, _ := s.begin(busy)
-		ended = append(ended, end)
-	}
-	none, cancel := context.WithCancel(t.Context())
-	cancel() // nothing waits
-	if _, err := s.slots.Await(none, slots.Resource{Workspace: busy}); err == nil {
-		t.Error("a further call of the workspace begins")
-	}
-	if _, err := s.slots.Await(none, slots.Resource{Workspace: lemma.NewID()}); err != nil {
-		t.Error("no call of another workspace begins")
-	}
-	ended[0]()
-	end, _ := s.begin(busy)
-	end()
-	if n := s.open.Load(); n != maxOfOne-1 {
-		t.Errorf("%d are open", n)
-	}
-}
-
 // Messages of workspaces whose rows were locked are settled by one writer, in chunks of their own.
 func TestChunksOfLockedWorkspaces(t *testing.T) {
 	t.Parallel()
@@ -371,6 +316,7 @@ func TestChunksOfLockedWorkspaces(t *testing.T) {
 			t.Errorf("later chunk %d is %q, want %q", i, got, want)
 		}
 	}
+	s.apart[locked].free = true
 	s.wait(locked, free)
 	if got := take(now.Add(2 * apartTime)); got != "lf" {
 		t.Errorf("when none is apart any more: %q", got)

@@ -14,7 +14,10 @@ import (
 // by then are settled.
 func (w *Webhooks) Loop(ctx context.Context) {
 	var calls sync.WaitGroup
-	defer calls.Wait()
+	defer func() {
+		w.settler.drain()
+		calls.Wait()
+	}()
 	calls.Go(func() { w.cleanLoop(ctx) })
 	published := make(chan *reservation)
 	calls.Go(func() { w.publishLoop(ctx, published) })

@@ -36,6 +36,7 @@ type settler struct {
 	turns      int                  // chunks of workspaces apart
 	short      int                  // those since the last one that waited for apartWait
 	isApart    bool                 // one of the writers settles such a chunk
+	draining   bool                 // the process shuts down
 	wasApart   bool                 // the last chunk was one
 }
 
@@ -104,9 +105,10 @@ func (w *Webhooks) settleWaiting() {
 		if len(chunk) == 0 {
 			return
 		}
-		w.settleTogether(chunk)
-		putOff(w.settler.ended(chunk))
-		for _, one := range chunk {
+		locked := w.settleTogether(chunk)
+		settled := without(chunk, locked) // another writer may have the locked ones soon
+		putOff(w.settler.ended(chunk, locked))
+		for _, one := range settled {
 			one.done(one)
 		}
 	}

@@ -49,18 +49,20 @@ func TestALockOfOneWorkspace(t *testing.T) {
 	for _, m := range taken {
 		chunk = append(chunk, &settlement{claimed: m, result: result{status: 200, final: true}})
 	}
-	b.settleTogether(chunk)
-	b.settler.ended(chunk)
-	for _, one := range chunk {
-		if isOther := one.WorkspaceID == other.Workspace; isOther != (one.err == nil) || isLocked(one.err) == isOther {
-			t.Errorf("of the other workspace: %v, %v", isOther, one.err)
-		}
+	locked := b.settleTogether(chunk)
+	settled := without(chunk, locked)
+	if len(locked) != 2 || len(settled) != 1 || settled[0].WorkspaceID != other.Workspace || settled[0].err != nil {
+		t.Errorf("%d are locked, %d settled", len(locked), len(settled))
 	}
+	b.settler.ended(chunk, locked)
 	if b.settler.apart[b.Workspace] == nil || len(b.settler.apart) != 1 || len(b.settled.list()) != 1 {
 		t.Errorf("apart: %v, settled: %v", b.settler.apart, b.settled.list())
 	}
 	release()
-	b.settleTogether(chunk)
+	chunk, _ = b.settler.next()
+	if locked = b.settleTogether(chunk); len(locked) > 0 || len(chunk) != 2 {
+		t.Errorf("%d of %d are locked", len(locked), len(chunk))
+	}
 	for _, one := range chunk {
 		if one.err != nil {
 			t.Error(one.err)
