@@ -117,13 +117,14 @@ func (s *settler) nextApart(now time.Time) (next uuid.UUID, n int, others bool) 
 		waiting[one.WorkspaceID] = true
 	}
 	maps.DeleteFunc(s.apart, func(ws uuid.UUID, of *apart) bool { return now.After(of.until) && (of.free || !waiting[ws]) })
-	for ws := range waiting {
+	for _, one := range s.waiting { // of those with one turn, the first that waits
+		ws := one.WorkspaceID
 		switch of := s.apart[ws]; {
 		case of == nil:
 			others = true
-		default:
-			n++
-			if next == uuid.Nil || of.turn < s.apart[next].turn {
+		case waiting[ws]:
+			waiting[ws] = false
+			if n++; next == uuid.Nil || of.turn < s.apart[next].turn {
 				next = ws
 			}
 		}
