@@ -129,7 +129,7 @@ func (f *Flows) lockThere(ctx context.Context, tx pgx.Tx, ws uuid.UUID, all []*e
 	rows, _ := tx.Query(ctx, `
 		select e.id, e.node, e.step, e.waiting_since is not null, e.matched_event, coalesce(e.answer_step, 0) from `+enrollment.OneByOne+` (
 			select id, node, step, waiting_since, matched_event, answer_step from enrollments e
-			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and e.resume_at <= now() for update
+			where e.workspace_id = $1 and e.id = r.id and e.ended_at is null and (e.resume_at <= now()) is true for update
 		) e`, ws, execution.IDs(all))
 	var there []*execution.Execution
 	var id, matched pgtype.UUID
@@ -353,7 +353,7 @@ func queueMoves(batch *pgx.Batch, ws uuid.UUID, moved []*execution.Execution) *p
 			as r (id, from_node, from_step, node, step, status, reason, resume_at, since, awaits, blocked_reason, failures, matched_event,
 				first_due_at, answer_step, from_waiting, from_matched, from_answer) limit $17) r
 		where e.workspace_id = r.workspace_id and e.id = r.id and e.node = r.from_node and e.step = r.from_step
-			and e.ended_at is null and e.resume_at <= now()
+			and e.ended_at is null and (e.resume_at <= now()) is true
 			and (e.waiting_since is not null) = coalesce(r.from_waiting, false)
 			and (e.matched_event is not null) = coalesce(r.from_matched, false)
 			and coalesce(e.answer_step, 0) = coalesce(r.from_answer, 0)

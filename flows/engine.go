@@ -125,12 +125,12 @@ func (f *Flows) claimShard(ctx context.Context, where enrollment.Shard) (*shardL
 			  and t.retry_at <= now() and (t.lease_until is null or t.lease_until < now())
 			  and (coalesce(r.n, 1) > 0 and (
 					select e.resume_at from enrollments e
-					where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.status = 'active'
+					where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.resume_at is not null
 					order by e.resume_at limit 1
 				) <= case when r.n is null then now() else f.resumed_at end
 				or r.n is not null and (
 					select e.resume_at from enrollments e
-					where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.status = 'active'
+					where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.resume_at is not null
 						and e.resume_at > f.resumed_at
 					order by e.resume_at limit 1
 				) <= now())

@@ -138,7 +138,7 @@ func (f *Flows) leftBehind(ctx context.Context, o moveLease, limit int) ([]pgtyp
 		select e.id from (
 			select e.id, e.version from unnest('{0,1,2,3}'::smallint[]) as t (shard) cross join lateral (
 				select id, version from enrollments
-				where workspace_id = $1 and shard = t.shard and flow_id = $2 and status = 'active' and ($3::int is null or version <> $3)
+				where workspace_id = $1 and shard = t.shard and flow_id = $2 and resume_at is not null and ($3::int is null or version <> $3)
 				order by resume_at limit $4
 			) e limit $4
 		) e order by e.version`, o.ws, o.flow, o.to, limit)

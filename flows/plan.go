@@ -218,7 +218,7 @@ func countGroups(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, n int) ([]g
 	rows, _ := tx.Query(ctx, `
 		select version, node, count(*) filter (where resume_at > now()), count(*) filter (where resume_at <= now()),
 			count(*) filter (where not (`+entering+`)), count(*) filter (where not (`+entering+` or `+hasMatched+`))
-		from enrollments where workspace_id = $1 and `+enrollment.AnyShard+` and flow_id = $2 and status = 'active' and version <> $3
+		from enrollments where workspace_id = $1 and `+enrollment.AnyShard+` and flow_id = $2 and resume_at is not null and version <> $3
 		group by version, node order by version, node`, ws, flow, n)
 	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g group, err error) {
 		err = row.Scan(&g.Version, &g.Node, &g.Waiting, &g.Due, &g.begun, &g.open)

@@ -141,7 +141,7 @@ func (f *Flows) release(ctx context.Context, tx pgx.Tx, ws, flow uuid.UUID, v ve
 	}
 	_, err = tx.Exec(ctx, `
 		update flow_shards t set released = 0, held = (select count(*) from (select from enrollments e
-			where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.status = 'active' and e.resume_at <= now()
+			where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id and e.resume_at <= now()
 			order by e.resume_at) e)
 		where workspace_id = $1 and flow_id = $2`, ws, flow)
 	if err != nil {
@@ -217,7 +217,7 @@ func (f *Flows) Archive(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flo
 // subquery" in enrollment/plans.go.
 const noneActive = `not exists (select from flow_shards t where t.workspace_id = f.workspace_id and t.flow_id = f.id
 	and (select e.resume_at from enrollments e where e.workspace_id = t.workspace_id and e.shard = t.shard and e.flow_id = t.flow_id
-		and e.status = 'active' order by e.resume_at limit 1) is not null)
+		and e.resume_at is not null order by e.resume_at limit 1) is not null)
 	and not exists (select from flow_origins o where o.workspace_id = f.workspace_id and o.flow_id = f.id
 		and (select b.id from batches b where b.workspace_id = o.workspace_id and b.origin_id = o.origin_id
 			and b.status in ('ready', 'leased') order by b.id limit 1) is not null)`

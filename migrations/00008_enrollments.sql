@@ -56,9 +56,10 @@ comment on constraint enrollments_due on enrollments is 'WaitResume!DueLeadsToRe
 -- Also finds the active enrollments of a profile for an event.
 create unique index enrollments_active on enrollments (workspace_id, profile_key, flow_id, overlap_key) where status = 'active';
 comment on index enrollments_active is 'FlowEngine!AtMostOneActiveEnrollment';
--- The shard comes first and the workspace late, so that a planner without
--- statistics does not use it to find enrollments by workspace, flow or profile.
-create index enrollments_waiting on enrollments (shard, flow_id, workspace_id, resume_at) where status = 'active';
+-- Those that are active. The shard comes first and the workspace late, so that a planner without
+-- statistics does not use it to find enrollments by workspace, flow or profile. Its condition is not that
+-- of enrollments_active, so that a query can allow one of the two.
+create index enrollments_waiting on enrollments (shard, flow_id, workspace_id, resume_at) where resume_at is not null;
 -- Enrollments that are retried once a failed data source answers again.
 create index enrollments_blocked on enrollments (workspace_id, flow_id, resume_at) where blocked_reason is not null;
 -- A profile's ended enrollments. An index of the active ones as well would be

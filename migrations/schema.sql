@@ -1335,7 +1335,7 @@ CREATE INDEX deliveries_failed ON ONLY deliveries USING btree (workspace_id, ori
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, overlap_key) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (blocked_reason IS NOT NULL);
 CREATE INDEX enrollments_past ON enrollments USING btree (workspace_id, profile_key, flow_id) WHERE (status <> 'active'::text);
-CREATE INDEX enrollments_waiting ON enrollments USING btree (shard, flow_id, workspace_id, resume_at) WHERE (status = 'active'::text);
+CREATE INDEX enrollments_waiting ON enrollments USING btree (shard, flow_id, workspace_id, resume_at) WHERE (resume_at IS NOT NULL);
 CREATE INDEX events_out_over ON events_out USING btree (published_at) WHERE (published_at IS NOT NULL);
 CREATE INDEX events_out_pending ON events_out USING btree (workspace_id, occurred_at, id) WHERE (published_at IS NULL);
 CREATE INDEX exports_expiring ON exports USING btree (expires_at) WHERE (expires_at IS NOT NULL);

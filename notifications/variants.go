@@ -48,7 +48,7 @@ func (l *Ledger) ContentOf(ctx context.Context, workspaceID, origin, key uuid.UU
 // month of its notifications was dropped.
 func (l *Ledger) HasKept(ctx context.Context, workspaceID, origin uuid.UUID) (kept bool, err error) {
 	err = l.pool.QueryRow(ctx, `
-		select exists (select from notifications n where n.workspace_id = $1 and n.origin_id = $2)
+		select (select n.key from notifications n where n.workspace_id = $1 and n.origin_id = $2 order by n.key limit 1) is not null
 			or not exists (select from batches b where b.workspace_id = $1 and b.origin_id = $2)`, workspaceID, origin).Scan(&kept)
 	return kept, lemma.Wrap(err, "read whether notifications are kept")
 }

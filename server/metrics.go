@@ -136,7 +136,7 @@ func (q *queue) read() (all []prometheus.Metric) {
 				join flows f on f.workspace_id = t.workspace_id and f.id = t.flow_id and f.status in ('live', 'draining')
 				cross join lateral (select resume_at from enrollments e
 					where e.workspace_id = t.workspace_id and e.flow_id = t.flow_id and e.shard = t.shard
-					and e.status = 'active' and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e
+					and e.resume_at > coalesce(f.resumed_at, '-infinity') order by e.resume_at limit 1) e
 				where t.next_due_at <= now()), 0)::float8,
 			coalesce((select greatest(extract(epoch from now() - min(scheduled_at)), 0) from campaigns where status = 'scheduled'), 0)::float8,
 			(select count(*) from iterations where status = 'inconclusive')::float8,

@@ -107,8 +107,8 @@ var inOrder = []string{"execution.(*search).ask", "intake.(*transaction).readExi
 // TestHotStatementsHaveGoodPlans runs a process with flows and campaigns, and checks the
 // plan of every statement that it sent: in a database without rows, in one that was filled
 // and never analyzed, in those that have grown since they were analyzed with some profiles, or
-// with one that had many events, in one with current statistics, and in one whose queues were
-// vacuumed when they were empty. A prepared statement may keep the plan of any of them.
+// with one that had many events, in one with current statistics, in one whose queues were
+// vacuumed when they were empty, and in one whose enrollments had all ended when it was analyzed. A prepared statement may keep the plan of any of them.
 func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	t.Parallel()
 	hot := &pgtest.Statements{Settings: session}
@@ -116,7 +116,7 @@ func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	p.live()
 	startPlanned(t, hot).inherits()
 
-	young, grown, drained, alone := pgtest.DB(t), pgtest.DB(t), pgtest.DB(t), pgtest.DB(t)
+	young, grown, drained, alone, ended := pgtest.DB(t), pgtest.DB(t), pgtest.DB(t), pgtest.DB(t), pgtest.DB(t)
 	p.fill(young, 30_000)
 	p.fill(grown, 60)
 	pgtest.Exec(t, grown, `analyze`)
@@ -131,6 +131,10 @@ func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	pgtest.Exec(t, alone, `analyze`)
 	single := hot.Scans(t, alone)
 	p.fill(alone, 30_000)
+	p.fill(ended, 30_000)
+	pgtest.Exec(t, ended, `update enrollments set status = 'completed', ended_at = now(), resume_at = null, waiting_since = null,
+		first_due_at = null, awaits = null, matched_event = null, answer_step = null, blocked_reason = null where status = 'active'`)
+	pgtest.Exec(t, ended, `vacuum analyze enrollments`)
 	for _, state := range []struct {
 		name  string
 		scans []pgtest.Scan
@@ -139,6 +143,7 @@ func TestHotStatementsHaveGoodPlans(t *testing.T) {
 		{"analyzed when it was small, and grown", big}, {"large", hot.Scans(t, grown)},
 		{"with drained queues", hot.Scans(t, drained)}, {"analyzed with the events of one profile", single},
 		{"analyzed with the events of one profile, and grown", hot.Scans(t, alone)},
+		{"analyzed when all enrollments had ended", hot.Scans(t, ended)},
 	} {
 		shown := map[string]bool{}
 		for _, s := range state.scans {

@@ -267,7 +267,7 @@ func (e *env) advance(ctx context.Context, name string, n, waiting int, analyzed
 func (b *instance) due(ctx context.Context, flow uuid.UUID) (is bool, err error) {
 	err = b.Pool.QueryRow(ctx, `
 		select coalesce(bool_or((select e.resume_at from enrollments e where e.workspace_id = $1 and e.flow_id = $2
-			and e.shard = t.shard and e.status = 'active'
+			and e.shard = t.shard and e.resume_at is not null
 			order by e.resume_at limit 1) <= now()), false)
 		from flow_shards t where t.workspace_id = $1 and t.flow_id = $2`, b.workspace, flow).Scan(&is)
 	return is, err

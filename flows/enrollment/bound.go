@@ -78,7 +78,7 @@ func RaiseBounds(ctx context.Context, tx pgx.Tx, idle []Shard) (int64, error) {
 // FirstDue reads when the first active enrollment of a shard r is due: see "first row by a
 // subquery" in plans.go.
 const FirstDue = `select e.resume_at from enrollments e
-	where e.workspace_id = r.workspace_id and e.shard = r.shard and e.flow_id = r.flow_id and e.status = 'active'
+	where e.workspace_id = r.workspace_id and e.shard = r.shard and e.flow_id = r.flow_id and e.resume_at is not null
 	order by e.resume_at limit 1`
 
 // shards are rows of flow_shards, column by column, and the locks of their bounds.

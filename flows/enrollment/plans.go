@@ -2,7 +2,7 @@ package enrollment
 
 // A prepared statement keeps the plan that was made when its tables were empty and had
 // no statistics. The statements of flows therefore have forms that leave a planner one
-// good plan. TestHotStatementsHaveGoodPlans checks the plans on eight databases. Some comments
+// good plan. TestHotStatementsHaveGoodPlans checks the plans on nine databases. Some comments
 // refer to these forms by name:
 //
 //   - "limit parameter": `from (select ... from unnest($2) limit $3) r`. The limit cuts
@@ -15,6 +15,9 @@ package enrollment
 //   - "ended_at is null": instead of status = 'active', which would allow the partial
 //     indexes of active enrollments. They do not have the id, so each row that is found
 //     by the id would cost a scan of a workspace or a shard.
+//   - "resume_at is not null": instead of status = 'active' where only enrollments_waiting is good. It has that
+//     condition, which a comparison of resume_at implies, and enrollments_active has not: while statistics
+//     have no active enrollment, both look as cheap. `(resume_at <= now()) is true` does not imply it.
 //   - "first row by a subquery": `(select resume_at ... order by resume_at limit 1) <=
 //     now()`, or `is null`, instead of exists, for which a planner may join and read all
 //     waiting enrollments. Only enrollments_waiting has that order.

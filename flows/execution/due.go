@@ -52,7 +52,7 @@ func ReadDue(ctx context.Context, q enrollment.Querier, s enrollment.Shard, afte
 			waiting_since, coalesce(awaits, ''),
 			matched_event, coalesce(answer_step, 0), coalesce(first_due_at, resume_at), resume_at, now()
 		from enrollments
-		where workspace_id = $1 and flow_id = $2 and shard = $3 and status = 'active' and resume_at > $4 and resume_at <= $5
+		where workspace_id = $1 and flow_id = $2 and shard = $3 and resume_at > $4 and resume_at <= $5
 		order by resume_at limit $6`, s.Workspace, s.Flow, s.Number, after, until, limit)
 	return pgx.CollectRows(rows, scanDue)
 }

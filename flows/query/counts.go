@@ -139,7 +139,7 @@ func (r *Reader) countEnrollments(ctx context.Context, ws, flow uuid.UUID, c *Co
 	rows, _ := r.pool.Query(ctx, `
 		select 'active', '', node, coalesce(blocked_reason, ''), count(*), count(*) filter (where resume_at <= now())
 		from enrollments
-		where workspace_id = $1 and `+enrollment.AnyShard+` and flow_id = $2 and status = 'active' and version = $3
+		where workspace_id = $1 and `+enrollment.AnyShard+` and flow_id = $2 and resume_at is not null and version = $3
 		group by node, blocked_reason
 		union all
 		select event, next, '', '', sum(processed)::bigint, 0 from flow_node_counts

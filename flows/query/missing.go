@@ -33,7 +33,7 @@ func (r *Reader) users(ctx context.Context, ws, audience uuid.UUID, channels []l
 		), active as materialized (
 			select used.flow_id, v.version from used cross join lateral (
 				select distinct e.version from enrollments e
-				where e.workspace_id = $1 and e.`+enrollment.AnyShard+` and e.flow_id = used.flow_id and e.status = 'active'
+				where e.workspace_id = $1 and e.`+enrollment.AnyShard+` and e.flow_id = used.flow_id and e.resume_at is not null
 			) v
 		)
 		select u.flow_id, f.name, u.version, exists (
