@@ -91,5 +91,6 @@ func TestFanoutsAreDueByTheClockOfTheDatabase(t *testing.T) {
 	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
 		return b.enqueueIn(t.Context(), tx, ref{b.Workspace, lemma.NewID()}, time.Minute)
 	}))
-	b.WantCount(1, `select count(*) from river_job where state = 'scheduled' and scheduled_at between $1 and $2`, now.Add(59*time.Second), now.Add(61*time.Second))
+	b.WantCount(1, `select count(*) from river_job where state = 'scheduled' and scheduled_at between $1 and $2`,
+		now.Add(59*time.Second), now.Add(61*time.Second))
 }

@@ -46,6 +46,7 @@ func TestRecheckOfASendNode(t *testing.T) {
 
 	_, err = b.Archive(bg, b.Workspace, flow, nil)
 	b.Must(err)
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
 	b.Must(b.Deps.Audiences.Delete(bg, b.Workspace, b.Audience))
 	clear(now)
 	if found, err := b.Recheck(bg, b.Workspace, content, []string{"c1", "c4"}, keep); err != nil || !found || len(now) != 0 {

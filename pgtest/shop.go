@@ -77,8 +77,10 @@ func Subscribe(t testing.TB, pool *pgxpool.Pool, workspace uuid.UUID, types ...s
 	t.Helper()
 	id := uuid.Must(uuid.NewV7())
 	Exec(t, pool, `insert into webhook_endpoints (workspace_id, id, name, url, secret, subscriptions)
-		values ($1, $2, $3, 'https://x.example', '', jsonb_build_array(jsonb_build_object('types', $4::text[])))`, workspace, id, id.String(), types)
-	Exec(t, pool, `insert into webhook_subscriptions (workspace_id, type, endpoint_id) select $1, type, $2 from unnest($3::text[]) as t (type)`,
+		values ($1, $2, $3, 'https://x.example', '', jsonb_build_array(jsonb_build_object('types', $4::text[])))`, workspace, id,
+		id.String(), types)
+	Exec(t, pool, `insert into webhook_subscriptions (workspace_id, type, endpoint_id)
+		select $1, type, $2 from unnest($3::text[]) as t (type)`,
 		workspace, id, types)
 }
 

@@ -117,5 +117,6 @@ func TestJobsAreDueByTheClockOfTheDatabase(t *testing.T) {
 	b.Must(pgx.BeginFunc(t.Context(), b.Pool, func(tx pgx.Tx) error {
 		return b.ledger.Enqueue(t.Context(), tx, []notifications.Job{{Ref: ref, After: time.Minute}})
 	}))
-	b.WantCount(1, `select count(*) from river_job where state = 'scheduled' and scheduled_at between $1 and $2`, now.Add(59*time.Second), now.Add(61*time.Second))
+	b.WantCount(1, `select count(*) from river_job where state = 'scheduled' and scheduled_at between $1 and $2`,
+		now.Add(59*time.Second), now.Add(61*time.Second))
 }

@@ -108,7 +108,8 @@ var inOrder = []string{"execution.(*search).ask", "intake.(*transaction).readExi
 // plan of every statement that it sent: in a database without rows, in one that was filled
 // and never analyzed, in those that have grown since they were analyzed with some profiles, or
 // with one that had many events, in one with current statistics, in one whose queues were
-// vacuumed when they were empty, and in one whose enrollments had all ended when it was analyzed. A prepared statement may keep the plan of any of them.
+// vacuumed when they were empty, and in one whose enrollments had all ended when it was analyzed. A prepared statement
+// may keep the plan of any of them.
 func TestHotStatementsHaveGoodPlans(t *testing.T) {
 	t.Parallel()
 	hot := &pgtest.Statements{Settings: session}

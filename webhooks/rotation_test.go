@@ -99,7 +99,8 @@ func TestEventsToManyEndpointsAreBounded(t *testing.T) {
 	b.subscriber("/", types(eventsout.NotificationSent))
 	const endpoints = MaxEndpoints / 2
 	b.Exec(`insert into webhook_endpoints (workspace_id, id, name, url, secret, subscriptions)
-		select workspace_id, gen_random_uuid(), 'e' || i, url, secret, subscriptions from webhook_endpoints, generate_series(2, $1::int) i`, endpoints)
+		select workspace_id, gen_random_uuid(), 'e' || i, url, secret, subscriptions from webhook_endpoints, generate_series(2, $1::int) i`,
+		endpoints)
 	b.Exec(`insert into webhook_subscriptions (workspace_id, type, endpoint_id)
 		select workspace_id, $1, id from webhook_endpoints on conflict do nothing`, eventsout.NotificationSent)
 	keys := make([]uuid.UUID, 200)
@@ -122,7 +123,8 @@ func TestEndpointsOfAWorkspaceAreBounded(t *testing.T) {
 	b := setup(t, nil)
 	first, _ := b.endpoint("/")
 	b.Exec(`insert into webhook_endpoints (workspace_id, id, name, url, secret, subscriptions)
-		select workspace_id, gen_random_uuid(), 'e' || i, url, secret, subscriptions from webhook_endpoints, generate_series(3, $1::int) i`, MaxEndpoints)
+		select workspace_id, gen_random_uuid(), 'e' || i, url, secret, subscriptions from webhook_endpoints, generate_series(3, $1::int) i`,
+		MaxEndpoints)
 	var all sync.WaitGroup
 	faults := make([]error, 4)
 	for i := range faults {

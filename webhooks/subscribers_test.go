@@ -67,7 +67,8 @@ func TestSubscriptionsSelectMetadataOfFlows(t *testing.T) {
 	}
 	b.subscriber("/team", of(map[string]string{"team": "a"}))
 	b.subscriber("/winter", of(map[string]string{"season": "winter", "team": "a"}))
-	b.subscriber("/either", of(map[string]string{"season": "winter"}), Subscription{Types: []string{eventsout.EnrollmentStarted}, FlowIDs: []uuid.UUID{flows["none"]}})
+	b.subscriber("/either", of(map[string]string{"season": "winter"}),
+		Subscription{Types: []string{eventsout.EnrollmentStarted}, FlowIDs: []uuid.UUID{flows["none"]}})
 	b.subscriber("/other", of(map[string]string{"season": "summer"}))
 	for _, flow := range flows {
 		b.record(eventsout.Event{WorkspaceID: b.Workspace, Type: eventsout.EnrollmentStarted, OriginID: flow, Keys: []uuid.UUID{lemma.NewID()}},

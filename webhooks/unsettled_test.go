@@ -67,7 +67,8 @@ func TestAFullWorkspaceApartIsNotClaimed(t *testing.T) {
 	b.limiter.acquire(b.Workspace, e.ID)
 	var calls sync.WaitGroup
 	b.serve(t.Context(), &calls, b.buffers.begin(taken[0]), buf)
-	if n := b.Count(`select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`); n != 3 || len(b.receiver.all()) > 0 {
+	n := b.Count(`select count(*) from outbox where leased_by is null and attempts = 0 and due_at <= now()`)
+	if n != 3 || len(b.receiver.all()) > 0 {
 		t.Errorf("%d of 3 are given back, %d called", n, len(b.receiver.all()))
 	}
 	if b.buffers.bytes != 0 || b.limiter.all != 0 {

@@ -87,6 +87,7 @@ func TestExplainWithoutItsAudience(t *testing.T) {
 	b.Settle()
 	b.Must(flowstest.Second(b.Archive(bg, b.Workspace, flow, nil)))
 	b.Must(b.Tick(bg))
+	b.Exec(`update batches set status = 'done', sent = size, finished_at = now()`)
 	b.Must(b.Deps.Audiences.Delete(bg, b.Workspace, b.Audience))
 	b.whyIs(flow, "c1", "The profile is not enrolled any more: its last enrollment ended as exited at T (flow_archived).",
 		"The flow is archived", "Whether the profile was in the audience is not known: the audience was deleted.",
