@@ -14,8 +14,8 @@ import (
 	"lemma/audience"
 	"lemma/eventsout"
 	"lemma/fence"
-	"lemma/pgerr"
 	"lemma/message"
+	"lemma/pgerr"
 )
 
 // Send starts a campaign now. It returns when that is committed; the fan-out
