@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"lemma"
 	"lemma/cache"
 )
 
@@ -55,7 +56,10 @@ func (f *flights) join(k flightKey, compile func(context.Context) (compiled, err
 		}
 		f.open[k] = one
 		go func() {
-			one.compiled, one.err = compile(ctx)
+			one.err = lemma.Recovered(func() (err error) { // a panic of one definition is not the end of the process
+				one.compiled, err = compile(ctx)
+				return err
+			})
 			close(one.done)
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+
+	"lemma"
 )
 
 // A flight goes on while a caller waits for it, and ends with the last one.
@@ -48,4 +50,14 @@ func TestAFlightEndsWithItsLastCaller(t *testing.T) {
 			t.Errorf("%d flights ended, %d are open", ended, len(f.open))
 		}
 	})
+}
+
+// A panic of what is compiled is the error of its callers, and not the end of the process.
+func TestAFlightThatPanics(t *testing.T) {
+	t.Parallel()
+	var f flights
+	_, err := f.do(t.Context(), flightKey{}, func(context.Context) (compiled, error) { panic("broken") })
+	if _, is := errors.AsType[*lemma.Panic](err); !is {
+		t.Errorf("%v", err)
+	}
 }
