@@ -254,8 +254,8 @@ func (a *Audiences) UsersOf(ctx context.Context, ws, source uuid.UUID, most int)
 }
 
 // Delete removes an audience that nothing uses. Notifications that wait use it, since it may be read again
-// before they are sent: those of direct notifications, and of a flow that was archived. They are
-// read after the delete, which waits for those that are being written: see package direct.
+// before they are sent: those of direct notifications, and of a flow that was archived, whose versions use nothing
+// any more. They are read after the delete, which waits for those that are being written: see package direct.
 func (a *Audiences) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	err := fence.Transact(ctx, a.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from audiences where workspace_id = $1 and id = $2`, ws, id)
@@ -274,8 +274,10 @@ func (a *Audiences) Delete(ctx context.Context, ws, id uuid.UUID) error {
 				where b.workspace_id = $1 and b.status in ('ready', 'leased')
 			)
 			select exists (select from waiting where audience_id = $2) or exists (
-				select from waiting w join flow_versions v on v.workspace_id = $1 and v.flow_id = w.flow_id
-				where v.definition::json->>'audience_id' = $3)`, ws, id, lemma.FormatID(lemma.PrefixAudience, id)).Scan(&used)
+				select from waiting w join flows f on f.workspace_id = $1 and f.id = w.flow_id and f.status = 'archived'
+				join flow_versions v on v.workspace_id = $1 and v.flow_id = f.id and v.status <> 'draft'
+				where case when strpos(v.definition, $3) > 0 then v.definition::json->>'audience_id' = $3 end)`,
+			ws, id, lemma.FormatID(lemma.PrefixAudience, id)).Scan(&used)
 		if err == nil && used {
 			err = pgerr.InUse("notifications to profiles of this audience are pending")
 		}

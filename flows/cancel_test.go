@@ -1,6 +1,7 @@
 package flows_test
 
 import (
+	"encoding/json"
 	"os"
 	"regexp"
 	"strings"
@@ -173,7 +174,11 @@ func TestTheAudienceOfWaitingMessagesIsNotDeleted(t *testing.T) {
 	flow := b.Live(flowstest.Welcome)
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()
+	draft := b.NewAudience(b.Source, "select id, email, name from customers")
+	b.Must(flowstest.Second(b.CreateVersion(bg, b.Workspace, flow, json.RawMessage(strings.ReplaceAll(string(b.Definition(flowstest.Welcome)),
+		lemma.FormatID(lemma.PrefixAudience, b.Audience), lemma.FormatID(lemma.PrefixAudience, draft))))))
 	b.Must(flowstest.Second(b.Archive(bg, b.Workspace, flow, nil)))
+	b.Must(b.Audiences.Delete(bg, b.Workspace, draft))
 	b.WantCount(1, `select count(*) from batches where workspace_id = $1 and status = 'ready'`, b.Workspace)
 	if err := b.Audiences.Delete(bg, b.Workspace, b.Audience); lemma.KindOf(err) != lemma.Conflict {
 		t.Errorf("deleted: %v", err)
