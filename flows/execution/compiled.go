@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"sync"
 
 	"github.com/google/uuid"
@@ -248,11 +247,6 @@ func (g *Versions) compileOnce(ctx context.Context, v VersionID, text string, fa
 	if c.Graph != nil && c.at == by.at && c.read == by.read {
 		return c, nil
 	}
-	defer func() {
-		if p := recover(); p != nil { // a panic of a flight would end the process
-			c, err = compiled{}, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
 	g.hook.At("compile")
 	by.Graph, err = graph.Compile(json.RawMessage(text), graph.Flow{WorkspaceID: by.workspace, FlowID: v.Flow}, facts)
 	if err != nil {
