@@ -256,6 +256,7 @@ func (a *Audiences) UsersOf(ctx context.Context, ws, source uuid.UUID, most int)
 // Delete removes an audience that nothing uses. Notifications that wait use it, since it may be read again
 // before they are sent: those of direct notifications, and of a flow that was archived, whose versions use nothing
 // any more. They are read after the delete, which waits for those that are being written: see package direct.
+// A definition is not read as JSON here, since it may have texts that Postgres cannot hold.
 func (a *Audiences) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	err := fence.Transact(ctx, a.pool, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `delete from audiences where workspace_id = $1 and id = $2`, ws, id)
@@ -275,8 +276,9 @@ func (a *Audiences) Delete(ctx context.Context, ws, id uuid.UUID) error {
 			)
 			select exists (select from waiting where audience_id = $2) or exists (
 				select from waiting w join flows f on f.workspace_id = $1 and f.id = w.flow_id and f.status = 'archived'
-				join flow_versions v on v.workspace_id = $1 and v.flow_id = f.id and v.status <> 'draft'
-				where case when strpos(v.definition, $3) > 0 then v.definition::json->>'audience_id' = $3 end)`,
+				cross join lateral (
+					select v.definition from flow_versions v where v.workspace_id = $1 and v.flow_id = f.id and v.status <> 'draft' offset 0) v
+				where strpos(v.definition, $3) > 0)`,
 			ws, id, lemma.FormatID(lemma.PrefixAudience, id)).Scan(&used)
 		if err == nil && used {
 			err = pgerr.InUse("notifications to profiles of this audience are pending")
