@@ -171,7 +171,7 @@ func TestMessagesOfAnArchivedFlowExpireAfterARestore(t *testing.T) {
 // The audience of an archived flow is not deleted while messages of it wait: it may be read again before they are sent.
 func TestTheAudienceOfWaitingMessagesIsNotDeleted(t *testing.T) {
 	b := setup(t, 1)
-	flow := b.Live(strings.Replace(flowstest.Welcome, `{`, `{"description":"half of a character: \\ud83d",`, 1))
+	flow := b.Live(strings.Replace(flowstest.Welcome, `{`, `{"description":"half of a character: \ud83d",`, 1))
 	b.RecordEvent("c1", "signed_up")
 	b.Settle()
 	draft := b.NewAudience(b.Source, "select id, email, name from customers")
