@@ -20,16 +20,17 @@ import (
 
 const (
 	lockWait  = 500 * time.Millisecond // how long a chunk waits for a row that another transaction has locked
-	apartWait = 3 * time.Second        // a chunk of a workspace apart, by turns
-	rowWait   = 20 * time.Millisecond  // each of its messages, when the chunk did not get the row
+	apartWait = 3 * time.Second        // how long one chunk of a workspace apart waits for it, by turns
+	rowWait   = 20 * time.Millisecond  // how long each message waits when its chunk did not get the row
 	apartTime = 10 * time.Second       // how long a workspace is settled apart
-	maxApart  = maxUnsettled / 2       // calls of all workspaces apart that are not settled yet; a half of one
+	maxApart  = maxUnsettled / 2       // calls of all workspaces apart that are not settled yet; one has half of them at most
 )
 
 // errPutOff is the error of settlements that are not tried, since enough others of workspaces apart wait.
 var errPutOff = errors.New("other answers of workspaces whose rows are locked wait to be settled")
 
-// isLocked reports that another transaction had a row locked (lock_not_available), or that others of the workspace are.
+// isLocked reports that another transaction had a row locked (lock_not_available), or that the settlement was put off
+// since it has those of its workspace locked.
 func isLocked(err error) bool { return pgerr.Is(err, "55P03") || errors.Is(err, errPutOff) }
 
 // apart is a workspace that is settled apart.
@@ -243,22 +244,22 @@ func (w *Webhooks) settleTogether(chunk []*settlement) (locked []*settlement) {
 	isApart := chunk[0].apart > 0
 	err := w.settleAll(context.Background(), chunk, cmp.Or(chunk[0].apart, lockWait))
 	if isApart || !isLocked(err) {
-		w.settleApart(chunk, err)
+		w.settleEach(chunk, err)
 		return nil
 	}
 	for _, part := range byWorkspace(chunk) {
 		if err = w.settleAll(context.Background(), part, rowWait); isLocked(err) {
 			locked = append(locked, part...)
 		} else {
-			w.settleApart(part, err)
+			w.settleEach(part, err)
 		}
 	}
 	return locked
 }
 
-// settleApart settles messages one by one that could not be settled together. If rows are locked, it takes those
+// settleEach settles messages one by one that could not be settled together. If rows are locked, it takes those
 // for which there is time, in another order each time.
-func (w *Webhooks) settleApart(part []*settlement, err error) {
+func (w *Webhooks) settleEach(part []*settlement, err error) {
 	for _, one := range part {
 		one.err = err
 	}
