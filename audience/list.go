@@ -218,7 +218,7 @@ func (a *Audiences) save(ctx context.Context, x Audience, check func(context.Con
 		return Audience{}, fmt.Errorf("update audience: %w", err)
 	}
 	err = fence.Transact(ctx, a.pool, func(tx pgx.Tx) error {
-		locked, err := tx.Exec(ctx, `select from audiences where workspace_id = $1 and id = $2 and version = $3 for update`,
+		locked, err := tx.Exec(ctx, `select from audiences where workspace_id = $1 and id = $2 and version = $3 for no key update`,
 			x.WorkspaceID, x.ID, x.Version)
 		if err != nil {
 			return err

@@ -114,7 +114,7 @@ func lockAudience(ctx context.Context, tx pgx.Tx, workspaceID, id uuid.UUID) err
 		select t.channel, `+audience.AddressColumnSQL+` is not null
 		from campaigns c join audiences a on a.workspace_id = c.workspace_id and a.id = c.audience_id
 		join templates t on t.workspace_id = c.workspace_id and t.id = c.template_id
-		where c.workspace_id = $1 and c.id = $2 for key share of a`, workspaceID, id).Scan(&channel, &has)
+		where c.workspace_id = $1 and c.id = $2 for share of a`, workspaceID, id).Scan(&channel, &has)
 	if err != nil {
 		return fmt.Errorf("lock the audience of %s: %w", id, err)
 	}

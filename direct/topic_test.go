@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lemma"
+	"lemma/audience"
 	"lemma/suppression"
 )
 
@@ -62,6 +63,27 @@ func TestATopicIsDeletedWhileANotificationIsStored(t *testing.T) {
 	b.Must(<-sent)
 	if err := <-deleted; err == nil || lemma.KindOf(err) != lemma.Conflict {
 		t.Errorf("the topic of a notification that waits: %v", err)
+	}
+}
+
+// A change of an audience that reads for long what needs it holds up no request to one of its profiles.
+func TestANotificationIsStoredWhileItsAudienceChanges(t *testing.T) {
+	b := setup(t)
+	ctx := context.Background()
+	d := b.process()
+	checks := 0
+	_, err := b.Audiences.Update(ctx, b.Workspace, b.Audience, nil, audience.Patch{Name: new("renamed")}, func(context.Context, audience.Audience) error {
+		if checks++; checks == 1 {
+			return nil // before the audience is locked
+		}
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_, err := d.Send(ctx, b.Workspace, b.ofProfile(""))
+		return err
+	})
+	b.Must(err)
+	if checks != 2 {
+		t.Errorf("%d checks", checks)
 	}
 }
 

@@ -26,7 +26,7 @@ func (p publication) use(ctx context.Context, tx pgx.Tx) error {
 	}
 	batch := &pgx.Batch{}
 	// A change of the audience that this version would not allow happens before, or finds it.
-	batch.Queue(`select from audiences where workspace_id = $1 and id = $2 for key share`, p.ws, idOf(lemma.PrefixAudience, def.AudienceID))
+	batch.Queue(`select from audiences where workspace_id = $1 and id = $2 for share`, p.ws, idOf(lemma.PrefixAudience, def.AudienceID))
 	write := func(node string, audience, source, template pgtype.UUID, templateVersion int, provider, endpoint, topic pgtype.UUID) {
 		version := pgtype.Int4{Int32: int32(templateVersion), Valid: template.Valid}
 		batch.Queue(`
