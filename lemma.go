@@ -130,6 +130,9 @@ import (
 // MaxConversion is the longest time from a message to an event that it converts to.
 const MaxConversion = 90 * 24 * time.Hour
 
+// MaxEventName is how many characters the name of an event has at most.
+const MaxEventName = 100
+
 // Channel is the medium of a message.
 type Channel string
 

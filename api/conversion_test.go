@@ -1,11 +1,15 @@
 package api
 
-import "github.com/google/go-cmp/cmp"
+import (
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+)
 
 // checkConversion sets and removes the conversion of a draft.
 func (b *bundle) checkConversion(path string) {
 	b.T.Helper()
-	conversion := object{"event": "bought", "within": "P7D"}
+	conversion := object{"event": strings.Repeat("買", 100), "within": "P7D"}
 	if diff := cmp.Diff(conversion, b.do("PATCH", path, object{"conversion": conversion}).is(200).json["conversion"]); diff != "" {
 		b.T.Error("conversion", diff)
 	}
@@ -16,6 +20,8 @@ func (b *bundle) checkConversion(path string) {
 			b.T.Errorf("%v: %s", bad, got.body)
 		}
 	}
+	b.do("PATCH", path, object{"conversion": object{"event": strings.Repeat("a", 101), "within": "P7D"}}).
+		fault(422, "/conversion/event", "too_long")
 	b.do("PATCH", path, object{"conversion": object{"event": "bought", "within": "P91D"}}).is(422)
 	if got := b.do("PATCH", path, object{"conversion": nil}).is(200); got.json["conversion"] != nil {
 		b.T.Errorf("the conversion stayed: %s", got.body)

@@ -122,6 +122,7 @@ func TestADryRunOfAnExperiment(t *testing.T) {
 	}
 	b.do("POST", "/v1/campaigns/"+made.id()+"/schedule", object{"at": "2126-01-01T00:00:00Z"}).
 		fault(422, "/experiment/metric/type", "not_tracked")
+	b.do("PATCH", "/v1/campaigns/"+made.id(), object{"name": "Spring"}).is(200) // a draft may have the fault
 	got := b.do("GET", "/v1/iterations/"+made.text("iteration_id"), nil).is(200)
 	e := got.json["experiment"].(object)
 	if e["metric"].(object)["type"] != "unique_clicks" || e["guardrail"].(object)["limit"] != 0.001 ||
@@ -133,6 +134,12 @@ func TestADryRunOfAnExperiment(t *testing.T) {
 	b.do("POST", "/v1/campaigns/"+late.id()+"/send?dry_run=true", nil).fault(422, "/experiment/evaluate_at", "out_of_range")
 	b.do("POST", "/v1/campaigns/"+late.id()+"/schedule", object{"at": "2126-02-01T00:00:00Z"}).
 		fault(422, "/experiment/evaluate_at", "out_of_range")
+	id, _ := lemma.ParseID(lemma.PrefixCampaign, late.id())
+	b.Exec(`update iterations set evaluate_at = now() - interval '1 day' where campaign_id = $1`, id)
+	b.do("POST", "/v1/campaigns/"+late.id()+"/send", nil).fault(422, "/experiment/evaluate_at", "in_the_past")
+	b.do("PATCH", "/v1/campaigns/"+late.id(), object{"name": "Spring"}).is(200)
+	b.do("PATCH", "/v1/campaigns/"+late.id(), object{"experiment": experimentWith(object{"metric": object{"event": strings.Repeat("a", 101)}})}).
+		fault(422, "/experiment/metric/event", "too_long")
 }
 
 // checkStop ends an experiment without a winner.

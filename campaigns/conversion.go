@@ -2,6 +2,7 @@ package campaigns
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"lemma"
 )
@@ -19,8 +20,8 @@ func (c Conversion) checkConversion() error {
 		return nil
 	case c.ConversionEvent == "":
 		return lemma.Fault("/conversion/event", "required", "must be the name of an event")
-	case len(c.ConversionEvent) > 200:
-		return lemma.Fault("/conversion/event", "too_long", "must have at most 200 bytes")
+	case utf8.RuneCountInString(c.ConversionEvent) > lemma.MaxEventName:
+		return lemma.Fault("/conversion/event", "too_long", "must have at most %d characters", lemma.MaxEventName)
 	case c.ConversionWithin < time.Second || c.ConversionWithin > lemma.MaxConversion:
 		return lemma.Fault("/conversion/within", "out_of_range", "must be between PT1S and P90D")
 	}

@@ -35,7 +35,7 @@ func (c *Campaigns) dealOf(ctx context.Context, now Campaign, p *plan) error {
 	if err != nil {
 		return err
 	}
-	contents, err := c.variantContents(ctx, now, it.Experiment, aud)
+	contents, err := c.sentContents(ctx, now, it.Experiment, aud)
 	if err != nil {
 		return err
 	}

@@ -226,7 +226,16 @@ func (c *Campaigns) variantContents(ctx context.Context, now Campaign, e Experim
 		}
 		all[i] = content
 	}
-	return all, c.checkTracked(now, e, all)
+	return all, nil
+}
+
+// sentContents are the contents of all variants of an experiment that is sent, which track what its metric counts.
+func (c *Campaigns) sentContents(ctx context.Context, now Campaign, e Experiment, aud audience.Audience) ([]*message.Compiled, error) {
+	all, err := c.variantContents(ctx, now, e, aud)
+	if err == nil {
+		err = c.checkTracked(now, e, all)
+	}
+	return all, err
 }
 
 // columnsOf are the columns that any of the contents uses, sorted.

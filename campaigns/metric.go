@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -73,6 +74,8 @@ func (m *Metric) faults(channel lemma.Channel, add func(pointer, code, detail st
 		add("/metric", "invalid", "must have either an event or sql, not both, or the type unique_opens or unique_clicks")
 	case !m.matches():
 		add("/metric", "invalid", "must have an event exactly with the type event, and sql exactly with the type sql")
+	case utf8.RuneCountInString(m.Event) > lemma.MaxEventName:
+		add("/metric/event", "too_long", "must have at most %d characters", lemma.MaxEventName)
 	case m.tracked() && channel != lemma.Email:
 		add("/metric/type", "wrong_channel", "must be event or sql: only emails are tracked, and the channel is %s", channel)
 	}

@@ -156,7 +156,7 @@ func (c *Campaigns) previewed(ctx context.Context, now Campaign, variant *string
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := c.variantContents(ctx, now, it.Experiment, aud)
+	all, err := c.sentContents(ctx, now, it.Experiment, aud)
 	if err != nil || variant == nil {
 		return &it, all, err
 	}

@@ -181,7 +181,8 @@ func (c *Campaigns) checkSendable(ctx context.Context, workspaceID, id uuid.UUID
 }
 
 // checkExperiment finds errors of a campaign's experiment that its other fields, or the
-// time at which it starts, have caused since it was saved; nil: the time is not known.
+// time at which it starts, have caused since it was saved; nil: a draft changes, which may have a time or a
+// metric that only a send refuses.
 func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign, start *time.Time) error {
 	if now.IterationID == nil {
 		return nil
@@ -190,7 +191,7 @@ func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign, start *ti
 	if err != nil || !found {
 		return err
 	}
-	if it.EvaluateAt != nil {
+	if start != nil && it.EvaluateAt != nil {
 		if err := c.checkEvaluateAt(ctx, *it.EvaluateAt, start); err != nil {
 			return err
 		}
@@ -211,7 +212,11 @@ func (c *Campaigns) checkExperiment(ctx context.Context, now Campaign, start *ti
 			return under(variantPointer(i), err)
 		}
 	}
-	_, err = c.variantContents(ctx, now, it.Experiment, aud)
+	contents := c.sentContents
+	if start == nil {
+		contents = c.variantContents
+	}
+	_, err = contents(ctx, now, it.Experiment, aud)
 	return err
 }
 

@@ -17,7 +17,6 @@ const (
 	maxID          = 64
 	maxName        = 200
 	maxDescription = 4 << 10
-	maxEvent       = 100
 	maxSQL         = 16 << 10
 	maxWeight      = 1_000_000
 	maxFields      = 20 // of a recurrence, columns of a webhook, headers, statuses
@@ -179,8 +178,8 @@ func (c *checker) eventName(pointer, name string) {
 	switch {
 	case name == "":
 		c.fault(pointer, "required", "name the event")
-	case utf8.RuneCountInString(name) > maxEvent:
-		c.fault(pointer, "too_long", "must have at most %d characters", maxEvent)
+	case utf8.RuneCountInString(name) > lemma.MaxEventName:
+		c.fault(pointer, "too_long", "must have at most %d characters", lemma.MaxEventName)
 	case strings.ContainsFunc(name, unicode.IsControl) || strings.TrimSpace(name) != name:
 		c.fault(pointer, "invalid", "must have no control characters, and no space around it")
 	}

@@ -17,7 +17,6 @@ import (
 
 // Limits of an event.
 const (
-	MaxEventName  = 100      // characters
 	MaxEventID    = 255      // bytes
 	MaxProperties = 32 << 10 // bytes of the JSON object without white space
 	MaxDepth      = 8        // levels of it
@@ -64,8 +63,8 @@ func (e Event) Check(now time.Time) (*Trigger, error) {
 		fault("/profile_key", "invalid_key", "must be text of 1 to %d bytes, and no space around it", enrollment.MaxProfileKey)
 	}
 	if !enrollment.IsText(e.Name, 1,
-		4*MaxEventName) || utf8.RuneCountInString(e.Name) > MaxEventName || strings.TrimSpace(e.Name) != e.Name {
-		fault("/event", "event_invalid", "the name of an event has 1 to %d characters, and no space around it", MaxEventName)
+		4*lemma.MaxEventName) || utf8.RuneCountInString(e.Name) > lemma.MaxEventName || strings.TrimSpace(e.Name) != e.Name {
+		fault("/event", "event_invalid", "the name of an event has 1 to %d characters, and no space around it", lemma.MaxEventName)
 	}
 	if e.ID != "" && !enrollment.IsText(e.ID, 1, MaxEventID) {
 		fault("/source_id", "id_invalid", "a source_id has 1 to %d bytes of text", MaxEventID)
