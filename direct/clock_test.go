@@ -55,3 +55,14 @@ func TestALockedKeyIsRepeatedByTheTimeOfTheDatabase(t *testing.T) {
 		t.Errorf("%v, %+v", err, l)
 	}
 }
+
+// A notification that is to be sent later is called when it is due by the clock of the database, whatever that of the
+// process.
+func TestSendAtIsByTheTimeOfTheDatabase(t *testing.T) {
+	b := setup(t)
+	now := time.Now().AddDate(0, 0, 2)
+	pgtest.SetClock(t, b.Pool, now)
+	due := now.Add(10 * time.Minute)
+	b.send(b.process(), b.request("", func(r *Request) { r.SendAt = &due }), accepted)
+	b.WantCount(1, `select count(*) from river_job j, batches b where j.scheduled_at = b.due_at`)
+}

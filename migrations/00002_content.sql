@@ -44,6 +44,7 @@ create table audiences (
     constraint audiences_address check (num_nonnulls(email_column, phone_column, push_column) > 0),
     foreign key (workspace_id, data_source_id) references data_sources (workspace_id, id)
 );
+create index audiences_data_source on audiences (workspace_id, data_source_id) where data_source_id is not null; -- for its deletion alone
 
 create table templates (
     workspace_id uuid not null references workspaces (id),

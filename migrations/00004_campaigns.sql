@@ -50,6 +50,12 @@ create table campaigns (
 -- Lists by name. Names of campaigns are not unique; other named tables have a
 -- unique key that begins so.
 create index campaigns_by_name on campaigns (workspace_id, name, id);
+-- What a campaign uses is found when that is deleted, whose row is locked meanwhile. The conditions, which all rows
+-- fulfil, keep these indexes from other statements.
+create index campaigns_audience on campaigns (workspace_id, audience_id) where audience_id is not null;
+create index campaigns_template on campaigns (workspace_id, template_id, template_version) where template_id is not null;
+create index campaigns_provider on campaigns (workspace_id, provider_id) where provider_id is not null;
+create index campaigns_topic on campaigns (workspace_id, topic_id) where topic_id is not null;
 create index campaigns_scheduled_at on campaigns (scheduled_at) where status = 'scheduled';
 create index campaigns_reading on campaigns (workspace_id, id) where status in ('preparing', 'sending');
 -- Campaigns that may have ended. The check of one that has not is postponed.

@@ -30,6 +30,7 @@ create table contents (
     constraint contents_source check ((template_id is null) = (inline is not null) and (template_id is null) = (template_version is null)),
     foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version)
 );
+create index contents_template on contents (workspace_id, template_id, template_version) where template_id is not null;
 create index contents_converting on contents (workspace_id, conversion_event) where conversion_event is not null;
 
 -- The intents: one row per recipient of an origin (a campaign, a month of a flow, or a
@@ -250,13 +251,17 @@ create table provider_events (
     recorded_at     timestamptz not null default now()
 ) partition by range (origin_id);
 create table provider_events_default partition of provider_events default;
+-- Those that match no notification, as many as carriers send: the default partition is locked and read whenever
+-- that of a month is created.
+create table provider_events_unmatched partition of provider_events
+    for values from (minvalue) to ('00000000-0000-0000-0000-000000000001');
 create unique index provider_events_once on provider_events (workspace_id, origin_id, provider_id, source, source_event_id)
     where source_event_id <> 'unknown';
 comment on index provider_events_once is 'ProviderEvents!AppliedOnce';
 create index provider_events_row on provider_events (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) where batch_id is not null;
 create index provider_events_without_id on provider_events (workspace_id, batch_id, ordinal, type)
     where source_event_id = 'unknown' and batch_id is not null;
-create index provider_events_unmatched on provider_events (recorded_at) where batch_id is null;
+create index provider_events_age on provider_events (recorded_at) where batch_id is null;
 
 -- Events whose effects are still to be applied, written with them. A row is
 -- deleted in the transaction that applies it.

@@ -110,6 +110,13 @@ create table flow_uses (
     foreign key (workspace_id, endpoint_id) references webhook_endpoints (workspace_id, id),
     foreign key (workspace_id, topic_id) references topics (workspace_id, id)
 );
+-- What a version uses is found when that is deleted, whose row is locked meanwhile.
+create index flow_uses_audience on flow_uses (workspace_id, audience_id) where audience_id is not null;
+create index flow_uses_data_source on flow_uses (workspace_id, data_source_id) where data_source_id is not null;
+create index flow_uses_template on flow_uses (workspace_id, template_id, template_version) where template_id is not null;
+create index flow_uses_provider on flow_uses (workspace_id, provider_id) where provider_id is not null;
+create index flow_uses_endpoint on flow_uses (workspace_id, endpoint_id) where endpoint_id is not null;
+create index flow_uses_topic on flow_uses (workspace_id, topic_id) where topic_id is not null;
 
 -- The lease for executing one shard of a flow's enrollments. Two holders would
 -- do no harm, since an enrollment moves by compare-and-set; the lease saves

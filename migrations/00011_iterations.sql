@@ -62,6 +62,7 @@ create table iterations (
         and (winner is not null or status not in ('decided', 'rolling_out'))
         and (winner is null or status in ('decided', 'rolling_out', 'completed', 'cancelled')))
 );
+create index iterations_data_source on iterations (workspace_id, data_source_id) where data_source_id is not null;
 comment on constraint iterations_claim on iterations is 'CampaignIteration!WinnerOnce';
 comment on constraint iterations_decided on iterations is 'CampaignIteration!RolloutIsRecorded';
 create index iterations_guarded on iterations (guardrail_at) where guardrail_at is not null and status in ('sampling', 'running');
@@ -91,6 +92,8 @@ create table iteration_variants (
     foreign key (workspace_id, iteration_id) references iterations (workspace_id, id) on delete cascade,
     foreign key (workspace_id, template_id, template_version) references template_versions (workspace_id, template_id, version)
 );
+create index iteration_variants_template on iteration_variants (workspace_id, template_id, template_version)
+    where template_id is not null;
 alter table iterations add constraint iterations_winner
     foreign key (workspace_id, id, winner) references iteration_variants (workspace_id, iteration_id, ordinal);
 comment on constraint iterations_winner on iterations is 'CampaignIteration!WinnerCompeted';

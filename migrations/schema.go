@@ -35,7 +35,8 @@ const ours = ` c.relnamespace = current_schema()::regnamespace and c.relname !~ 
 // schemaTables writes each table as one statement. A partition inherits its
 // columns and constraints.
 const schemaTables = `
-select case when c.relispartition then format('create table %s partition of %s default', c.relname, parent.relname)
+select case when c.relispartition
+       then format('create table %s partition of %s %s', c.relname, parent.relname, lower(pg_get_expr(c.relpartbound, c.oid)))
        else format(E'create table %s (\n%s\n)', c.relname, (
            select string_agg('    ' || line, E',\n' order by place, line_order, line collate "C") from (
                select 1 as place, a.attnum::int as line_order,

@@ -1311,6 +1311,7 @@ create table workspaces (
 
 CREATE INDEX attempts_ended_badly ON ONLY attempts USING btree (workspace_id, batch_id, ordinal) WHERE (outcome <> 'accepted'::text);
 CREATE INDEX attempts_settled ON ONLY attempts USING btree (at) WHERE ((basis = 'evidence'::text) AND (outcome = 'accepted'::text));
+CREATE INDEX audiences_data_source ON audiences USING btree (workspace_id, data_source_id) WHERE (data_source_id IS NOT NULL);
 CREATE INDEX audit_log_resource ON ONLY audit_log USING btree (workspace_id, resource_id, id) WHERE (resource_id <> ''::text);
 CREATE INDEX batch_log_batch ON ONLY batch_log USING btree (workspace_id, batch_id, at);
 CREATE INDEX batches_by_due ON ONLY batches USING btree (workspace_id, due_at) WHERE ((status = 'ready'::text) AND (gate = 'open'::text) AND ((get_byte(uuid_send(origin_id), 6) >> 4) <> 8));
@@ -1326,11 +1327,16 @@ CREATE INDEX blobs_cleaning ON blobs USING btree (store, workspace_id, clean_at)
 CREATE UNIQUE INDEX blobs_committed ON blobs USING btree (workspace_id, owner_id) WHERE (status = ANY (ARRAY['committed'::text, 'published'::text]));
 CREATE INDEX blobs_leases ON blobs USING btree (lease_until) WHERE (status = 'registered'::text);
 CREATE UNIQUE INDEX blobs_registered ON blobs USING btree (workspace_id, owner_id) WHERE (status = 'registered'::text);
+CREATE INDEX campaigns_audience ON campaigns USING btree (workspace_id, audience_id) WHERE (audience_id IS NOT NULL);
 CREATE INDEX campaigns_by_name ON campaigns USING btree (workspace_id, name, id);
+CREATE INDEX campaigns_provider ON campaigns USING btree (workspace_id, provider_id) WHERE (provider_id IS NOT NULL);
 CREATE INDEX campaigns_reading ON campaigns USING btree (workspace_id, id) WHERE (status = ANY (ARRAY['preparing'::text, 'sending'::text]));
 CREATE INDEX campaigns_scheduled_at ON campaigns USING btree (scheduled_at) WHERE (status = 'scheduled'::text);
 CREATE INDEX campaigns_settling ON campaigns USING btree (settle_at) WHERE (status = ANY (ARRAY['sending'::text, 'paused'::text]));
+CREATE INDEX campaigns_template ON campaigns USING btree (workspace_id, template_id, template_version) WHERE (template_id IS NOT NULL);
+CREATE INDEX campaigns_topic ON campaigns USING btree (workspace_id, topic_id) WHERE (topic_id IS NOT NULL);
 CREATE INDEX contents_converting ON contents USING btree (workspace_id, conversion_event) WHERE (conversion_event IS NOT NULL);
+CREATE INDEX contents_template ON contents USING btree (workspace_id, template_id, template_version) WHERE (template_id IS NOT NULL);
 CREATE INDEX deliveries_failed ON ONLY deliveries USING btree (workspace_id, origin_id, state, key) WHERE (rank <> 4);
 CREATE UNIQUE INDEX enrollments_active ON enrollments USING btree (workspace_id, profile_key, flow_id, overlap_key) WHERE (status = 'active'::text);
 CREATE INDEX enrollments_blocked ON enrollments USING btree (workspace_id, flow_id, resume_at) WHERE (blocked_reason IS NOT NULL);
@@ -1344,12 +1350,20 @@ CREATE INDEX fanouts_leased ON fanouts USING btree (workspace_id) WHERE (leased_
 CREATE INDEX flow_moves_open ON flow_moves USING btree (retry_at) WHERE (finished_at IS NULL);
 CREATE INDEX flow_origins_flow ON flow_origins USING btree (workspace_id, flow_id);
 CREATE INDEX flow_shards_due ON flow_shards USING btree (next_due_at) WHERE (next_due_at IS NOT NULL);
+CREATE INDEX flow_uses_audience ON flow_uses USING btree (workspace_id, audience_id) WHERE (audience_id IS NOT NULL);
+CREATE INDEX flow_uses_data_source ON flow_uses USING btree (workspace_id, data_source_id) WHERE (data_source_id IS NOT NULL);
+CREATE INDEX flow_uses_endpoint ON flow_uses USING btree (workspace_id, endpoint_id) WHERE (endpoint_id IS NOT NULL);
+CREATE INDEX flow_uses_provider ON flow_uses USING btree (workspace_id, provider_id) WHERE (provider_id IS NOT NULL);
+CREATE INDEX flow_uses_template ON flow_uses USING btree (workspace_id, template_id, template_version) WHERE (template_id IS NOT NULL);
+CREATE INDEX flow_uses_topic ON flow_uses USING btree (workspace_id, topic_id) WHERE (topic_id IS NOT NULL);
 CREATE INDEX flows_by_name ON flows USING btree (workspace_id, name, id);
 CREATE INDEX flows_draining ON flows USING btree (workspace_id, id) WHERE (status = 'draining'::text);
 CREATE UNIQUE INDEX flows_name ON flows USING btree (workspace_id, name) WHERE (status <> 'archived'::text);
 CREATE INDEX idempotency_keys_age ON idempotency_keys USING btree (created_at);
 CREATE INDEX idempotency_keys_excess ON idempotency_keys USING btree (workspace_id) INCLUDE (excess) WHERE (excess IS NOT NULL);
+CREATE INDEX iteration_variants_template ON iteration_variants USING btree (workspace_id, template_id, template_version) WHERE (template_id IS NOT NULL);
 CREATE INDEX iterations_counting ON iterations USING btree (workspace_id, event_name) WHERE ((event_name IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text, 'evaluating'::text])));
+CREATE INDEX iterations_data_source ON iterations USING btree (workspace_id, data_source_id) WHERE (data_source_id IS NOT NULL);
 CREATE INDEX iterations_evaluated ON iterations USING btree (cut_off_at) WHERE (status = ANY (ARRAY['running'::text, 'evaluating'::text]));
 CREATE INDEX iterations_guarded ON iterations USING btree (guardrail_at) WHERE ((guardrail_at IS NOT NULL) AND (status = ANY (ARRAY['sampling'::text, 'running'::text])));
 CREATE INDEX iterations_inconclusive ON iterations USING btree (workspace_id) WHERE (status = 'inconclusive'::text);
@@ -1367,9 +1381,9 @@ CREATE INDEX outbox_ready ON outbox USING btree (workspace_id, endpoint_id, due_
 CREATE UNIQUE INDEX outbox_sequence ON outbox USING btree (workspace_id, endpoint_id, sequence) WHERE (sequence IS NOT NULL);
 CREATE INDEX outbox_waiting ON outbox USING btree (workspace_id, endpoint_id, due_at) WHERE ((status = 'pending'::text) AND waits);
 CREATE INDEX outbox_woken ON outbox USING btree (due_at) WHERE ((status = 'pending'::text) AND waits);
+CREATE INDEX provider_events_age ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);
 CREATE UNIQUE INDEX provider_events_once ON ONLY provider_events USING btree (workspace_id, origin_id, provider_id, source, source_event_id) WHERE (source_event_id <> 'unknown'::text);
 CREATE INDEX provider_events_row ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, kind, attempt, occurred_at) WHERE (batch_id IS NOT NULL);
-CREATE INDEX provider_events_unmatched ON ONLY provider_events USING btree (recorded_at) WHERE (batch_id IS NULL);
 CREATE INDEX provider_events_without_id ON ONLY provider_events USING btree (workspace_id, batch_id, ordinal, type) WHERE ((source_event_id = 'unknown'::text) AND (batch_id IS NOT NULL));
 CREATE INDEX providers_id ON providers USING btree (id);
 CREATE INDEX refusals_age ON refusals USING btree (at);

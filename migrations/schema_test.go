@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"lemma/migrations"
 	"lemma/pgtest"
@@ -61,5 +62,30 @@ func TestSchemaDumpSeesChanges(t *testing.T) {
 			t.Errorf("the dump does not see: %s", change)
 		}
 		before = after
+	}
+}
+
+// A row that is deleted is looked up in the tables that refer to it, while it is locked: without an index that takes as
+// long as these are, for each row that is deleted with another one.
+func TestReferencesHaveIndexes(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.DB(t)
+	rows, _ := pool.Query(t.Context(), `
+		select c.conrelid::regclass || '.' || c.conname,
+			exists (select from pg_index i where i.indrelid = c.conrelid and (
+				c.conkey <@ (i.indkey::smallint[])[0:cardinality(c.conkey) - 1]
+				or i.indisunique and i.indpred is null and (i.indkey::smallint[])[0:i.indnkeyatts - 1] <@ c.conkey))
+		from pg_constraint c where c.contype = 'f' and c.conparentid = 0`)
+	var name string
+	var indexed bool
+	n := 0
+	_, err := pgx.ForEachRow(rows, []any{&name, &indexed}, func() error {
+		if n++; !indexed {
+			t.Errorf("%s has no index", name)
+		}
+		return nil
+	})
+	if err != nil || n < 40 {
+		t.Errorf("%d references, %v", n, err)
 	}
 }

@@ -97,7 +97,7 @@ func (l *Ledger) InsertDirect(ctx context.Context, tx pgx.Tx, workspace uuid.UUI
 	if err := recordSkipped(ctx, tx, workspace, all); err != nil {
 		return at, err
 	}
-	return at, l.Enqueue(ctx, tx, batches.jobs(workspace))
+	return at, l.Enqueue(ctx, tx, batches.jobs(workspace, at))
 }
 
 // recordSkipped records the events of direct notifications that are skipped when they are
@@ -187,12 +187,13 @@ func (b *directBatches) add(d Direct) int {
 	return len(b.ids) - 1
 }
 
-func (b *directBatches) jobs(workspace uuid.UUID) []Job {
+// jobs are those of the batches. at is the time of the database: a process with another clock would send late.
+func (b *directBatches) jobs(workspace uuid.UUID, at time.Time) []Job {
 	jobs := make([]Job, len(b.ids))
 	for i, id := range b.ids {
 		jobs[i] = Job{Ref: Ref{workspace, b.origins[i], id}, Last: b.last[i]}
 		if b.due[i].Valid {
-			jobs[i].After = time.Until(b.due[i].Time)
+			jobs[i].After = b.due[i].Time.Sub(at)
 		}
 	}
 	return jobs

@@ -187,7 +187,7 @@ func indexColumns(t testing.TB, conn *pgx.Conn) map[string][]string {
 	return all
 }
 
-var partitionOf = regexp.MustCompile(`_(default|\d{4}_\d{2})$`)
+var partitionOf = regexp.MustCompile(`_(default|unmatched|\d{4}_\d{2})$`)
 
 // explain returns a plan as a tree and as text. It needs no values, since the
 // plan is generic.

@@ -24,14 +24,16 @@ type numbered struct {
 
 // writeEvents numbers the events of each endpoint and writes their messages. The
 // endpoints stay locked until the commit, in one order, so that numbers have no gaps.
-// An endpoint that was deleted meanwhile gets none.
-func (w *Webhooks) writeEvents(ctx context.Context, tx pgx.Tx, to []*subscribed, r *reservation) (written int, err error) {
+// An endpoint that was deleted meanwhile gets none. It returns the workspaces whose events are left, since
+// another transaction has one of their endpoints.
+func (w *Webhooks) writeEvents(ctx context.Context, tx pgx.Tx, to []*subscribed, r *reservation) (
+	written int, left map[uuid.UUID]bool, err error) {
 	if len(to) == 0 {
-		return 0, nil
+		return 0, nil, nil
 	}
-	numbers, err := number(ctx, tx, to)
+	numbers, left, err := number(ctx, tx, to)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	m := eventMessages{reservation: r}
 	for _, s := range to {
@@ -43,36 +45,54 @@ func (w *Webhooks) writeEvents(ctx context.Context, tx pgx.Tx, to []*subscribed,
 			w.reserve(r, s.WorkspaceID, e.Endpoint)
 		}
 		if err := m.add(s, e); err != nil {
-			return 0, err
+			return 0, nil, err
 		}
 	}
-	return len(m.ids), m.write(ctx, tx, w.options.Lease)
+	return len(m.ids), left, m.write(ctx, tx, w.options.Lease)
 }
 
-// number locks endpoints and counts their new messages.
-func number(ctx context.Context, tx pgx.Tx, to []*subscribed) (map[uuid.UUID]numbered, error) {
+// number locks endpoints and counts their new messages. It waits for no other transaction: the other workspaces
+// would wait too. Where another one has an endpoint, the workspace is left, with all of its endpoints.
+func number(ctx context.Context, tx pgx.Tx, to []*subscribed) (of map[uuid.UUID]numbered, left map[uuid.UUID]bool, err error) {
 	var ws, endpoints []pgtype.UUID
 	var counts []int
 	for _, s := range to {
 		ws, endpoints, counts = append(ws, pgUUID(s.WorkspaceID)), append(endpoints, pgUUID(s.EndpointID)), append(counts, len(s.events))
 	}
 	rows, _ := tx.Query(ctx, `
-		with locked as materialized (
-			select e.workspace_id, e.id, t.n from unnest($1::uuid[], $2::uuid[], $3::int[]) as t (workspace_id, id, n)
+		with asked as materialized (
+			select workspace_id, id, n from unnest($1::uuid[], $2::uuid[], $3::int[]) as t (workspace_id, id, n)
+		), locked as materialized (
+			select e.workspace_id, e.id, t.n from asked t
 			cross join lateral (
 				select e.workspace_id, e.id from webhook_endpoints e
-				where e.workspace_id = t.workspace_id and e.id = t.id for no key update
+				where e.workspace_id = t.workspace_id and e.id = t.id for no key update skip locked
 			) e
+		), busy as materialized (
+			select distinct t.workspace_id from asked t
+			where not exists (select from locked l where l.id = t.id)
+				and exists (select from webhook_endpoints e where e.workspace_id = t.workspace_id and e.id = t.id)
+		), numbered as (
+			update webhook_endpoints e set sequence = e.sequence + l.n
+			from locked l where e.workspace_id = l.workspace_id and e.id = l.id and l.workspace_id not in (select workspace_id from busy)
+			returning e.id, e.sequence, now(), e.url, e.secret, e.status, e.failing_since
 		)
-		update webhook_endpoints e set sequence = e.sequence + l.n
-		from locked l where e.workspace_id = l.workspace_id and e.id = l.id
-		returning e.id, e.sequence, now(), e.url, e.secret, e.status, e.failing_since`, ws, endpoints, counts)
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[numbered])
-	of := make(map[uuid.UUID]numbered, len(all))
-	for _, e := range all {
-		of[e.Endpoint] = e
-	}
-	return of, err
+		select null::uuid, n.* from numbered n
+		union all
+		select workspace_id, '00000000-0000-0000-0000-000000000000', 0, now(), '', null, '', null from busy`, ws, endpoints, counts)
+	of, left = map[uuid.UUID]numbered{}, map[uuid.UUID]bool{}
+	var busy *uuid.UUID
+	var e numbered
+	_, err = pgx.ForEachRow(rows, []any{&busy, &e.Endpoint, &e.Sequence, &e.At, &e.URL, &e.Secret, &e.Status, &e.FailingSince}, func() error {
+		if busy != nil {
+			left[*busy] = true
+		} else {
+			of[e.Endpoint] = e
+		}
+		e.Secret = nil // its bytes are kept
+		return nil
+	})
+	return of, left, err
 }
 
 // eventMessages are messages by column.

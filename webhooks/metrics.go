@@ -11,7 +11,7 @@ type Metrics struct {
 	ended                      *prometheus.CounterVec
 	calls                      prometheus.Histogram
 	kept                       *prometheus.CounterVec
-	retries, deferred          prometheus.Counter
+	retries, deferred, locked  prometheus.Counter
 	events, messages, disabled prometheus.Counter
 }
 
@@ -30,6 +30,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		deferred: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lemma_webhook_claims_deferred_total",
 			Help: "Claims of webhook messages that left out a workspace, since it has all calls of its share, or its answers cannot be stored."}),
+		locked: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lemma_events_out_locked_total",
+			Help: "Workspaces whose events were published later, since another transaction had one of their endpoints locked."}),
 		events: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "lemma_events_out_published_total", Help: "Events that were published, also to no endpoint."}),
 		messages: prometheus.NewCounter(prometheus.CounterOpts{
@@ -38,7 +41,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "lemma_webhook_endpoints_disabled_total", Help: "Webhook endpoints that were disabled since they fail."}),
 	}
 	if r != nil {
-		r.MustRegister(m.ended, m.calls, m.retries, m.kept, m.deferred, m.events, m.messages, m.disabled)
+		r.MustRegister(m.ended, m.calls, m.retries, m.kept, m.deferred, m.locked, m.events, m.messages, m.disabled)
 	}
 	return m
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -88,9 +89,18 @@ func (w *Webhooks) publish(ctx context.Context, tx pgx.Tx, next chunk, r *reserv
 	if err != nil {
 		return err
 	}
-	if done.written, err = w.writeEvents(ctx, tx, to, r); err != nil {
+	written, left, err := w.writeEvents(ctx, tx, to, r)
+	if err != nil {
 		return err
 	}
+	if len(left) > 0 {
+		w.metrics.locked.Add(float64(len(left)))
+		all = slices.DeleteFunc(all, func(e *waiting) bool { return left[e.WorkspaceID] })
+		if len(all) == 0 {
+			done.more = !next.last // those that are left are tried again later, not at once
+		}
+	}
+	done.events, done.written = all, written
 	return endEvents(ctx, tx, all, to)
 }
 

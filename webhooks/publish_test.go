@@ -60,6 +60,34 @@ func (b bundle) sequences(e Endpoint) []int {
 	return all
 }
 
+// A transaction that has an endpoint of one workspace locked, such as a deletion, does not delay the events of others. Those
+// of its workspace are published afterwards, with numbers without gaps.
+func TestEventsWhoseEndpointIsLocked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	other := b.tenant()
+	first, second := b.subscriber("/first", types(eventsout.CampaignStarted)), b.subscriber("/second", types(eventsout.CampaignStarted))
+	theirs := other.subscriber("/theirs", types(eventsout.CampaignStarted))
+	held, err := b.Pool.Begin(t.Context())
+	b.Must(err)
+	_, err = held.Exec(t.Context(), `select from webhook_endpoints where id = $1 for update`, second.ID)
+	b.Must(err)
+	b.record(b.started(), b.started())
+	other.record(other.started())
+	b.publish(1)
+	b.publish(0)
+	if mine, others := b.sequences(first), b.sequences(theirs); len(mine) > 0 || len(others) != 1 {
+		t.Errorf("published %v, and for the other workspace %v", mine, others)
+	}
+	b.Must(held.Rollback(t.Context()))
+	b.publish(2)
+	for _, e := range []Endpoint{first, second} {
+		if got := b.sequences(e); !slices.Equal(got, []int{1, 2}) {
+			t.Errorf("%s: %v", e.Name, got)
+		}
+	}
+}
+
 func TestAnEventIsPublishedToItsSubscribers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
