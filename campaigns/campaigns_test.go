@@ -93,9 +93,10 @@ func TestAResumeEndsEarlierCauses(t *testing.T) {
 		after time.Duration
 		want  Status
 	}{{-time.Millisecond, now.Status}, {0, Paused}} {
-		b.Must(b.PauseFor(t.Context(), b.Workspace, c.ID, lifecycle.Cause{Reason: "provider_errors", SeenAt: resumed.Add(p.after)}))
-		if now := b.get(c.ID); now.Status != p.want {
-			t.Errorf("seen %v after the resume: %s", p.after, now.Status)
+		paused, err := b.PauseFor(t.Context(), b.Workspace, c.ID, lifecycle.Cause{Reason: "provider_errors", SeenAt: resumed.Add(p.after)})
+		b.Must(err)
+		if now := b.get(c.ID); now.Status != p.want || paused != (p.want == Paused) {
+			t.Errorf("seen %v after the resume: %s, paused %v", p.after, now.Status, paused)
 		}
 	}
 }

@@ -57,5 +57,6 @@ func (c *Campaigns) endExpired(ctx context.Context, workspaceID, id uuid.UUID) (
 		return false, nil
 	}
 	detail := fmt.Sprintf("the process that read the audience crashed or hung %d times; check its log before you resume", crashes)
-	return true, c.PauseFor(ctx, workspaceID, id, lifecycle.Cause{Reason: "fanout_crashed", Detail: detail, SeenAt: seen})
+	_, err = c.PauseFor(ctx, workspaceID, id, lifecycle.Cause{Reason: "fanout_crashed", Detail: detail, SeenAt: seen})
+	return true, err
 }

@@ -33,8 +33,13 @@ func TestChangesAreEvents(t *testing.T) {
 		_, err := b.Send(t.Context(), b.Workspace, c.ID, request)
 		b.Must(err)
 	}
-	b.Must(b.PauseFor(t.Context(), b.Workspace, c.ID, lifecycle.Cause{Reason: "provider_failing", Detail: "535"}))
-	b.Must(b.PauseFor(t.Context(), b.Workspace, c.ID, lifecycle.Cause{Reason: "provider_failing", Detail: "535"}))
+	for _, first := range []bool{true, false} {
+		paused, err := b.PauseFor(t.Context(), b.Workspace, c.ID, lifecycle.Cause{Reason: "provider_failing", Detail: "535"})
+		b.Must(err)
+		if paused != first {
+			t.Errorf("paused %v, want %v", paused, first)
+		}
+	}
 	got := pgtest.Column[string](t, b.Pool, `select type || ' ' || data::text from events_out where origin_id = $1 order by id`, c.ID)
 	want := []string{"campaign.started {}", `campaign.paused {"detail": "535", "reason": "provider_failing"}`}
 	if diff := cmp.Diff(want, got); diff != "" {

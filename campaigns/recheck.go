@@ -63,7 +63,7 @@ func (c *Campaigns) unchecked(workspaceID, id uuid.UUID, cause error) error {
 	}
 	if err == nil && (lasting || lemma.KindOf(cause) != lemma.Unavailable) {
 		c.log.Error("campaign paused: its audience cannot be read again", "campaign_id", id, "reason", reason, "error", cause)
-		err = c.PauseFor(ctx, workspaceID, id, lifecycle.Cause{Reason: reason, Detail: detail, SeenAt: seen})
+		_, err = c.PauseFor(ctx, workspaceID, id, lifecycle.Cause{Reason: reason, Detail: detail, SeenAt: seen})
 	}
 	return lemma.Wrap(err, "record why campaign %s waits", id)
 }

@@ -22,12 +22,12 @@ func (c *Campaigns) Pause(ctx context.Context, workspaceID, id, request uuid.UUI
 
 // PauseFor pauses a campaign because of an internal reason, such as a failing
 // provider. A campaign that is not running, or was resumed after the cause, stays unchanged.
-func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, cause lifecycle.Cause) error {
-	err := c.halt(ctx, workspaceID, id, uuid.Nil, cause)
+func (c *Campaigns) PauseFor(ctx context.Context, workspaceID, id uuid.UUID, cause lifecycle.Cause) (paused bool, err error) {
+	err = c.halt(ctx, workspaceID, id, uuid.Nil, cause)
 	if k := lemma.KindOf(err); k == lemma.WrongStatus || k == lemma.NotFound {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 func (c *Campaigns) halt(ctx context.Context, workspaceID, id, request uuid.UUID, cause lifecycle.Cause) error {

@@ -32,7 +32,7 @@ func (b *bundle) archivedWithAMessage() (flow, origin uuid.UUID) {
 // pauseFor is what the sender asks when the provider fails.
 func (b *bundle) pauseFor(origin uuid.UUID, reason string) {
 	b.T.Helper()
-	if found, err := b.PauseFor(bg, b.Workspace, origin, b.Provider, lifecycle.Cause{Reason: reason, Detail: "535"}); !found || err != nil {
+	if found, _, err := b.PauseFor(bg, b.Workspace, origin, b.Provider, lifecycle.Cause{Reason: reason, Detail: "535"}); !found || err != nil {
 		b.T.Fatalf("%v, %v", found, err)
 	}
 }
@@ -95,7 +95,8 @@ func TestOnlyMessagesOfTheProviderThatRefusesAreCancelled(t *testing.T) {
 	if one, two := gate(b.Provider), gate(other); one != "cancelled" || two != "open" {
 		t.Errorf("%s and %s", one, two)
 	}
-	b.Must(flowstest.Second(b.PauseFor(bg, b.Workspace, origin, other, lifecycle.Cause{Reason: "provider_unusable"})))
+	_, _, err := b.PauseFor(bg, b.Workspace, origin, other, lifecycle.Cause{Reason: "provider_unusable"})
+	b.Must(err)
 	if two := gate(other); two != "cancelled" || b.Flow(flow).StatusReason != "provider_refused" {
 		t.Errorf("%s: %+v", two, b.Flow(flow))
 	}

@@ -25,29 +25,31 @@ const (
 // and no window of its notifications opens. Enrollments can still be moved or ended
 // manually, and a version published.
 func (f *Flows) Pause(ctx context.Context, ws, flow uuid.UUID, by *Actor) (Flow, error) {
-	return f.finish(ctx, ws, flow, by, f.stop(ctx, ws, flow, by, lifecycle.Cause{}))
+	_, err := f.stop(ctx, ws, flow, by, lifecycle.Cause{})
+	return f.finish(ctx, ws, flow, by, err)
 }
 
 // PauseFor pauses the flow that an origin of notifications belongs to, for a reason of
 // Lemma's own, such as a provider that fails. found is false if the origin belongs to no
 // flow. Of an archived flow, the unsent messages of provider are cancelled: see cancelUnsent.
 // A flow that is paused, or was resumed after the cause, does not change.
-func (f *Flows) PauseFor(ctx context.Context, ws, origin, provider uuid.UUID, cause lifecycle.Cause) (found bool, err error) {
+func (f *Flows) PauseFor(ctx context.Context, ws, origin, provider uuid.UUID, cause lifecycle.Cause) (found, paused bool, err error) {
 	var flow uuid.UUID
 	rows, _ := f.pool.Query(ctx, `select flow_id from flow_origins where workspace_id = $1 and origin_id = $2`, ws, origin)
 	flows, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil || len(flows) == 0 {
-		return false, err
+		return false, false, err
 	}
 	flow = flows[0]
-	if err = f.stop(ctx, ws, flow, nil, cause); err != nil && lemma.KindOf(err) == lemma.WrongStatus {
+	if paused, err = f.stop(ctx, ws, flow, nil, cause); err != nil && lemma.KindOf(err) == lemma.WrongStatus {
 		err = f.cancelUnsent(ctx, ws, flow, provider, cause.Reason, cause.Detail)
 	}
-	return true, err
+	return true, paused, err
 }
 
-func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, cause lifecycle.Cause) error {
-	err := enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
+// stop pauses a flow, unless it was resumed after the cause.
+func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, cause lifecycle.Cause) (stopped bool, err error) {
+	err = enrollment.Transact(ctx, f.pool, func(tx pgx.Tx) error {
 		was, err := lockForVerb(ctx, tx, ws, flow, pause, nil)
 		if err != nil || cause.EndedBy(was.ResumedAt) {
 			return err
@@ -65,12 +67,13 @@ func (f *Flows) stop(ctx context.Context, ws, flow uuid.UUID, by *Actor, cause l
 		if cause.Reason != "" {
 			about["reason"], about["detail"] = cause.Reason, cause.Detail
 		}
+		stopped = true
 		return endVerb(ctx, tx, ws, flow, wasPaused, by, about)
 	})
 	if err != nil {
-		return answered(err, fmt.Sprintf("pause flow %s", flow))
+		return false, answered(err, fmt.Sprintf("pause flow %s", flow))
 	}
-	return nil
+	return stopped, nil
 }
 
 // eachOrigin opens or closes the gate of all notifications of a flow.

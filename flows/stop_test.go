@@ -144,14 +144,15 @@ func TestPauseForFindsTheFlowOfAnOrigin(t *testing.T) {
 	b.Settle()
 	origin := enrollment.OriginOf(flow, b.Enrollment(flow, "c1").ID)
 	for _, foreign := range [][2]uuid.UUID{{b.Workspace, lemma.NewID()}, {lemma.NewID(), origin}} {
-		if found, err := b.PauseFor(ctx, foreign[0], foreign[1], b.Provider, lifecycle.Cause{Reason: "provider_errors"}); found || err != nil {
+		found, _, err := b.PauseFor(ctx, foreign[0], foreign[1], b.Provider, lifecycle.Cause{Reason: "provider_errors"})
+		if found || err != nil {
 			t.Errorf("%v, %v", found, err)
 		}
 	}
-	for range 2 { // the second finds it paused
-		found, err := b.PauseFor(ctx, b.Workspace, origin, b.Provider, lifecycle.Cause{Reason: "provider_errors", Detail: "no answer"})
-		if !found || err != nil {
-			t.Fatalf("%v, %v", found, err)
+	for _, first := range []bool{true, false} { // the second finds it paused
+		found, paused, err := b.PauseFor(ctx, b.Workspace, origin, b.Provider, lifecycle.Cause{Reason: "provider_errors", Detail: "no answer"})
+		if !found || paused != first || err != nil {
+			t.Fatalf("%v, %v, %v", found, paused, err)
 		}
 	}
 	f := b.Flow(flow)
@@ -181,8 +182,9 @@ func TestAResumeEndsEarlierCauses(t *testing.T) {
 		want  flows.Status
 	}{{-time.Millisecond, flows.Live}, {0, flows.Paused}} {
 		cause := lifecycle.Cause{Reason: "provider_errors", SeenAt: resumed.ResumedAt.Add(c.after)}
-		if found, err := b.PauseFor(bg, b.Workspace, origin, b.Provider, cause); !found || err != nil {
-			t.Fatalf("%v, %v", found, err)
+		found, paused, err := b.PauseFor(bg, b.Workspace, origin, b.Provider, cause)
+		if !found || paused != (c.want == flows.Paused) || err != nil {
+			t.Fatalf("%v, %v, %v", found, paused, err)
 		}
 		if f := b.Flow(flow); f.Status != c.want {
 			t.Errorf("seen %v after the resume: %s", c.after, f.Status)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	dto "github.com/prometheus/client_model/go"
 
 	"lemma"
 	"lemma/lifecycle"
@@ -22,14 +23,19 @@ func TestABatchThatIsCancelledForItsProviderEnds(t *testing.T) {
 	asked := 0
 	for range 5 {
 		s := b.sender(hasty)
-		s.pause = func(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, lifecycle.Cause) error {
+		s.pause = func(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, lifecycle.Cause) (bool, error) {
 			asked++
 			b.cancel()
-			return nil
+			return false, nil
 		}
 		b.makeDue()
 		b.makeProbable()
 		b.work(s)
+		var pauses dto.Metric
+		b.Must(s.metrics.pauses.WithLabelValues("provider_refused").Write(&pauses))
+		if n := pauses.GetCounter().GetValue(); n > 0 {
+			t.Errorf("%v pauses are counted", n)
+		}
 	}
 	b.wantCounts(notifications.Counts{Cancelled: 4})
 	if asked != 1 {

@@ -74,12 +74,21 @@ func (s *Sender) count(ctx context.Context, c *claim, r run) error {
 		return nil // they wait for the provider until they expire
 	}
 	if reason, detail := m.pauseFor(r, s.cfg); reason != "" {
+		return s.pauseFor(ctx, c, reason, detail)
+	}
+	return nil
+}
+
+// pauseFor pauses the campaign or flow of a batch, since its provider fails. Of several windows that find the same,
+// one does so.
+func (s *Sender) pauseFor(ctx context.Context, c *claim, reason, detail string) error {
+	paused, err := s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, c.cause(reason, detail))
+	if paused {
 		s.metrics.paused(reason)
 		s.log.Warn("provider failure pauses campaign or flow",
 			"provider_id", c.providerID, "origin_id", c.OriginID, "reason", reason, "detail", detail)
-		return s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, c.cause(reason, detail))
 	}
-	return nil
+	return err
 }
 
 // cause is a reason to pause that the claim has found. A resume after the claim ends it.

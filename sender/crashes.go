@@ -104,7 +104,7 @@ func afterCrash(crashes int) time.Duration {
 func (s *Sender) pauseCrashed(ctx context.Context, ref notifications.Ref, rows int) {
 	s.log.Error("rows ended after crashes", "batch_id", ref.BatchID, "origin_id", ref.OriginID, "crashes", maxCrashes, "rows", rows)
 	detail := fmt.Sprintf("the process that claimed a batch crashed or hung %d times; check its log before you resume", maxCrashes)
-	if err := s.pause(ctx, ref.WorkspaceID, ref.OriginID, uuid.Nil, lifecycle.Cause{Reason: batchCrashed, Detail: detail}); err != nil {
+	if _, err := s.pause(ctx, ref.WorkspaceID, ref.OriginID, uuid.Nil, lifecycle.Cause{Reason: batchCrashed, Detail: detail}); err != nil {
 		s.log.Error("origin of a crashed batch not paused", "origin_id", ref.OriginID, "error", err)
 	}
 }

@@ -144,7 +144,7 @@ func (c Config) Check() error {
 
 // PauseOrigin pauses the campaign or flow of a batch, because its provider fails. uuid.Nil
 // is no provider: another reason.
-type PauseOrigin func(ctx context.Context, workspaceID, origin, provider uuid.UUID, cause lifecycle.Cause) error
+type PauseOrigin func(ctx context.Context, workspaceID, origin, provider uuid.UUID, cause lifecycle.Cause) (paused bool, err error)
 
 // BatchEnded is called after a batch has ended. It must not block.
 type BatchEnded func(workspaceID, origin uuid.UUID)

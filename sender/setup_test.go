@@ -144,9 +144,9 @@ func (b *bundle) senderOf(kind Kind, change ...func(*Config)) *Sender {
 	}
 	s, err := New(Deps{Pool: b.Pool, Ledger: b.ledger, Templates: message.New(b.Pool), Providers: providers.New(b.Pool, nil, nil),
 		Kinds: []Kind{kind}, Checker: suppression.NewChecker(b.Pool, nil, suppression.Config{Checks: 1}),
-		Pause: func(ctx context.Context, ws, origin, _ uuid.UUID, cause lifecycle.Cause) error {
+		Pause: func(ctx context.Context, ws, origin, _ uuid.UUID, cause lifecycle.Cause) (bool, error) {
 			b.paused, b.details, b.seen = append(b.paused, cause.Reason), append(b.details, cause.Detail), append(b.seen, cause.SeenAt)
-			return pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })
+			return true, pgx.BeginFunc(ctx, b.Pool, func(tx pgx.Tx) error { return b.ledger.Hold(ctx, tx, ws, origin) })
 		}, Log: slog.New(slog.DiscardHandler)}, cfg)
 	b.Must(err)
 	return s

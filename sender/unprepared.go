@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"lemma"
-	"lemma/notifications"
 	"lemma/unsubscribe"
 )
 
@@ -22,7 +21,7 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 		return 0, err
 	}
 	s.reportUnprepared(c, cause)
-	if err := s.pause(ctx, c.WorkspaceID, c.OriginID, c.providerID, c.cause("provider_unusable", lemma.Public(cause))); err != nil {
+	if err := s.pauseFor(ctx, c, "provider_unusable", lemma.Public(cause)); err != nil {
 		return 0, fmt.Errorf("pause %s: %w", c.OriginID, err)
 	}
 	return s.giveBack(ctx, c, nil, s.cfg.DeferFor)
@@ -34,9 +33,6 @@ func (s *Sender) unprepared(ctx context.Context, c *claim, cause error) (time.Du
 func (s *Sender) reportUnprepared(c *claim, cause error) {
 	c.detail = lemma.Public(cause)
 	s.metrics.unprepared(errors.Is(cause, unsubscribe.ErrNoPublicURL))
-	if !notifications.IsDirect(c.OriginID) {
-		s.metrics.paused("provider_unusable")
-	}
 	if s.unpreparedAt.due(c.WorkspaceID, c.detail, time.Now()) {
 		s.log.Warn("a batch cannot be prepared, and is tried again later",
 			"batch_id", c.BatchID, "origin_id", c.OriginID, "provider_id", c.providerID, "error", cause)

@@ -22,7 +22,9 @@ func TestExplainShowsWhyABatchIsNotPrepared(t *testing.T) {
 	s := b.sender()
 	c, err := s.Claim(t.Context(), ref)
 	b.Must(err)
-	s.pause = func(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, lifecycle.Cause) error { return nil }
+	s.pause = func(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, lifecycle.Cause) (bool, error) {
+		return false, nil
+	}
 	_, err = s.unprepared(t.Context(), c, unsubscribe.ErrNoPublicURL)
 	b.Must(err)
 	e, err := b.ledger.Explain(t.Context(), b.Workspace, b.origin, keyOf(0))

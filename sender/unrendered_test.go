@@ -28,7 +28,8 @@ func TestTemplateErrorsAreChecked(t *testing.T) {
 	s.errors = func(ctx context.Context, ws, origin uuid.UUID, detail string) error {
 		checks++
 		last = detail
-		return s.pause(ctx, ws, origin, uuid.Nil, lifecycle.Cause{Reason: "template_errors", Detail: detail})
+		_, err := s.pause(ctx, ws, origin, uuid.Nil, lifecycle.Cause{Reason: "template_errors", Detail: detail})
+		return err
 	}
 	b.work(s)
 	got := b.counts()

@@ -201,12 +201,12 @@ func (s *Server) Close() {
 
 // pause pauses the origin of notifications, which is a flow or a campaign. Direct
 // notifications are not paused: they wait for their provider until they expire.
-func (s *Server) pause(ctx context.Context, ws, origin, provider uuid.UUID, cause lifecycle.Cause) error {
+func (s *Server) pause(ctx context.Context, ws, origin, provider uuid.UUID, cause lifecycle.Cause) (paused bool, err error) {
 	if notifications.IsDirect(origin) {
-		return nil
+		return false, nil
 	}
-	if found, err := s.Flows.PauseFor(ctx, ws, origin, provider, cause); found || err != nil {
-		return err
+	if found, paused, err := s.Flows.PauseFor(ctx, ws, origin, provider, cause); found || err != nil {
+		return paused, err
 	}
 	return s.Campaigns.PauseFor(ctx, ws, origin, cause)
 }
