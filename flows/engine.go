@@ -193,7 +193,7 @@ func (f *Flows) advance(ctx context.Context, t *shardLease) (int, error) {
 // moveChunk executes a chunk and commits the results. A chunk that cannot be committed is
 // bisected until one enrollment remains; only that one is blocked.
 func (f *Flows) moveChunk(ctx context.Context, t *shardLease, chunk []*execution.Execution) error {
-	err := f.tryChunk(ctx, t, chunk)
+	err := lemma.Recovered(func() error { return f.tryChunk(ctx, t, chunk) }) // a panic blocks the enrollment at fault, not its shard
 	switch {
 	case err == nil, errors.Is(err, errNotMoving):
 		return nil

@@ -329,3 +329,28 @@ func TestStepsOfManyAreCopied(t *testing.T) {
 	b.Settle()
 	b.Invariants("copied")
 }
+
+// A panic is a fault of one chunk: it is bisected, and blocks the enrollment at fault for a time. The shard stays claimed.
+func TestAPanicBlocksOneEnrollment(t *testing.T) {
+	b := setup(t, 0)
+	flow := b.Live(flowstest.HourAfter("go"))
+	const people = 8
+	for i := range people {
+		b.RecordEvent(fmt.Sprint("c", i), "go")
+	}
+	b.Settle()
+	b.Exec(`update enrollments set shard = 0 where workspace_id = $1`, b.Workspace)
+	b.Pass(2 * time.Hour)
+	panics := 0
+	b.Hook.Do = func(stage string) {
+		if stage == "evaluated" && panics < 4 { // of 8, 4, 2 and 1 enrollments
+			panics++
+			panic("broken")
+		}
+	}
+	b.Settle()
+	b.WantCount(people, `select count(*) from enrollments where flow_id = $1 and status = 'completed'`, flow)
+	if panics != 4 {
+		t.Errorf("%d panics", panics)
+	}
+}

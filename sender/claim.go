@@ -40,6 +40,7 @@ type claim struct {
 	bulk       bool // of direct notifications: it makes room for single requests
 	refusals   refusals
 	failing    bool // the provider has failed since its last acceptance, as the claim or its last commit found it
+	changed    bool // the provider was changed since the claim, as its last commit found it
 	kind       string
 	version    int      // the provider's
 	rate       *float64 // the provider's, per second

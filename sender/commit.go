@@ -177,7 +177,7 @@ func (s *Sender) writeCommit(ctx context.Context, query func(context.Context, st
 	}
 	var g gate
 	var now time.Time
-	err := query(ctx, sql.text, sql.args(s.commitValues(c, done, e))...).Scan(&g, &c.failing, &now)
+	err := query(ctx, sql.text, sql.args(s.commitValues(c, done, e))...).Scan(&g, &c.failing, &c.changed, &now)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return lost, nil
 	}
@@ -200,7 +200,7 @@ func (s *Sender) commitValues(c *claim, done []outcome, e ending) map[string]any
 	return map[string]any{
 		"workspace": c.WorkspaceID, "origin": c.OriginID, "batch": c.BatchID, "token": c.token, "lease": s.cfg.Lease,
 		"resumed": c.resumed, "step": e.state, "from": e.from, "first": e.first, "through": e.through, "rows": e.rows, "date": e.date,
-		"rest": e.open, "after": e.after, "until": e.until, "detail": clip(e.detail),
+		"rest": e.open, "after": e.after, "until": e.until, "detail": clip(e.detail), "version": c.version,
 		"refused": c.refusals.added, "refusals": counts, "retry_at": times,
 		"sent": t.sent, "failed": t.failed, "orphaned": t.orphaned, "skipped": t.skipped,
 		"unknown": len(c.unknown), "deferred": append([]int16{}, c.free...),
@@ -267,11 +267,13 @@ var commitWindow = named(commitText + commitResult)
 
 // commitResult also reads whether the provider has failed since its last acceptance,
 // also in another process, so that an acceptance ends failures that began after the
-// claim. The time of the database dates the answers of the window that the commit opens. It is
+// claim, and whether the provider was changed. The time of the database dates the answers of the window that the commit opens. It is
 // that after the update, which may have waited for a lock.
 const commitResult = `
 	select b.gate, coalesce((select m.failures > 0 from provider_meters m
-		where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id), false), greatest(clock_timestamp(), now())
+		where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id), false),
+		(select p.version from providers p where p.workspace_id = b.workspace_id and p.id = b.provider_id) is distinct from @version,
+		greatest(clock_timestamp(), now())
 	from b`
 
 // applied checks a commit whose answer was lost. It returns the batch's gate if the

@@ -151,6 +151,10 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		if gate != open || s.mustStop(c) || c.stale(w) { // the commit may have taken long
 			return s.giveBack(ctx, c, pending, 0)
 		}
+		if c.changed { // the next claim has the address, the credentials and the limits that the provider has now
+			c.detail = "the provider was changed"
+			return s.giveBack(ctx, c, pending, 0)
+		}
 		w.leave(pending)
 		if len(w.messages) == 0 {
 			continue

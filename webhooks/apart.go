@@ -187,18 +187,20 @@ func without(chunk, some []*settlement) []*settlement {
 	return slices.DeleteFunc(slices.Clone(chunk), func(one *settlement) bool { return left[one] })
 }
 
-// excess removes those of workspaces apart that wait beyond maxApart, since their calls began before, and those that
+// excess removes those of workspaces apart that wait beyond maxApart, or half of it of one, since their calls began before, and those that
 // have waited for long: their leases end. While the process shuts down, it removes all.
 func (s *settler) excess() (over []*settlement) {
 	if len(s.apart) == 0 {
 		return nil
 	}
-	waiting := 0
+	kept, of := 0, map[uuid.UUID]int{}
 	s.waiting = slices.DeleteFunc(s.waiting, func(one *settlement) bool {
 		if s.apart[one.WorkspaceID] == nil {
 			return false
 		}
-		if waiting++; waiting <= maxApart && time.Since(one.since) < s.tooOld && !s.draining {
+		if kept < maxApart && of[one.WorkspaceID] < maxApart/2 && time.Since(one.since) < s.tooOld && !s.draining {
+			kept++
+			of[one.WorkspaceID]++
 			return false
 		}
 		s.setApart(one.WorkspaceID) // until it is settled

@@ -31,8 +31,8 @@ func (s *settler) wait(all ...uuid.UUID) {
 // When a workspace becomes apart, those of its answers are put off for which there is no place among workspaces apart.
 func TestAnswersBeyondThoseOfWorkspacesApartArePutOff(t *testing.T) {
 	t.Parallel()
-	one, another, free := lemma.NewID(), lemma.NewID(), lemma.NewID()
-	s := apartNow(another)
+	one, another, third, free := lemma.NewID(), lemma.NewID(), lemma.NewID(), lemma.NewID()
+	s := apartNow(another, third)
 	off := map[uuid.UUID]int{}
 	add := func(ws uuid.UUID, n int) {
 		for range n {
@@ -43,11 +43,12 @@ func TestAnswersBeyondThoseOfWorkspacesApartArePutOff(t *testing.T) {
 			}})
 		}
 	}
-	add(another, 10)
-	add(one, maxApart)
+	add(another, maxApart/2-5)
+	add(one, maxApart/2+10) // of one alone
 	add(free, settleChunk)
+	add(third, 7) // of all
 	putOff(s.ended([]*settlement{{claimed: claimed{WorkspaceID: one}, err: errPutOff}}, nil))
-	if off[one] != 10 || len(off) != 1 || len(s.waiting) != maxApart+settleChunk {
+	if off[one] != 10 || off[third] != 2 || len(off) != 2 || len(s.waiting) != maxApart+settleChunk {
 		t.Errorf("put off %v, %d wait", off, len(s.waiting))
 	}
 }
@@ -96,7 +97,7 @@ func TestAnAnswerIsPutOff(t *testing.T) {
 	s.mu.Lock()
 	s.apart[b.Workspace] = &apart{until: time.Now().Add(time.Minute)}
 	s.writers = settlers // they are busy
-	for range maxApart {
+	for range maxApart / 2 {
 		s.wait(b.Workspace)
 	}
 	s.mu.Unlock()
