@@ -17,6 +17,7 @@ import (
 
 const (
 	accountAge    = 5 * time.Second  // after it a provider is read again
+	refusalAge    = time.Second / 10 // after it a provider is read again before a request is refused: it may have been changed
 	accountUnused = 10 * time.Minute // after it a provider without webhooks is forgotten
 	mostReads     = 8                // of providers at a time
 
@@ -33,7 +34,7 @@ type account struct {
 	receiver  sender.Receiver
 	secrets   *redact.Secrets // removes them from what the carrier reports
 	err       error           // why there is none
-	until     time.Time
+	readAt    time.Time
 	bytes     int // of memory, estimated
 }
 
@@ -57,40 +58,52 @@ func newAccounts(p *providers.Providers, kinds []sender.Kind) *accounts {
 
 // find returns the account of a webhook URL.
 func (a *accounts) find(ctx context.Context, carrier string, id uuid.UUID) (*account, error) {
-	found := a.fresh(id)
-	if found == nil {
+	found := a.fresh(id, accountAge)
+	if found == nil || found.refuses(carrier) != nil {
 		var err error
-		if found, err = a.refresh(ctx, id); err != nil {
+		if found, err = a.refresh(ctx, id, refusalAge); err != nil {
 			return nil, err
 		}
 	}
-	if found.err != nil {
-		return nil, found.err
-	}
-	if found.kind != carrier {
-		return nil, ErrUnknown
-	}
-	return found, nil
+	return found, found.refuses(carrier)
 }
 
-// fresh is the account in memory; nil: it is to be read.
-func (a *accounts) fresh(id uuid.UUID) *account {
+// refuses is why a carrier's requests are refused, whatever they have; nil: they are not.
+func (a *account) refuses(carrier string) error {
+	if a.err == nil && a.kind != carrier {
+		return ErrUnknown
+	}
+	return a.err
+}
+
+// changed returns the account as it is now, if that is another one than was found.
+func (a *accounts) changed(ctx context.Context, carrier string, id uuid.UUID, found *account) (now *account, changed bool, err error) {
+	now, err = a.refresh(ctx, id, refusalAge)
+	if err != nil || now.version == found.version && now.err == nil {
+		return found, false, err
+	}
+	return now, true, now.refuses(carrier)
+}
+
+// fresh is the account in memory; nil: it was read longer ago than a time.
+func (a *accounts) fresh(id uuid.UUID, most time.Duration) *account {
 	found, ok := a.kept.Get(id)
-	if !ok || time.Now().After(found.until) {
+	if !ok || time.Since(found.readAt) > most {
 		return nil
 	}
 	return found
 }
 
-// refresh reads an account and keeps it. Those that were not called for long are forgotten.
-func (a *accounts) refresh(ctx context.Context, id uuid.UUID) (*account, error) {
+// refresh reads an account that was read longer ago than a time, and keeps it. Those that were not called for long are
+// forgotten.
+func (a *accounts) refresh(ctx context.Context, id uuid.UUID, most time.Duration) (*account, error) {
 	select {
 	case a.reads <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	defer func() { <-a.reads }()
-	if found := a.fresh(id); found != nil { // another request has read it meanwhile
+	if found := a.fresh(id, most); found != nil { // another request has read it meanwhile
 		return found, nil
 	}
 	now := a.kept.Now()
@@ -100,22 +113,22 @@ func (a *accounts) refresh(ctx context.Context, id uuid.UUID) (*account, error) 
 		return nil, err
 	}
 	a.kept.Put(now, fresh.workspace, id, fresh, fresh.bytes)
-	a.kept.EvictUnused(func(one *account) bool { return time.Since(one.until) > accountUnused })
+	a.kept.EvictUnused(func(one *account) bool { return time.Since(one.readAt) > accountUnused })
 	return fresh, nil
 }
 
 // read reads a provider. It keeps the receiver of an unchanged one, which may have
 // certificates in memory.
 func (a *accounts) read(ctx context.Context, id uuid.UUID, old *account) (*account, error) {
+	readAt := time.Now()
 	ws, found, err := a.providers.Find(ctx, id)
-	until := time.Now().Add(accountAge)
 	if lemma.KindOf(err) == lemma.NotFound {
-		return &account{err: ErrUnknown, until: until}, nil
+		return &account{err: ErrUnknown, readAt: readAt}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the provider of a webhook: %w", err)
 	}
-	fresh := &account{workspace: ws, kind: found.Kind, channel: found.Channel, version: found.Version, until: until}
+	fresh := &account{workspace: ws, kind: found.Kind, channel: found.Channel, version: found.Version, readAt: readAt}
 	if old != nil && old.workspace == ws && old.version == found.Version && old.kind == found.Kind {
 		fresh.receiver, fresh.secrets, fresh.err, fresh.bytes = old.receiver, old.secrets, old.err, old.bytes
 		return fresh, nil

@@ -71,7 +71,7 @@ func TestTheMemoryOfProvidersIsBounded(t *testing.T) {
 		t.Error("the provider that was called least recently is kept, or one of another workspace is not")
 	}
 	before := h.accounts.kept.Bytes()
-	h.accounts.fresh(all[len(all)-1]).until = time.Now().Add(-time.Second)
+	h.accounts.fresh(all[len(all)-1], accountAge).readAt = time.Now().Add(-accountAge - time.Second)
 	b.call(h, all[len(all)-1])
 	if n := h.accounts.kept.Bytes(); n != before {
 		t.Errorf("an unchanged provider that is read again has %d bytes more", n-before)
@@ -86,8 +86,8 @@ func TestAnUnusedProviderIsForgotten(t *testing.T) {
 	for _, id := range []uuid.UUID{unused, used} {
 		b.call(h, id)
 	}
-	h.accounts.fresh(unused).until = time.Now().Add(-accountUnused - time.Second)
-	h.accounts.fresh(used).until = time.Now().Add(-accountUnused + time.Minute)
+	h.accounts.fresh(unused, accountAge).readAt = time.Now().Add(-accountUnused - time.Second)
+	h.accounts.fresh(used, accountAge).readAt = time.Now().Add(-accountUnused + time.Minute)
 	b.call(h, b.provider)
 	if isKept(h, unused) || !isKept(h, used) {
 		t.Errorf("the unused provider is kept: %v, the other one: %v", isKept(h, unused), isKept(h, used))

@@ -147,6 +147,16 @@ func (h *Hooks) receive(r *http.Request, carrier, provider string) error {
 		return nil
 	}
 	reports, leave, err := h.read(r.Context(), a, r, body)
+	if errors.Is(err, sender.ErrForged) { // its secret may be new: the carrier would not send the request again
+		now, changed, failed := h.accounts.changed(r.Context(), carrier, id, a)
+		if failed != nil {
+			return failed
+		}
+		if changed {
+			a = now
+			reports, leave, err = h.read(r.Context(), a, r, body)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func TestRepeatedBodies(t *testing.T) {
 	_, err = b.accounts.Update(t.Context(), b.Workspace, made.ID, nil, providers.Patch{Config: config(snstest.Topic + "2"),
 		Secrets: secrets})
 	b.Must(err)
-	h.accounts.fresh(made.ID).until = time.Now().Add(-time.Second)
+	h.accounts.fresh(made.ID, accountAge).readAt = time.Now().Add(-accountAge - time.Second)
 	if err := receive(body); !errors.Is(err, sender.ErrForeign) {
 		t.Errorf("of the topic before: %v", err)
 	}

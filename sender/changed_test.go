@@ -2,9 +2,14 @@ package sender
 
 import (
 	"context"
+	"strings"
 	"testing"
 
+	"lemma/links"
 	"lemma/notifications"
+	"lemma/pgtest"
+	"lemma/tracking"
+	"lemma/workspaces"
 )
 
 // byVersion is the carrier of a version of its provider.
@@ -47,5 +52,55 @@ func TestAChangedProviderIsUsedFromTheNextWindowOn(t *testing.T) {
 		if n := b.carrier.called(addressOf(i)); n != 1 {
 			t.Errorf("%s was called %d times", addressOf(i), n)
 		}
+	}
+}
+
+// Links lead where the workspace's tracking URL, or the public URL, is when a message is rendered, also for a batch that
+// is being sent.
+func TestAChangedURLIsUsedFromTheNextWindowOn(t *testing.T) {
+	for name, change := range map[string]func(b *bundle, url *string){
+		"tracking URL": func(b *bundle, _ *string) { b.Exec(`update workspaces set tracking_url = 'https://new.example'`) },
+		"public URL":   func(_ *bundle, url *string) { *url = "https://new.example" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := setup(t)
+			ref := b.insert(40, 40, 2)[0]
+			url := "https://old.example"
+			s := b.sender(func(c *Config) { c.MaxWindow = 10 })
+			track := func() { // without what it has in memory for 10 s
+				s.tracking = tracking.New(tracking.Deps{Pool: b.Pool, Links: links.New(b.Pool, pgtest.Box(t), nil),
+					Workspaces: workspaces.New(b.Pool), PublicURL: func() string { return url }})
+			}
+			track()
+			called := 0
+			s.Hook = func(_ context.Context, point string, _ notifications.Ref) {
+				if point == "called" {
+					if called++; called == 1 {
+						change(b, &url)
+						track()
+					}
+				}
+			}
+			for range 2 {
+				_, err := s.Work(t.Context(), ref)
+				b.Must(err)
+			}
+			old, changed := 0, 0
+			for i := range 40 {
+				sent := b.carrier.sent[addressOf(i)]
+				if len(sent) != 1 {
+					t.Fatalf("%s: %d messages", addressOf(i), len(sent))
+				}
+				if strings.Contains(sent[0].HTML, "https://old.example/o/") {
+					old++
+				}
+				if strings.Contains(sent[0].HTML, "https://new.example/o/") {
+					changed++
+				}
+			}
+			if old != 10 || changed != 30 {
+				t.Errorf("%d with the old URL, %d with the new one", old, changed)
+			}
+		})
 	}
 }

@@ -69,13 +69,24 @@ func (s *Sender) prepare(ctx context.Context, c *claim) (Carrier, *content, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	if d.tracked != nil {
-		if c.trackingURL, err = s.tracking.Base(ctx, c.WorkspaceID); err != nil {
-			return nil, nil, err
-		}
+	if _, err = s.linked(ctx, c, d); err != nil {
+		return nil, nil, err
 	}
 	carrier, err := s.carrier(ctx, c)
 	return carrier, d, err
+}
+
+// linked reads where the links of the next messages lead. same is false if the public URL was changed since the
+// content was read, which has the earlier one.
+func (s *Sender) linked(ctx context.Context, c *claim, d *content) (same bool, err error) {
+	if d.publicURL != s.publicURL() {
+		c.detail = "the public URL was changed"
+		return false, nil
+	}
+	if d.tracked != nil {
+		c.trackingURL, err = s.tracking.Base(ctx, c.WorkspaceID)
+	}
+	return err == nil, err
 }
 
 func (s *Sender) content(ctx context.Context, workspaceID, contentID uuid.UUID) (*content, error) {

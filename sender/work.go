@@ -107,6 +107,11 @@ func (s *Sender) windows(ctx context.Context, c *claim, carrier Carrier, content
 		if c.next >= len(c.rows) {
 			break
 		}
+		if same, err := s.linked(ctx, c, content); err != nil {
+			return s.giveBackFailed(ctx, c, pending, err)
+		} else if !same {
+			return s.giveBack(ctx, c, pending, 0)
+		}
 		if s.makeRoom(c, afterWindow) {
 			s.metrics.throttled(limitProvider)
 			c.detail = "makes room for single requests: they come before the items of a bulk"
