@@ -125,6 +125,10 @@ func (w *Webhooks) serve(ctx context.Context, calls *sync.WaitGroup, m claimed, 
 	until := time.Now().Add(stayFor)
 	for more := true; more; m, more = w.next(ctx, m, b, until) {
 		settled, may := w.settler.begin(m.WorkspaceID)
+		if may && w.mayOutlast(m) { // it has waited for the settlements of others
+			settled()
+			may = false
+		}
 		if !may {
 			w.giveBackAll(ctx, m, b)
 			return
@@ -196,8 +200,14 @@ func (w *Webhooks) next(ctx context.Context, last claimed, b *buffer, until time
 	}
 }
 
-// tooOld reports whether a call might outlast the lease of a message.
-func (w *Webhooks) tooOld(m claimed) bool {
+// claimedFor is how long a message that was claimed in advance may wait for its call. The endpoint may have been disabled,
+// changed or deleted since.
+const claimedFor = 2 * time.Second
+
+func (w *Webhooks) tooOld(m claimed) bool { return time.Since(m.since) > claimedFor || w.mayOutlast(m) }
+
+// mayOutlast reports whether a call might outlast the lease of a message.
+func (w *Webhooks) mayOutlast(m claimed) bool {
 	return time.Since(m.since) > w.options.Lease-2*w.options.Timeout
 }
 

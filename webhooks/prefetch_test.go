@@ -138,20 +138,43 @@ func TestUncalledMessagesAreGivenBack(t *testing.T) {
 	}
 }
 
-// A message whose lease would expire during its call is given back.
-func TestMessagesWithShortLeasesAreNotCalled(t *testing.T) {
+// A message whose lease would expire during its call is given back, and one that waits for so long that its endpoint may
+// have been disabled.
+func TestMessagesThatWaitForLongAreNotCalled(t *testing.T) {
+	t.Parallel()
+	for _, age := range []func(Options) time.Duration{
+		func(o Options) time.Duration { return o.Lease - o.Timeout }, func(Options) time.Duration { return claimedFor },
+	} {
+		b := setup(t, nil)
+		b.backlog(3)
+		taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 3, maxPrefetchBytes)
+		b.Must(err)
+		l := b.buffers.acquire(taken[0].EndpointID)
+		taken[1].since = taken[1].since.Add(-age(b.options))
+		l.waiting = taken[1:]
+		if m, ok := b.next(t.Context(), taken[0], l, time.Now().Add(time.Minute)); ok {
+			t.Errorf("message %s is called", m.ID)
+		}
+		b.WantCount(2, `select count(*) from outbox where leased_by is null and attempts = 0`)
+	}
+}
+
+// A message whose lease has nearly expired before its call may begin is given back.
+func TestAMessageThatWaitedForSettlementsIsNotCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.backlog(3)
-	taken, err := b.claimMore(t.Context(), b.Workspace, b.backlogOf(), 3, maxPrefetchBytes)
+	b.backlog(1)
+	taken, err := b.claim(t.Context())
 	b.Must(err)
-	l := b.buffers.acquire(taken[0].EndpointID)
-	taken[1].since = taken[1].since.Add(-b.options.Lease + b.options.Timeout)
-	l.waiting = taken[1:]
-	if m, ok := b.next(t.Context(), taken[0], l, time.Now().Add(time.Minute)); ok {
-		t.Errorf("message %s is called", m.ID)
+	taken[0].since = taken[0].since.Add(-b.options.Lease + b.options.Timeout)
+	b.serve(t.Context(), &sync.WaitGroup{}, taken[0], b.buffers.acquire(taken[0].EndpointID))
+	if n := len(b.receiver.all()); n > 0 {
+		t.Errorf("%d calls", n)
 	}
-	b.WantCount(2, `select count(*) from outbox where leased_by is null and attempts = 0`)
+	b.WantCount(1, `select count(*) from outbox where leased_by is null and attempts = 0`)
+	if b.limiter.all != 0 || b.buffers.bytes != 0 {
+		t.Errorf("%d calls and %d bytes are in use", b.limiter.all, b.buffers.bytes)
+	}
 }
 
 func (b bundle) backlogOf() uuid.UUID {
