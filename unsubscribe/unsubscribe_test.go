@@ -347,10 +347,10 @@ func TestBodiesAndFailures(t *testing.T) {
 	large := "List-Unsubscribe=One-Click&x=" + strings.Repeat("x", 70_000)
 	for kind, body := range map[string]string{"application/x-www-form-urlencoded": large, "multipart/form-data": "x",
 		"multipart/form-data; boundary=x": "--x\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\n" + large, "": "%zz=1",
-		"multipart/form-data; boundary=y": "--y\r\nContent-Disposition: form-data; name=List-Unsubscribe" + strings.Repeat(";", 2000) +
+		"multipart/form-data; boundary=y": "--y\r\nContent-Disposition: form-data; name=\"List-Unsubscribe\"; x=" + strings.Repeat("x", 2000) +
 			"\r\n\r\nOne-Click\r\n--y--\r\n",
-		"multipart/form-data; boundary=x" + strings.Repeat(";", 2000): "--x\r\nContent-Disposition: form-data; name=\"List-Unsubscribe\"" +
-			"\r\n\r\nOne-Click\r\n--x--\r\n"} {
+		"multipart/form-data; boundary=x; x=" + strings.Repeat("x", 2000): "--x\r\nContent-Disposition: form-data; " +
+			"name=\"List-Unsubscribe\"\r\n\r\nOne-Click\r\n--x--\r\n"} {
 		if got := f.send("POST", path, kind, body); got.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %d", kind, got.StatusCode)
 		}
