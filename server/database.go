@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -40,6 +41,9 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	if !strings.Contains(c.DatabaseURL, "pool_max_conn_lifetime") {
 		p.MaxConnLifetime = 10 * time.Minute // a plan that was made when a table was empty must not be kept longer
 	}
+	if !strings.Contains(c.DatabaseURL, "connect_timeout") && os.Getenv("PGCONNECT_TIMEOUT") == "" {
+		p.ConnConfig.ConnectTimeout = connectFor
+	}
 	settings := takeSettings(p.ConnConfig.RuntimeParams, c.TransactionIdle)
 	p.ConnConfig.DialFunc = dial.Bounded(deadAfter, p.ConnConfig.ConnectTimeout)
 	follow := &follower{history: c.History}
@@ -61,6 +65,10 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	}
 	return pool, nil
 }
+
+// connectFor bounds a try to connect, with what the server answers first. pgx waits for 2 minutes, and longer for a port
+// that speaks another protocol and is silent.
+const connectFor = 15 * time.Second
 
 // reservedConnections are those of OpenReserved.
 const reservedConnections = 4

@@ -18,6 +18,9 @@ func TestConnectionsOfThePoolHaveBounds(t *testing.T) {
 	pool, err := OpenPool(t.Context(), Config{DatabaseURL: pgtest.DSN(pgtest.DB(t))})
 	must(t, err)
 	defer pool.Close()
+	if got := pool.Config().ConnConfig.ConnectTimeout; got != connectFor {
+		t.Errorf("a try to connect takes up to %s", got)
+	}
 	c, err := pool.Config().ConnConfig.DialFunc(t.Context(), "tcp", l.Addr().String())
 	must(t, err)
 	defer c.Close()
