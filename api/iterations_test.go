@@ -138,7 +138,8 @@ func TestADryRunOfAnExperiment(t *testing.T) {
 	b.Exec(`update iterations set evaluate_at = now() - interval '1 day' where campaign_id = $1`, id)
 	b.do("POST", "/v1/campaigns/"+late.id()+"/send", nil).fault(422, "/experiment/evaluate_at", "in_the_past")
 	b.do("PATCH", "/v1/campaigns/"+late.id(), object{"name": "Spring"}).is(200)
-	b.do("PATCH", "/v1/campaigns/"+late.id(), object{"experiment": experimentWith(object{"metric": object{"event": strings.Repeat("a", 101)}})}).
+	long := object{"metric": object{"event": strings.Repeat("a", 101)}}
+	b.do("PATCH", "/v1/campaigns/"+late.id(), object{"experiment": experimentWith(long)}).
 		fault(422, "/experiment/metric/event", "too_long")
 }
 

@@ -72,7 +72,7 @@ func TestANotificationIsStoredWhileItsAudienceChanges(t *testing.T) {
 	ctx := context.Background()
 	d := b.process()
 	checks := 0
-	_, err := b.Audiences.Update(ctx, b.Workspace, b.Audience, nil, audience.Patch{Name: new("renamed")}, func(context.Context, audience.Audience) error {
+	check := func(context.Context, audience.Audience) error {
 		if checks++; checks == 1 {
 			return nil // before the audience is locked
 		}
@@ -80,7 +80,8 @@ func TestANotificationIsStoredWhileItsAudienceChanges(t *testing.T) {
 		defer cancel()
 		_, err := d.Send(ctx, b.Workspace, b.ofProfile(""))
 		return err
-	})
+	}
+	_, err := b.Audiences.Update(ctx, b.Workspace, b.Audience, nil, audience.Patch{Name: new("renamed")}, check)
 	b.Must(err)
 	if checks != 2 {
 		t.Errorf("%d checks", checks)

@@ -23,6 +23,8 @@ const (
 	stepsPerUnit = 50   // of a regular expression; one is 2 to 10 ns
 	bytesPerUnit = 20   // of a text that is converted, measured or copied; one is 0.2 to 2 ns
 	zonePrice    = 50   // to load a time zone, 3 us
+
+	hashedPerUnit = 1000 // bytes of a key that is looked up
 )
 
 var errCost = &valueError{"it takes too long to evaluate"}
@@ -114,14 +116,14 @@ func (p prices) of(function string, args []ref.Val) (price int, dear bool) {
 		n := bytesOf(a) + bytesOf(b)
 		return 1 + n/bytesPerUnit, n > 0
 	case operators.Equals, operators.NotEquals:
-		if !isContainer(a) || !isContainer(b) {
-			return 0, false
+		if isContainer(a) && isContainer(b) {
+			return 1 + min(weigh(a, costLimit), weigh(b, costLimit)), true
 		}
-		return 1 + min(weigh(a, costLimit), weigh(b, costLimit)), true
+		return 1 + min(bytesOf(a), bytesOf(b))/bytesPerUnit, isText(a) || isText(b)
 	case operators.In:
 		list, ok := b.(traits.Lister)
 		if !ok {
-			return 0, false
+			return 1 + bytesOf(a)/hashedPerUnit, isText(a)
 		}
 		if isContainer(a) {
 			return 1 + weigh(b, costLimit), true
@@ -132,9 +134,28 @@ func (p prices) of(function string, args []ref.Val) (price int, dear bool) {
 		pattern, _ := b.(types.String)
 		return 1 + len(text)*p.patterns[string(pattern)]/stepsPerUnit, isText
 	}
-	_, isTime := a.(types.Timestamp)
-	_, zoned := b.(types.String)
-	return zonePrice, isTime && zoned
+	if _, isTime := a.(types.Timestamp); isTime && isText(b) {
+		return zonePrice, true
+	}
+	n := bytesOf(a) + bytesOf(b) // of contains
+	if slices.Contains(compares, function) {
+		n = min(bytesOf(a), bytesOf(b))
+	}
+	return 1 + n/bytesPerUnit, isText(a) || isText(b)
+}
+
+// compares read no more than the shorter of two texts. CEL's own price is that, too, but to find it CEL counts the
+// characters of both.
+var compares = []string{operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals, overloads.StartsWith,
+	overloads.EndsWith}
+
+// isText reports whether a value is a text, also inside of an optional.
+func isText(v ref.Val) bool {
+	if o, is := v.(*types.Optional); is && o.HasValue() {
+		return isText(o.GetValue())
+	}
+	_, is := v.(types.String)
+	return is
 }
 
 // conversions read a whole text, which CEL charges as one unit.
@@ -143,13 +164,17 @@ var conversions = []string{
 	overloads.TypeConvertInt, overloads.TypeConvertString, overloads.TypeConvertTimestamp, overloads.TypeConvertUint,
 }
 
-// bytesOf is the length of a text, 0 of other values.
+// bytesOf is the length of a text, also inside of an optional; 0 of other values.
 func bytesOf(v ref.Val) int {
 	switch v := v.(type) {
 	case types.String:
 		return len(v)
 	case types.Bytes:
 		return len(v)
+	case *types.Optional:
+		if v.HasValue() {
+			return bytesOf(v.GetValue())
+		}
 	}
 	return 0
 }

@@ -14,7 +14,7 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 	vars := Vars{Now: noon, Trigger: object(t, `{"name": "x", "id": "e", "at": "2026-11-21T09:00:00Z", "properties": {
 		"a": [`+ones+`], "b": [`+ones+`], "c": {"x": `+ones+`}, "d": {"x": `+ones+`}, "many": `+ones+`,
 		"text": "`+strings.Repeat("a", 30_000)+`", "digits": "0.`+strings.Repeat("1", 15_000)+`",
-		"duration": "`+strings.Repeat("1h", 7_000)+`", "zone": "Europe/Berlin"}}`)}
+		"duration": "`+strings.Repeat("1h", 7_000)+`", "zone": "Europe/Berlin", "long": "`+strings.Repeat("ä", 500_000)+`"}}`)}
 	repeated := func(of string) string { return "[" + strings.Repeat(of+", ", 50) + of + "]" }
 	for _, expression := range []string{
 		`p.many.exists(x, p.a != p.b)`,
@@ -33,6 +33,11 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 		`p.many.exists(x, size(p.text) == 1)`,
 		`p.many.exists(x, bytes(p.text) == b"x")`,
 		`p.many.map(x, p.text + p.digits).size() == 3`,
+		`p.many.exists(x, p.long == "")`, // of two texts CEL's price is that of the shorter one, after it has measured both
+		`p.many.all(x, p.long > "")`,
+		`p.many.all(x, optional.of(p.long) != optional.of(""))`,
+		`p.many.exists(x, p.long.startsWith("x"))`,
+		`p.many.exists(x, p.long in p.c)`,
 		`p.many.exists(x, now.getHours(p.zone) == 77)`,
 		`p.many.exists(x, now.getHours("Europe/Berlin") == 77)`,
 	} {
@@ -52,6 +57,23 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 		t.Logf("%.60s %s", expression, fastest)
 		if fastest > 300*time.Millisecond {
 			t.Errorf("%.80s took %s", expression, fastest)
+		}
+	}
+}
+
+// One look at a long text costs little.
+func TestConditionsOnALongText(t *testing.T) {
+	t.Parallel()
+	vars := Vars{Trigger: object(t, `{"name": "x"}`), Profile: map[string]any{"bio": strings.Repeat("ä", 500_000)}}
+	for _, expression := range []string{`profile.bio != ""`, `profile.bio > "z"`, `profile.bio.startsWith("ä")`, `!profile.bio.endsWith("x")`,
+		`!(profile.bio in {"a": 1})`, `optional.of(profile.bio) != optional.none()`} {
+		c, _, faults := newCompiler([]Column{{Name: "bio", Type: "text"}}).compile(enrolling, "", expression)
+		if len(faults) > 0 {
+			t.Errorf("%s: %v", expression, faults)
+			continue
+		}
+		if is, err := c.Eval(vars); !is || err != nil {
+			t.Errorf("%s: %v, %v", expression, is, err)
 		}
 	}
 }
