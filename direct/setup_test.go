@@ -102,7 +102,9 @@ func (b *bundle) sender(change ...func(*sender.Config)) *sender.Sender {
 	}
 	s, err := sender.New(sender.Deps{Pool: b.Pool, Ledger: b.Ledger, Templates: b.Templates, Providers: b.Providers,
 		Kinds: []sender.Kind{b.carrier.Kind()}, Log: slog.New(slog.DiscardHandler),
-		Pause: func(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, lifecycle.Cause) (bool, error) { return false, nil }}, cfg)
+		Pause: func(context.Context, uuid.UUID, uuid.UUID, uuid.UUID, lifecycle.Cause) (bool, error) {
+			return false, nil
+		}}, cfg)
 	b.Must(err)
 	b.T.Cleanup(s.Close)
 	return s

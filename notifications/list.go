@@ -19,7 +19,8 @@ import (
 const selectStatus = `
 	select workspace_id, origin_id, key, coalesce(channel, '') as channel, profile_key, address, status, reason, outcome,
 		attempts::int as attempts,
-		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at, due_at, expires_at,
+		code::int as code, carrier_id, detail, created_at, ended_at, flow_id, enrollment_id, node, resolution, resolved_at,
+		case when due_at is not null then greatest(due_at, created_at) end as due_at, expires_at, -- a batch may be made due early
 		coalesce(metadata, '{}')::json as metadata,
 		coalesce(d.delivery, '` + unknownDelivery + `') as delivery, d.delivery_at
 	from notification_status n

@@ -275,6 +275,7 @@ async function main() {
   const todo = every.filter((r, i) => (flag('--deep') || !r.deep) &&
     (!r.control || (flag('--controls') && every.findIndex(o => o.cfg === r.cfg) === i)) &&
     (!only || r.id === only || r.spec === only))
+  if (only && todo.length === 0) problems.push(`--only ${only}: there is no such spec or run`)
   const jar = process.env.TLA2TOOLS_JAR
   const began = performance.now()
   const results = await spread(todo, flag('--traces') || flag('--deep'))

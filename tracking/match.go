@@ -26,7 +26,7 @@ func (t *Tracking) logNotConverted(err error) { t.Log.Error("find conversions", 
 func (t *Tracking) convertDue(ctx context.Context) error {
 	for {
 		n, err := t.Convert(ctx)
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			t.logNotConverted(err)
 		}
 		if n == 0 {

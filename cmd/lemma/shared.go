@@ -63,7 +63,7 @@ func sharedFindings(all []settings.Stored) (list []finding, err error) {
 			}
 		}
 		if len(used) > 1 {
-			list = append(list, finding{"warn", name, "processes have different values: " + strings.Join(used, ", ")})
+			list = append(list, finding{"warn", name, "processes have different values: " + strings.Join(used, "; ")})
 		}
 		ended, err := counts(all, name)
 		if err != nil {

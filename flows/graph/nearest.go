@@ -9,8 +9,8 @@ import (
 // its length, or empty.
 func nearest(name string, names []string) string {
 	best, least := "", 1+max(1, len(name)/3)
-	if len(name) > maxName {
-		return "" // longer than any valid name
+	if len(name) > maxName || len(name) < 2 {
+		return "" // longer than any valid name, or as near to each other one of its length
 	}
 	for _, candidate := range names {
 		if len(candidate) >= len(name)+least {
