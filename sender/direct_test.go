@@ -140,7 +140,7 @@ func TestABulkGivesSlotsBack(t *testing.T) {
 	}
 	c := claims[0]
 	c.slot.bulk = true
-	again, err := s.windows(t.Context(), c, nil, nil, nil)
+	again, err := s.windows(t.Context(), c, nil, &content{}, nil)
 	b.Must(err)
 	b.WantCount(1, `select count(*) from batches where id = $1 and status = 'ready' and due_at > now()`, c.BatchID)
 	b.WantCount(1, `select count(*) from batch_log where batch_id = $1 and detail like 'makes room%'`, c.BatchID)
