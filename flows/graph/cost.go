@@ -116,10 +116,8 @@ func (p prices) of(function string, args []ref.Val) (price int, dear bool) {
 		n := bytesOf(a) + bytesOf(b)
 		return 1 + n/bytesPerUnit, n > 0
 	case operators.Equals, operators.NotEquals:
-		if isContainer(a) && isContainer(b) {
-			return 1 + min(weigh(a, costLimit), weigh(b, costLimit)), true
-		}
-		return 1 + min(bytesOf(a), bytesOf(b))/bytesPerUnit, isText(a) || isText(b)
+		steps, _ := comparisons(a, b, costLimit)
+		return steps, true
 	case operators.In:
 		list, ok := b.(traits.Lister)
 		if !ok {
@@ -128,7 +126,7 @@ func (p prices) of(function string, args []ref.Val) (price int, dear bool) {
 		if isContainer(a) {
 			return 1 + weigh(b, costLimit), true
 		}
-		return 1 + lengthOf(list), true
+		return 1 + lengthOf(list)*(1+bytesOf(a)/hashedPerUnit), true
 	case overloads.Matches:
 		text, isText := a.(types.String)
 		pattern, _ := b.(types.String)
@@ -200,6 +198,70 @@ func isContainer(v ref.Val) bool {
 func lengthOf(v traits.Sizer) int {
 	n, _ := v.Size().(types.Int)
 	return int(n)
+}
+
+// comparisons counts the comparisons by which two values are compared, as types.Equal does: up to where they differ. It stops
+// above most.
+func comparisons(a, b ref.Val, most int) (steps int, same bool) {
+	if o, is := a.(*types.Optional); is && o.HasValue() {
+		if p, is := b.(*types.Optional); is && p.HasValue() {
+			return comparisons(o.GetValue(), p.GetValue(), most)
+		}
+		return 1, false
+	}
+	switch a := a.(type) {
+	case types.String:
+		return 1 + min(bytesOf(a), bytesOf(b))/bytesPerUnit, a.Equal(b) == types.True
+	case traits.Mapper:
+		if of, is := b.(traits.Mapper); is {
+			return compareMaps(a, of, most)
+		}
+		return 1, false
+	case traits.Lister:
+		if of, is := b.(traits.Lister); is {
+			return compareLists(a, of, most)
+		}
+		return 1, false
+	}
+	return 1 + min(bytesOf(a), bytesOf(b))/bytesPerUnit, !isContainer(b) && types.Equal(a, b) == types.True
+}
+
+func compareLists(a, b traits.Lister, most int) (steps int, same bool) {
+	n := lengthOf(a)
+	if n != lengthOf(b) {
+		return 1, false
+	}
+	steps = 1
+	for i := range n {
+		more, same := comparisons(a.Get(types.Int(i)), b.Get(types.Int(i)), most-steps)
+		if steps += more; !same || steps > most {
+			return steps, false
+		}
+	}
+	return steps, true
+}
+
+// compareMaps counts all keys besides, since they are copied first.
+func compareMaps(a, b traits.Mapper, most int) (steps int, same bool) {
+	n := lengthOf(a)
+	if n != lengthOf(b) {
+		return 1, false
+	}
+	if steps = 1 + n; steps > most {
+		return steps, false
+	}
+	for keys := a.Iterator(); keys.HasNext() == types.True; {
+		key := keys.Next()
+		value, there := b.Find(key)
+		if !there {
+			return steps, false
+		}
+		more, same := comparisons(a.Get(key), value, most-steps)
+		if steps += more; !same || steps > most {
+			return steps, false
+		}
+	}
+	return steps, true
 }
 
 // weigh counts the values inside v, and a tenth of the bytes of its texts. It stops above

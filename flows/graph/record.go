@@ -215,7 +215,7 @@ func (r *record) get(field string) (any, error) {
 		return seen(field, v)
 	}
 	if !there {
-		return nil, &valueError{"there is no " + field}
+		return nil, &valueError{"there is no " + field[:min(len(field), maxName)]}
 	}
 	if v == nil {
 		return types.NullValue, nil
