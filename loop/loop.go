@@ -5,6 +5,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -35,7 +36,7 @@ func Each[T any](ctx context.Context, items []T, work func(T) error) error {
 
 // Every does work each period until ctx ends. The first run comes after one period, or at
 // a random time within the first minute if a period is longer. failed receives the errors
-// of runs that ctx did not end.
+// of runs that ctx did not end: one that is repeated every 10 seconds at most, with how often it was.
 func Every(ctx context.Context, period time.Duration, work func(context.Context) error, failed func(error)) {
 	first := period
 	if period > firstWithin {
@@ -43,6 +44,7 @@ func Every(ctx context.Context, period time.Duration, work func(context.Context)
 	}
 	tick := time.NewTicker(first)
 	defer tick.Stop()
+	var reported repeated
 	for runs := 0; ; runs++ {
 		select {
 		case <-ctx.Done():
@@ -53,7 +55,33 @@ func Every(ctx context.Context, period time.Duration, work func(context.Context)
 			tick.Reset(period)
 		}
 		if err := lemma.Recovered(func() error { return work(ctx) }); err != nil && ctx.Err() == nil {
-			failed(err)
+			if err = reported.next(err); err != nil {
+				failed(err)
+			}
 		}
 	}
+}
+
+// repeatedAfter is when an error that is repeated is reported again.
+const repeatedAfter = 10 * time.Second
+
+// repeated is the last error that a loop has reported. While the database is away, all loops fail in each run.
+type repeated struct {
+	text  string
+	at    time.Time
+	times int // since then
+}
+
+// next returns what is to be reported of an error; nil: nothing now.
+func (r *repeated) next(err error) error {
+	text, now := err.Error(), time.Now()
+	if text == r.text && now.Sub(r.at) < repeatedAfter {
+		r.times++
+		return nil
+	}
+	if r.times > 0 && text == r.text {
+		err = fmt.Errorf("%w (%d times more since it was last reported)", err, r.times)
+	}
+	*r = repeated{text: text, at: now}
+	return err
 }

@@ -3,6 +3,7 @@ package loop
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -91,5 +92,24 @@ func TestEachItem(t *testing.T) {
 	}
 	if !errors.Is(err, failure) || !errors.As(err, new(*lemma.Panic)) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// An error that is repeated is reported now and then, with how often it was.
+func TestRepeatedErrors(t *testing.T) {
+	t.Parallel()
+	away, other := errors.New("away"), errors.New("other")
+	var r repeated
+	for i, c := range []struct {
+		err  error
+		want string
+	}{{away, "away"}, {away, "<nil>"}, {away, "<nil>"}, {other, "other"}, {away, "away"}, {away, "<nil>"}} {
+		if got := fmt.Sprint(r.next(c.err)); got != c.want {
+			t.Errorf("%d: %s, want %s", i, got, c.want)
+		}
+	}
+	r.at = r.at.Add(-repeatedAfter)
+	if got := r.next(away); !errors.Is(got, away) || got.Error() != "away (1 times more since it was last reported)" {
+		t.Error(got)
 	}
 }
