@@ -55,6 +55,30 @@ func TestAChangedProviderIsUsedFromTheNextWindowOn(t *testing.T) {
 	}
 }
 
+// A window that was called with credentials that were replaced meanwhile, and refused, does not pause its campaign.
+func TestRefusalsOfReplacedCredentialsDoNotPause(t *testing.T) {
+	b := setup(t)
+	ref := b.insert(20, 20, 2)[0]
+	b.carrier.fail(noPassword)
+	s := b.sender(hasty)
+	s.Hook = func(_ context.Context, point string, _ notifications.Ref) {
+		if point == "opened" {
+			b.Exec(`update providers set version = version + 1`)
+		}
+	}
+	_, err := s.Work(t.Context(), ref)
+	b.Must(err)
+	if len(b.paused) > 0 {
+		t.Errorf("paused: %v", b.paused)
+	}
+	b.WantCount(0, `select count(*) from provider_meters where opened_at is not null or failures > 0`)
+	s.Hook = nil
+	b.carrier.fail(nil)
+	b.makeDue()
+	b.work(s)
+	b.wantCounts(notifications.Counts{Sent: 20})
+}
+
 // Links lead where the workspace's tracking URL, or the public URL, is when a message is rendered, also for a batch that
 // is being sent.
 func TestAChangedURLIsUsedFromTheNextWindowOn(t *testing.T) {

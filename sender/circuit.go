@@ -66,8 +66,8 @@ func (s *Sender) count(ctx context.Context, c *claim, r run) error {
 		return err
 	}
 	c.circuitOpen = m.OpenedAt != nil
-	if r.failures == 0 && c.circuitOpen {
-		return nil // the probe proves nothing, and is ended as one without a result
+	if before.Changed || r.failures == 0 && c.circuitOpen {
+		return nil // it proves nothing, and a probe is ended as one without a result
 	}
 	s.report(c, before, m, r)
 	if notifications.IsDirect(c.OriginID) {
@@ -120,7 +120,8 @@ func (s *Sender) closed(c *claim, opened, now time.Time) {
 }
 
 // recordFailures adds a window's failures to the meter and locks its row: of
-// concurrent claims that fail, the first opens the circuit.
+// concurrent claims that fail, the first opens the circuit. Failures of settings that were changed since the claim,
+// such as credentials that are not valid any more, do not count.
 func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m meter, err error) {
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `
@@ -131,12 +132,15 @@ func (s *Sender) recordFailures(ctx context.Context, c *claim, r run) (before, m
 		rows, _ := tx.Query(ctx, `
 			select failures, refusals, rejections, hangs, coalesce(first_error, '') as first_error, failing_since,
 				coalesce(last_error, '') as last_error, failed_at, asked_until,
-				opened_at, open_until, probes::int as probes, probe_token, probe_until, now() as now
-			from provider_meters where workspace_id = $1 and provider_id = $2 for update`, c.WorkspaceID, c.providerID)
+				opened_at, open_until, probes::int as probes, probe_token, probe_until, now() as now,
+				(select p.version from providers p where p.workspace_id = $1 and p.id = $2) is distinct from $3 as changed
+			from provider_meters where workspace_id = $1 and provider_id = $2 for update`, c.WorkspaceID, c.providerID, c.version)
 		if before, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[meter]); err != nil {
 			return err
 		}
-		m = before
+		if m = before; m.Changed {
+			return nil
+		}
 		m.fail(r, c.clock, c.token, s.cfg)
 		kept := m.Rejections
 		if m.rejecting(s.cfg) {

@@ -19,6 +19,7 @@ type meter struct {
 	ProbeToken                     *string
 	ProbeUntil                     *time.Time
 	Now                            time.Time // the database's
+	Changed                        bool      // the provider was changed since the claim
 }
 
 // hangsMost is how many recipients in a row, for which the server does not reply, open

@@ -45,7 +45,8 @@ func (s *Suppressions) PreferencesOf(ctx context.Context, ws uuid.UUID, r Recipi
 		select t.id, t.name, t.description, t.count, not exists (
 			select from topic_unsubscribes u where u.workspace_id = $1 and u.topic_id = t.id and u.key = $2)
 		from (
-			select id, name, description, count(*) over () as count, id <> $3 as is_other from topics where workspace_id = $1
+			select id, name, description, (select count(*) from topics where workspace_id = $1) as count, id <> $3 as is_other
+			from topics where workspace_id = $1
 			order by is_other, name, id limit $4 offset $4::int * $5::int
 		) t order by t.is_other, t.name, t.id`, ws, r.Key, first, TopicsPerPage, page)
 	_, err = pgx.ForEachRow(rows, []any{&t.TopicID, &t.Name, &t.Description, &p.TopicCount, &t.Subscribed}, func() error {

@@ -145,6 +145,26 @@ func TestCausesAreDeletedOneByOne(t *testing.T) {
 	}
 }
 
+func TestTopicsOfAWorkspaceAreBounded(t *testing.T) {
+	f := setup(t)
+	ctx := t.Context()
+	pgtest.Exec(t, f.pool, `insert into topics (workspace_id, id, name) select $1, gen_random_uuid(), 'topic ' || i from generate_series(2, $2) i`,
+		f.ws, suppression.MaxTopics)
+	last, another := suppression.NewTopic{ID: lemma.NewID(), Name: "Last"}, suppression.NewTopic{ID: lemma.NewID(), Name: "Another"}
+	for range 2 { // a request that is repeated
+		if made, err := f.CreateTopic(ctx, f.ws, last); err != nil || made.Name != "Last" {
+			t.Fatal(made, err)
+		}
+	}
+	if _, err := f.CreateTopic(ctx, f.ws, another); lemma.KindOf(err) != lemma.Conflict || !strings.Contains(err.Error(), "5000 topics") {
+		t.Errorf("one more: %v", err)
+	}
+	if p, err := f.Preferences(ctx, f.ws, lemma.Email, "ada@example.com", last.ID); err != nil || p.TopicCount != suppression.MaxTopics ||
+		len(p.Topics) != suppression.TopicsPerPage || p.Topics[0].Name != "Last" {
+		t.Errorf("%d topics, %d on the first page, %v", p.TopicCount, len(p.Topics), err)
+	}
+}
+
 func TestTopics(t *testing.T) {
 	f := setup(t)
 	ctx := t.Context()

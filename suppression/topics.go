@@ -3,6 +3,7 @@ package suppression
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,17 +54,42 @@ func checkTopic(name, description *string) error {
 
 const topicColumns = `id, workspace_id, name, description, version, created_at, updated_at`
 
+// MaxTopics is how many topics a workspace has at most: the preference page sorts all of them.
+const MaxTopics = 5_000
+
 // CreateTopic saves a topic. Creating one id twice makes one topic.
 func (s *Suppressions) CreateTopic(ctx context.Context, ws uuid.UUID, n NewTopic) (Topic, error) {
 	if err := checkTopic(&n.Name, &n.Description); err != nil {
 		return Topic{}, err
 	}
-	_, err := fence.Exec(ctx, s.pool, `insert into topics (workspace_id, id, name, description) values ($1, $2, $3, $4)
-		on conflict (workspace_id, id) do nothing`, ws, n.ID, n.Name, n.Description)
+	err := fence.Transact(ctx, s.pool, func(tx pgx.Tx) error { return insertTopic(ctx, tx, ws, n) })
 	if err != nil {
 		return Topic{}, savingTopic.Explain(err, "create topic")
 	}
 	return s.Topic(ctx, ws, n.ID)
+}
+
+func insertTopic(ctx context.Context, tx pgx.Tx, ws uuid.UUID, n NewTopic) error {
+	if _, err := tx.Exec(ctx, `select from workspaces where id = $1 for no key update`, ws); err != nil { // creations count each other
+		return err
+	}
+	var made, full bool
+	err := tx.QueryRow(ctx, `
+		with others as (select count(*) as n from topics where workspace_id = $1 and id <> $2), made as (
+			insert into topics (workspace_id, id, name, description) select $1, $2, $3, $4 from others where n < $5
+			on conflict (workspace_id, id) do nothing returning id
+		)
+		select exists (select from made), n >= $5 from others`, ws, n.ID, n.Name, n.Description, MaxTopics).Scan(&made, &full)
+	switch {
+	case err != nil:
+		return err
+	case full:
+		return &lemma.Error{Kind: lemma.Conflict, Code: "too_many_topics",
+			Message: fmt.Sprintf("the workspace has %d topics; delete one", MaxTopics)}
+	case !made:
+		return fence.ErrUnchanged
+	}
+	return nil
 }
 
 // Topic reads one topic.

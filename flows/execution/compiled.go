@@ -256,8 +256,9 @@ func (g *Versions) compileOnce(ctx context.Context, v VersionID, text string, fa
 		for _, column := range facts.Columns {
 			by.definition += (len(column.Name) + columnBytes) / compiledTimes
 		}
-		by.bytes = by.definition
 	}
+	by.definition += by.PatternBytes() / compiledTimes
+	by.bytes = by.definition
 	g.add(v, by)
 	return by, nil
 }

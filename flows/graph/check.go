@@ -286,11 +286,19 @@ func (c *checker) condition(p place, pointer, expression string) *Condition {
 	if expression == "" {
 		return nil
 	}
+	if c.g.patterns > maxPatterns && !c.facts.Published {
+		return nil // the fault is known
+	}
 	condition, read, faults := c.compiler.compile(p, pointer, expression)
 	if len(faults) > 0 && c.facts.Published {
 		condition, read, faults = newCompiler(nil).compile(p, pointer, expression)
 	}
 	c.faults = append(c.faults, faults...)
+	if condition != nil {
+		if c.g.patterns += condition.patterns; c.g.patterns > maxPatterns && !c.facts.Published {
+			c.fault(pointer, "expression_cost", "the patterns of a definition may have %d instructions together", maxPatterns)
+		}
+	}
 	for column := range read.columns {
 		c.columns[column] = true
 	}

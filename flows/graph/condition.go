@@ -58,6 +58,8 @@ type Condition struct {
 	world   *world
 	uses    Uses
 	names   []string // that the expression spells out: they may be reported in errors
+
+	patterns int // instructions of its patterns
 }
 
 // Uses are the variables that a condition reads.
@@ -293,11 +295,12 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 		}
 		return nil, reading{}, read.faults
 	}
-	program, err := env.Program(checked, prices{map[string]int{}}.options()...)
+	patterns := 0
+	program, err := env.Program(checked, prices{map[string]int{}, &patterns}.options()...)
 	if err != nil {
 		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "expression_type", Detail: "it cannot be evaluated: " + err.Error()}}
 	}
-	return &Condition{program: program, world: c.world, uses: read.uses(), names: sorted(read.names)}, read, nil
+	return &Condition{program: program, world: c.world, uses: read.uses(), names: sorted(read.names), patterns: patterns}, read, nil
 }
 
 // templated matches the placeholders of template languages, which no expression has.

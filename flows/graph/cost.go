@@ -30,7 +30,17 @@ const (
 var errCost = &valueError{"it takes too long to evaluate"}
 
 // prices are the costs of the expensive operations of one condition.
-type prices struct{ patterns map[string]int } // pattern -> instructions
+type prices struct {
+	patterns map[string]int // instructions of each pattern
+	all      *int           // instructions of all, also of equal ones: each is compiled
+}
+
+// maxPatterns bounds the instructions of all patterns of a definition, and instructionBytes is what one takes in memory:
+// some thousand times as much as the text of its pattern.
+const (
+	maxPatterns      = 10_000
+	instructionBytes = 130
+)
 
 // bound puts a check before the expensive operations of a plan.
 func (p prices) bound(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
@@ -70,9 +80,11 @@ func (p prices) pattern(call interpreter.InterpretableCall, pattern string) (int
 	if err != nil {
 		return nil, err
 	}
-	if p.patterns[pattern], err = types.RegexProgramSize(pattern); err != nil {
+	size, err := types.RegexProgramSize(pattern)
+	if err != nil {
 		return nil, err
 	}
+	p.patterns[pattern], *p.all = size, *p.all+size
 	return p.checked(call, func(a, _ ref.Val) ref.Val {
 		text, ok := a.(types.String)
 		if !ok {

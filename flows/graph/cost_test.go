@@ -104,6 +104,45 @@ func TestLayoutsTakeLittleMemory(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
+// patterned is a definition of n branches with a pattern of many instructions each.
+func patterned(n int) []byte {
+	branch := `{"if":"trigger.name.matches('^a{900}$')","next":"end"}`
+	return []byte(`{"triggers":[{"type":"event","event":"go"}],"recurrence":{"policy":"once"},"start":"at","nodes":{"at":{"type":"branch",
+		"cases":[` + strings.TrimSuffix(strings.Repeat(branch+",", n), ",") + `],"else":"end"},"end":{"type":"exit"}}}`)
+}
+
+// The patterns of a definition are bounded: they take some thousand times as much memory as their text.
+func TestPatternsOfADefinitionAreBounded(t *testing.T) {
+	t.Parallel()
+	if _, err := Compile(patterned(10), ourFlow, Facts{}); err != nil {
+		t.Error(err)
+	}
+	_, err := Compile(patterned(20), ourFlow, Facts{})
+	if err == nil || strings.Count(err.Error(), "expression_cost") != 1 && !strings.Contains(err.Error(), "the patterns of a definition") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Compile(patterned(20), ourFlow, Facts{Published: true}); err != nil {
+		t.Errorf("one that was published: %v", err)
+	}
+}
+
+// The memory of patterns is estimated. The test runs alone.
+func TestMemoryOfPatterns(t *testing.T) {
+	all := make([]*Graph, 10)
+	before := heap()
+	for i := range all {
+		var err error
+		if all[i], err = Compile(patterned(10), ourFlow, Facts{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used, counted := int(heap()-before), len(all)*all[0].PatternBytes()
+	if used > counted*3/2 || counted > 3*used {
+		t.Errorf("%d bytes are counted, %d used", counted, used)
+	}
+	runtime.KeepAlive(all)
+}
+
 // heap is the memory in use.
 func heap() uint64 {
 	var m runtime.MemStats

@@ -45,6 +45,7 @@ type Graph struct {
 	allColumns bool
 	profile    bool
 	listens    map[string][]string
+	patterns   int            // instructions of all patterns
 	zone       *time.Location // of the recurrence
 }
 
@@ -151,6 +152,9 @@ func (g *Graph) Columns() []string { return slices.Clone(g.columns) }
 
 // AllColumns reports whether a condition reads the profile as a whole or by a computed name.
 func (g *Graph) AllColumns() bool { return g.allColumns }
+
+// PatternBytes is the memory of the patterns of its conditions, estimated.
+func (g *Graph) PatternBytes() int { return g.patterns * instructionBytes }
 
 // Triggers are what can enroll.
 func (g *Graph) Triggers() []CompiledTrigger { return slices.Clone(g.triggers) }
