@@ -111,7 +111,7 @@ func (f *Flows) Update(ctx context.Context, ws, id uuid.UUID, ifMatch *int, p Pa
 	return f.Get(ctx, ws, id)
 }
 
-// Delete removes a draft without enrollments. Flows with enrollments are archived and
+// Delete removes a draft that was never published, and so has no enrollments. Others are archived and
 // never deleted.
 func (f *Flows) Delete(ctx context.Context, ws, id uuid.UUID) error {
 	err := fence.Transact(ctx, f.pool, func(tx pgx.Tx) error {
@@ -119,10 +119,11 @@ func (f *Flows) Delete(ctx context.Context, ws, id uuid.UUID) error {
 			return err
 		}
 		gone, err := tx.Exec(ctx, `
-			delete from flows f where workspace_id = $1 and id = $2 and status = any($3)
-			and not exists (select from enrollments e where e.workspace_id = f.workspace_id and e.flow_id = f.id)`, ws, id, table.From[remove])
+			delete from flows f where workspace_id = $1 and id = $2 and status = any($3) and not exists (
+				select from flow_versions v where v.workspace_id = f.workspace_id and v.flow_id = f.id and v.status <> 'draft')`,
+			ws, id, table.From[remove])
 		if err == nil && gone.RowsAffected() == 0 {
-			return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "the flow has enrollments: archive it"}
+			return &lemma.Error{Kind: lemma.Conflict, Code: "in_use", Message: "the flow was published, and may have enrollments: archive it"}
 		}
 		return err
 	})
