@@ -286,7 +286,7 @@ func (c *checker) condition(p place, pointer, expression string) *Condition {
 	if expression == "" {
 		return nil
 	}
-	if c.g.patterns > maxPatterns && !c.facts.Published {
+	if c.g.patterns > maxPatternBytes && !c.facts.Published {
 		return nil // the fault is known
 	}
 	condition, read, faults := c.compiler.compile(p, pointer, expression)
@@ -295,8 +295,8 @@ func (c *checker) condition(p place, pointer, expression string) *Condition {
 	}
 	c.faults = append(c.faults, faults...)
 	if condition != nil {
-		if c.g.patterns += condition.patterns; c.g.patterns > maxPatterns && !c.facts.Published {
-			c.fault(pointer, "expression_cost", "the patterns of a definition may have %d instructions together", maxPatterns)
+		if c.g.patterns += condition.patterns; c.g.patterns > maxPatternBytes && !c.facts.Published {
+			c.fault(pointer, "expression_cost", tooManyPatterns)
 		}
 	}
 	for column := range read.columns {

@@ -59,7 +59,7 @@ type Condition struct {
 	uses    Uses
 	names   []string // that the expression spells out: they may be reported in errors
 
-	patterns int // instructions of its patterns
+	patterns int // bytes of memory of its patterns
 }
 
 // Uses are the variables that a condition reads.

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"regexp"
+	"regexp/syntax"
 	"slices"
 
 	"cel.dev/cel-go/cel"
@@ -32,15 +33,53 @@ var errCost = &valueError{"it takes too long to evaluate"}
 // prices are the costs of the expensive operations of one condition.
 type prices struct {
 	patterns map[string]int // instructions of each pattern
-	all      *int           // instructions of all, also of equal ones: each is compiled
+	all      *int           // bytes of memory of all, also of equal ones: each is compiled
 }
 
-// maxPatterns bounds the instructions of all patterns of a definition, and instructionBytes is what one takes in memory:
-// some thousand times as much as the text of its pattern.
-const (
-	maxPatterns      = 10_000
-	instructionBytes = 130
-)
+// maxPatternBytes bounds the memory of all patterns of a definition, which is some thousand times as much as their text.
+const maxPatternBytes = 2 << 20
+
+const tooManyPatterns = "the patterns of a definition may take 2 MiB of memory together: repeat less, above all classes such as \\pL after ^"
+
+// patternBytes is the memory of a compiled pattern, estimated: in a pattern that begins with ^, package regexp copies the
+// ranges of characters that may come next for each instruction.
+func patternBytes(pattern string) int {
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return 0
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return 0
+	}
+	const instruction, bound = 130, 6
+	bytes := instruction * len(program.Inst)
+	if first := program.Inst[program.Start]; first.Op != syntax.InstEmptyWidth || syntax.EmptyOp(first.Arg)&syntax.EmptyBeginText == 0 {
+		return bytes
+	}
+	next := make([]int, len(program.Inst)) // bounds of the ranges that may come next; 0: not known yet
+	for i := range program.Inst {
+		bytes += bound * nextBounds(program, uint32(i), next)
+	}
+	return bytes
+}
+
+func nextBounds(p *syntax.Prog, at uint32, known []int) int {
+	if known[at] > 0 {
+		return known[at]
+	}
+	known[at] = 1 // a loop ends here
+	i := p.Inst[at]
+	switch i.Op {
+	case syntax.InstAlt, syntax.InstAltMatch:
+		known[at] = nextBounds(p, i.Out, known) + nextBounds(p, i.Arg, known)
+	case syntax.InstCapture, syntax.InstEmptyWidth, syntax.InstNop:
+		known[at] = nextBounds(p, i.Out, known)
+	default:
+		known[at] = 1 + len(i.Rune)
+	}
+	return known[at]
+}
 
 // bound puts a check before the expensive operations of a plan.
 func (p prices) bound(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
@@ -84,7 +123,7 @@ func (p prices) pattern(call interpreter.InterpretableCall, pattern string) (int
 	if err != nil {
 		return nil, err
 	}
-	p.patterns[pattern], *p.all = size, *p.all+size
+	p.patterns[pattern], *p.all = size, *p.all+patternBytes(pattern)
 	return p.checked(call, func(a, _ ref.Val) ref.Val {
 		text, ok := a.(types.String)
 		if !ok {

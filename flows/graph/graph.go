@@ -45,7 +45,7 @@ type Graph struct {
 	allColumns bool
 	profile    bool
 	listens    map[string][]string
-	patterns   int            // instructions of all patterns
+	patterns   int            // bytes of memory of all patterns
 	zone       *time.Location // of the recurrence
 }
 
@@ -154,7 +154,7 @@ func (g *Graph) Columns() []string { return slices.Clone(g.columns) }
 func (g *Graph) AllColumns() bool { return g.allColumns }
 
 // PatternBytes is the memory of the patterns of its conditions, estimated.
-func (g *Graph) PatternBytes() int { return g.patterns * instructionBytes }
+func (g *Graph) PatternBytes() int { return g.patterns }
 
 // Triggers are what can enroll.
 func (g *Graph) Triggers() []CompiledTrigger { return slices.Clone(g.triggers) }

@@ -24,6 +24,8 @@ type reading struct {
 	names     map[string]bool // fields and texts that it spells out
 	whole     bool            // the profile as a whole, or by a computed name
 	faults    []lemma.Field
+
+	patterns int // bytes of memory of its patterns
 }
 
 func (c *compiler) read(checked *cel.Ast) reading {

@@ -294,6 +294,8 @@ func (r *reading) constant(call ast.CallExpr) {
 		} else if size, err := types.RegexProgramSize(string(text)); err != nil || size > maxPattern {
 			r.faultAt(arg, "expression_cost", "the pattern has %d instructions; %d are allowed: repeat less, as in [a-z]{1,64}", size,
 				maxPattern)
+		} else if r.patterns += patternBytes(string(text)); r.patterns > maxPatternBytes {
+			r.faultAt(arg, "expression_cost", tooManyPatterns)
 		}
 	default:
 		if zoned[call.FunctionName()] != "" && !isZone(string(text)) {
