@@ -148,7 +148,8 @@ func TestCausesAreDeletedOneByOne(t *testing.T) {
 func TestTopicsOfAWorkspaceAreBounded(t *testing.T) {
 	f := setup(t)
 	ctx := t.Context()
-	pgtest.Exec(t, f.pool, `insert into topics (workspace_id, id, name) select $1, gen_random_uuid(), 'topic ' || i from generate_series(2, $2) i`,
+	pgtest.Exec(t, f.pool, `insert into topics (workspace_id, id, name)
+		select $1, gen_random_uuid(), 'topic ' || i from generate_series(2, $2) i`,
 		f.ws, suppression.MaxTopics)
 	last, another := suppression.NewTopic{ID: lemma.NewID(), Name: "Last"}, suppression.NewTopic{ID: lemma.NewID(), Name: "Another"}
 	for range 2 { // a request that is repeated

@@ -134,6 +134,7 @@ func (g *Versions) add(key VersionID, c compiled) {
 		return
 	}
 	g.drop(key)
+	c.bytes = min(c.bytes, maxCached/2) // one that takes more than a share evicts no others
 	g.evict(c.workspace, maxCached/2-c.bytes)
 	for len(g.compiled) > 0 && g.bytes+c.bytes > maxCached {
 		largest, most := uuid.Nil, 0

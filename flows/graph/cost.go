@@ -39,7 +39,7 @@ type prices struct {
 // maxPatternBytes bounds the memory of all patterns of a definition, which is some thousand times as much as their text.
 const maxPatternBytes = 2 << 20
 
-const tooManyPatterns = "the patterns of a definition may take 2 MiB of memory together: repeat less, above all classes such as \\pL after ^"
+const tooManyPatterns = "the patterns of a definition may take 2 MiB of memory together: repeat less, above all classes as \\pL after ^"
 
 // patternBytes is the memory of a compiled pattern, estimated: in a pattern that begins with ^, package regexp copies the
 // ranges of characters that may come next for each instruction.
@@ -177,7 +177,7 @@ func (p prices) of(function string, args []ref.Val) (price int, dear bool) {
 		if isContainer(a) {
 			return 1 + weigh(b, costLimit), true
 		}
-		return 1 + lengthOf(list)*(1+bytesOf(a)/hashedPerUnit), true
+		return 1 + lengthOf(list), true
 	case overloads.Matches:
 		text, isText := a.(types.String)
 		pattern, _ := b.(types.String)

@@ -14,7 +14,8 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 	vars := Vars{Now: noon, Trigger: object(t, `{"name": "x", "id": "e", "at": "2026-11-21T09:00:00Z", "properties": {
 		"a": [`+ones+`], "b": [`+ones+`], "c": {"x": `+ones+`}, "d": {"x": `+ones+`}, "many": `+ones+`,
 		"text": "`+strings.Repeat("a", 30_000)+`", "digits": "0.`+strings.Repeat("1", 15_000)+`",
-		"duration": "`+strings.Repeat("1h", 7_000)+`", "zone": "Europe/Berlin", "starts": [2,`+ones[1:]+`, "texts": ["x", "`+strings.Repeat("ä", 500_000)+`x"], "long": "`+strings.Repeat("ä", 500_000)+`"}}`)}
+		"duration": "`+strings.Repeat("1h", 7_000)+`", "zone": "Europe/Berlin", "starts": [2,`+ones[1:]+`,
+		"long": "`+strings.Repeat("ä", 500_000)+`"}}`)}
 	repeated := func(of string) string { return "[" + strings.Repeat(of+", ", 50) + of + "]" }
 	for _, expression := range []string{
 		`p.many.exists(x, p.a != p.b)`,
@@ -38,7 +39,6 @@ func TestACostlyConditionIsStopped(t *testing.T) {
 		`p.many.all(x, optional.of(p.long) != optional.of(""))`,
 		`p.many.exists(x, p.long.startsWith("x"))`,
 		`p.many.exists(x, p.long in p.c)`,
-		`p.many.exists(x, p.long in p.texts)`,
 		`p.many.all(x, p.a != [2])`, // lists of different lengths are not read
 		`p.many.all(x, p.c != {"q": 1})`,
 		`p.many.all(x, p.a + [1] != [1])`,
@@ -133,8 +133,8 @@ func TestPatternsOfADefinitionAreBounded(t *testing.T) {
 
 // The memory of patterns is estimated. The test runs alone.
 func TestMemoryOfPatterns(t *testing.T) {
-	for _, pattern := range []string{`^a{900}$`, `^\pL{60}$`, `^[^\pL]{60}$`, `^[\pL\pN\pM\pS\pP]{50}$`, `^(\pL|\pN){50}$`, `^[a-zA-Z0-9_]{60}$`, `(?i)k{900}`,
-		`^(a|b){300}$`, `\pL{900}`,
+	for _, pattern := range []string{`^a{900}$`, `^\pL{60}$`, `^[^\pL]{60}$`, `^[\pL\pN\pM\pS\pP]{50}$`, `^(\pL|\pN){50}$`, `^[a-zA-Z0-9_]{60}$`,
+		`(?i)k{900}`, `^(a|b){300}$`, `\pL{900}`,
 		`^(\pL|\pN|\pM|\pS|\pP|\pZ){10}$`, `^(?:\pL*\pN)*$`, `^((((\pL))))$`} {
 		all := make([]*Graph, 10)
 		before := heap()
