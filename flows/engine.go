@@ -319,7 +319,14 @@ const tickEvery = time.Second
 // every calls a function periodically in its own goroutine, so that none waits for another
 // that is slow or fails.
 func (f *Flows) every(ctx context.Context, period time.Duration, what string, do func(context.Context) error) {
-	loop.Every(ctx, period, do, func(err error) { f.failed(what, err) })
+	counted := func(ctx context.Context) error { // each run, also if its error is not logged, since it is repeated
+		err := lemma.Recovered(func() error { return do(ctx) })
+		if err != nil && ctx.Err() == nil {
+			f.metrics.Failed(what)
+		}
+		return err
+	}
+	loop.Every(ctx, period, counted, func(err error) { f.log.Error(what, "error", err) })
 }
 
 func (f *Flows) failed(what string, err error) {

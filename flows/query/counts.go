@@ -109,7 +109,7 @@ func nodesOf(ws uuid.UUID, v flows.Version) []NodeCount {
 		return list
 	}
 	order := slices.Sorted(maps.Keys(def.Nodes))
-	if g, err := graph.Compile(v.Definition, graph.Flow{WorkspaceID: ws, FlowID: v.FlowID}, graph.Facts{}); err == nil {
+	if g, err := graph.Compile(v.Definition, graph.Flow{WorkspaceID: ws, FlowID: v.FlowID}, graph.Facts{Published: true}); err == nil {
 		order = g.Order()
 	}
 	for _, id := range order {
