@@ -22,7 +22,7 @@ func TestALoopOutlivesAPanic(t *testing.T) {
 			stop()
 			return nil
 		}
-		panic("a run")
+		panic(fmt.Sprint("run ", runs))
 	}, func(err error) {
 		if reported++; !errors.As(err, new(*lemma.Panic)) {
 			t.Errorf("got %v", err)
