@@ -267,8 +267,9 @@ var commitWindow = named(commitText + commitResult)
 
 // commitResult also reads whether the provider has failed since its last acceptance,
 // also in another process, so that an acceptance ends failures that began after the
-// claim, and whether the provider was changed. The time of the database dates the answers of the window that the commit opens. It is
-// that after the update, which may have waited for a lock.
+// claim, and whether the provider was changed. The time of the database dates the
+// answers of the window that the commit opens. It is that after the update, which may
+// have waited for a lock.
 const commitResult = `
 	select b.gate, coalesce((select m.failures > 0 from provider_meters m
 		where m.workspace_id = b.workspace_id and m.provider_id = b.provider_id), false),

@@ -66,8 +66,8 @@ func OpenPool(ctx context.Context, c Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// connectFor bounds a try to connect, with what the server answers first. pgx waits for 2 minutes, and longer for a port
-// that speaks another protocol and is silent.
+// connectFor bounds a try to connect, with what the server answers first: a port that speaks another protocol may say
+// nothing for minutes.
 const connectFor = 15 * time.Second
 
 // reservedConnections are those of OpenReserved.

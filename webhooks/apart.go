@@ -187,8 +187,9 @@ func without(chunk, some []*settlement) []*settlement {
 	return slices.DeleteFunc(slices.Clone(chunk), func(one *settlement) bool { return left[one] })
 }
 
-// excess removes those of workspaces apart that wait beyond maxApart, or half of it of one, since their calls began before, and those that
-// have waited for long: their leases end. While the process shuts down, it removes all.
+// excess removes those of workspaces apart that wait beyond maxApart, or beyond half of it of one workspace, since
+// their calls began before, and those that have waited for long: their leases end. While the process shuts down, it
+// removes all.
 func (s *settler) excess() (over []*settlement) {
 	if len(s.apart) == 0 {
 		return nil

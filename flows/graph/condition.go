@@ -295,12 +295,11 @@ func (c *compiler) compile(p place, pointer, expression string) (*Condition, rea
 		}
 		return nil, reading{}, read.faults
 	}
-	patterns := 0
-	program, err := env.Program(checked, prices{map[string]int{}, &patterns}.options()...)
+	program, err := env.Program(checked, prices{map[string]int{}}.options()...)
 	if err != nil {
 		return nil, reading{}, []lemma.Field{{Pointer: pointer, Code: "expression_type", Detail: "it cannot be evaluated: " + err.Error()}}
 	}
-	return &Condition{program: program, world: c.world, uses: read.uses(), names: sorted(read.names), patterns: patterns}, read, nil
+	return &Condition{program: program, world: c.world, uses: read.uses(), names: sorted(read.names), patterns: read.patterns}, read, nil
 }
 
 // templated matches the placeholders of template languages, which no expression has.

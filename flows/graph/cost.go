@@ -31,15 +31,13 @@ const (
 var errCost = &valueError{"it takes too long to evaluate"}
 
 // prices are the costs of the expensive operations of one condition.
-type prices struct {
-	patterns map[string]int // instructions of each pattern
-	all      *int           // bytes of memory of all, also of equal ones: each is compiled
-}
+type prices struct{ patterns map[string]int } // pattern -> instructions
 
 // maxPatternBytes bounds the memory of all patterns of a definition, which is some thousand times as much as their text.
 const maxPatternBytes = 2 << 20
 
-const tooManyPatterns = "the patterns of a definition may take 2 MiB of memory together: repeat less, above all classes as \\pL after ^"
+const tooManyPatterns = "the patterns of a definition may take 2 MiB of memory together: repeat less, " +
+	"above all classes such as \\pL in a pattern that begins with ^"
 
 // patternBytes is the memory of a compiled pattern, estimated: in a pattern that begins with ^, package regexp copies the
 // ranges of characters that may come next for each instruction.
@@ -64,6 +62,7 @@ func patternBytes(pattern string) int {
 	return bytes
 }
 
+// nextBounds counts the bounds of the ranges of characters that may come next at an instruction.
 func nextBounds(p *syntax.Prog, at uint32, known []int) int {
 	if known[at] > 0 {
 		return known[at]
@@ -119,11 +118,9 @@ func (p prices) pattern(call interpreter.InterpretableCall, pattern string) (int
 	if err != nil {
 		return nil, err
 	}
-	size, err := types.RegexProgramSize(pattern)
-	if err != nil {
+	if p.patterns[pattern], err = types.RegexProgramSize(pattern); err != nil {
 		return nil, err
 	}
-	p.patterns[pattern], *p.all = size, *p.all+patternBytes(pattern)
 	return p.checked(call, func(a, _ ref.Val) ref.Val {
 		text, ok := a.(types.String)
 		if !ok {
